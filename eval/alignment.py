@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from tmde.documents.alignment import align_documents
+from tmde.documents.alignment import align_documents, alignment_quality
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.neighbours import Matrix
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
-from tmde.eval.tasks import AlignmentData, TaskError
+from tmde.eval.tasks import AlignmentData, DocumentCollection, TaskError
+
+LanguagePair = tuple[str, str]
+IdPair = tuple[str, str]  # ids of two documents
 
 
 def evaluate_alignment(
@@ -21,85 +26,153 @@ def evaluate_alignment(
     k: int = 4,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Recall of the known pairs of translations (Buck & Koehn 2016; paper 003, section 6).
+    """Measure the recall of the known pairs of translations (Buck & Koehn 2016; 003, section 6).
 
-    Within each collection, the pair of the best score is taken, then the best of those left, and so on (see
-    [`~tmde.documents.alignment.align_documents`]). A margin looks for neighbors within the collection. Each
-    text is represented once.
+    Within each collection, the pair of the best score is taken, then the best of those left, and so
+    on (see [`~tmde.documents.alignment.align_documents`]). A margin looks for neighbors within the
+    collection. Each text is represented once.
 
     Args:
-        data: Collections of documents. With `by_url`, documents whose ids are URLs that differ in their marks of
-            language alone are paired first; with `lawdr_rank`, an embedder represents documents by LAWDR.
+        data: Collections of documents. With `by_url`, documents whose ids are URLs that differ in
+            their marks of language alone are paired first; with `lawdr_rank`, an embedder
+            represents documents by LAWDR.
         system: What represents texts; it may be fitted on all texts.
         scoring: `cosine`, `ratio` or `distance`.
         k: Neighbors of a margin.
         progress: Called with a line before each collection.
 
     Returns:
-        One cell a pair of languages, over all its collections. `outcomes` says which known pairs were found; a
-        document without text is never found. `extra` holds `size` (known pairs) and `documents`.
+        One cell a pair of languages, over all its collections. `outcomes` says which known pairs
+        were found; a document without text is never found. `extra` holds `size` (known pairs) and
+        `documents`.
 
     Raises:
-        TaskError: No known pair.
-        ValueError: Unknown scoring; `k` below 1; vectors that are not finite; a rank that LAWDR cannot have.
+        TaskError: There is no known pair.
+        TmdeError: Unknown scoring; `k` below 1; vectors that are not finite; a rank that LAWDR
+            cannot have.
     """
-    texts: dict[str, list[str]] = {}
-    for collection in data.collections.values():
-        for language, documents in zip(collection.languages, collection.documents, strict=True):
-            texts.setdefault(language, []).extend(documents.values())
-    texts = {language: list(dict.fromkeys(found)) for language, found in texts.items()}
-    vectors = _represent(texts, system, data.lawdr_rank)
-    rows = {
-        language: {text: row for row, text in enumerate(found)} for language, found in texts.items()
-    }
-    found: dict[
-        tuple[str, str], list[tuple[str, bool]]
-    ] = {}  # id and outcome of the known pairs, by languages
-    sizes: dict[tuple[str, str], int] = {}
+    vectors = _represent(data, system)
+    scores: dict[LanguagePair, _Score] = defaultdict(_Score)
     for name, collection in data.collections.items():
         if progress is not None:
-            progress(
-                f"{name}: {' and '.join(str(len(side)) for side in collection.documents)} documents"
-            )
-        ids = [list(side) for side in collection.documents]
-        pairs = set()
-        if all(ids):
-            sides = [
-                vectors[code][[rows[code][text] for text in side.values()]]
-                for code, side in zip(collection.languages, collection.documents, strict=True)
-            ]
-            urls = dict(zip(("first_urls", "second_urls"), ids, strict=True)) if data.by_url else {}
-            aligned = align_documents(*sides, scoring, k, languages=collection.languages, **urls)
-            pairs = {(ids[0][pair.first], ids[1][pair.second]) for pair in aligned}
-        outcomes = [
-            (f"{name}:{pair[0]}|{pair[1]}", pair in pairs)
-            for pair in dict.fromkeys(collection.pairs)
-        ]
-        found.setdefault(collection.languages, []).extend(outcomes)
-        sizes[collection.languages] = sizes.get(collection.languages, 0) + sum(map(len, ids))
-    if not any(found.values()):
+            sizes = " and ".join(str(len(documents)) for documents in collection.documents)
+            progress(f"{name}: {sizes} documents")
+        found_pairs = _align(collection, vectors, scoring, k, data.by_url)
+        scores[collection.languages].add(name, collection, found_pairs)
+    cells = [score.cell(languages) for languages, score in scores.items() if score.ids]
+    if not cells:
         raise TaskError("Found no pair of documents to find, expected at least one")
-    cells = []
-    for languages, outcomes in found.items():
-        names, right = zip(*outcomes, strict=True)
-        values = np.array(right, dtype=float)
-        extra = {"size": len(names), "documents": sizes[languages]}
-        cells.append(
-            Cell(*languages, "recall", float(values.mean()), list(names), values, extra=extra)
-        )
     return cells
 
 
-def _represent(
-    texts: dict[str, list[str]], system: System, lawdr_rank: int | None
+@dataclass
+class _Score:
+    """Which known pairs of documents in two languages were found.
+
+    Args:
+        ids: An id for each known pair.
+        outcomes: Whether each known pair was found.
+        correct: The number of known pairs that were found.
+        documents: The number of documents of all collections.
+    """
+
+    ids: list[str] = field(default_factory=list)
+    outcomes: list[bool] = field(default_factory=list)
+    correct: int = 0
+    documents: int = 0
+
+    def add(self, name: str, collection: DocumentCollection, found_pairs: set[IdPair]) -> None:
+        """Add the known pairs of a collection."""
+        for pair in dict.fromkeys(collection.pairs):
+            self.ids.append(f"{name}:{pair[0]}|{pair[1]}")
+            self.outcomes.append(pair in found_pairs)
+        self.correct += alignment_quality(found_pairs, collection.pairs).correct
+        self.documents += sum(len(documents) for documents in collection.documents)
+
+    def cell(self, languages: LanguagePair) -> Cell:
+        """Return the recall."""
+        source, target = languages
+        return Cell(
+            source=source,
+            target=target,
+            metric="recall",
+            value=self.correct / len(self.ids),
+            ids=self.ids,
+            outcomes=np.array(self.outcomes, dtype=float),
+            extra={"size": len(self.ids), "documents": self.documents},
+        )
+
+
+@dataclass(frozen=True)
+class _TextVectors:
+    """The vectors of all texts of one language.
+
+    Args:
+        row_of: The row of each text.
+        matrix: (n, d), one row for each text.
+    """
+
+    row_of: Mapping[str, int]
+    matrix: Matrix
+
+    def of(self, documents: Mapping[str, str]) -> Matrix:
+        """Return the vectors (m, d) of documents."""
+        return self.matrix[[self.row_of[text] for text in documents.values()]]
+
+
+def _represent(data: AlignmentData, system: System) -> dict[str, _TextVectors]:
+    """Represent the different texts of each language."""
+    texts: dict[str, dict[str, None]] = defaultdict(dict)
+    for collection in data.collections.values():
+        for language, documents in zip(collection.languages, collection.documents, strict=True):
+            texts[language].update(dict.fromkeys(documents.values()))
+    columns = {language: list(unique_texts) for language, unique_texts in texts.items()}
+    vectors = {}
+    for language, matrix in _matrices(columns, system, data.lawdr_rank).items():
+        row_of = {text: row for row, text in enumerate(columns[language])}
+        vectors[language] = _TextVectors(row_of, matrix)
+    return vectors
+
+
+def _matrices(
+    columns: Mapping[str, Sequence[str]], system: System, lawdr_rank: int | None
 ) -> dict[str, Matrix]:
-    """Vectors (n, d) of the texts of each language."""
+    """Return vectors (n, d) of the texts of each language, by LAWDR if it has a rank."""
+    matrices = {}
     if lawdr_rank is not None and system.dense:
         lawdr = Lawdr(system.embedder, rank=lawdr_rank)
-        return {
-            language: lawdr.fit_transform(column, language) for language, column in texts.items()
-        }
-    fit_on = [text for column in texts.values() for text in column]
-    return {
-        language: system.represent(column, fit_on, language) for language, column in texts.items()
-    }
+        for language, column in columns.items():
+            matrices[language] = lawdr.fit_transform(column, language)
+        return matrices
+    fit_on = []
+    for column in columns.values():
+        fit_on += column
+    for language, column in columns.items():
+        matrices[language] = system.represent(column, fit_on, language)
+    return matrices
+
+
+def _align(
+    collection: DocumentCollection,
+    vectors: Mapping[str, _TextVectors],
+    scoring: str,
+    k: int,
+    by_url: bool,
+) -> set[IdPair]:
+    """Return the ids of the documents of a collection that are paired."""
+    first_documents, second_documents = collection.documents
+    if not first_documents or not second_documents:
+        return set()
+    first_language, second_language = collection.languages
+    first_ids = list(first_documents)
+    second_ids = list(second_documents)
+    aligned = align_documents(
+        vectors[first_language].of(first_documents),
+        vectors[second_language].of(second_documents),
+        scoring,
+        k,
+        first_urls=first_ids if by_url else None,
+        second_urls=second_ids if by_url else None,
+        languages=collection.languages,
+    )
+    return {(first_ids[pair.first], second_ids[pair.second]) for pair in aligned}

@@ -1,17 +1,19 @@
 """Cross-lingual classification: trained on labels of some languages, tested on others.
 
-`evaluate_classification` measures every X-Y cell, a classifier trained on language X and tested on language Y:
+`evaluate_classification` measures every X-Y cell, a classifier trained on language X and tested on
+language Y:
 
 - Evaluation I of thesis 4.3.3 (English-Y): `train_languages=["en"]`;
 - Evaluation II (X-Y): all languages, the default;
-- Evaluation III (bilingual): the two languages of the model, as `train_languages` and `test_languages`.
+- Evaluation III (bilingual): the two languages of the model, as `train_languages` and
+  `test_languages`.
 
 `tmde.eval.results.summarize` turns the cells into `Same`, `Cross` and `All` (thesis 4.4.2).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -31,8 +33,8 @@ TEN_FOLDS = "ten folds, each tuned on the next"
 PROTOCOLS = {
     "zero-shot": "tuned on the dev set of the source language",
     "targeted": "tuned on the dev set of the target language",
-    "leave-one-out": "tuned on the English dev set (of the first other source language where English is the target "
-    "or is missing)",
+    "leave-one-out": "tuned on the English dev set (of the first other source language where "
+    "English is the target or is missing)",
 }
 
 
@@ -41,9 +43,10 @@ class Plan:
     """Train, tuning and test languages of one training of the head.
 
     Args:
-        source: Name in the table.
-        sources: Languages of the train sets, pooled.
-        tuned_on: By target language, the language whose dev set chooses the classifier that is tested on it.
+        source: The name of the train languages in tables.
+        sources: The languages of the train sets, which are pooled.
+        tuned_on: By target language, the language whose dev set chooses the classifier that is
+            tested on it.
     """
 
     source: str
@@ -54,39 +57,45 @@ class Plan:
 def plan_protocol(
     protocol: str, train_languages: Sequence[str], test_languages: Sequence[str]
 ) -> list[Plan]:
-    """Plans which languages are used for training, tuning and testing.
+    """Plan which languages are used for training, tuning and testing.
 
-    - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target but its test set is
-      used (thesis 4.3.3; paper 001, 5.2).
+    - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target
+      but its test set is used (thesis 4.3.3; paper 001, 5.2).
     - `targeted`: one classifier for each source and target (paper 001, 5.2).
-    - `leave-one-out`: one classifier for each target, trained on all other languages (paper 001, 5.2), tuned as
-      `PROTOCOLS` says.
+    - `leave-one-out`: one classifier for each target, trained on all other languages (paper 001,
+      5.2), tuned as `PROTOCOLS` says.
+
+    Args:
+        protocol: A key of `PROTOCOLS`.
+        train_languages: Languages with labels to train on.
+        test_languages: Languages to test on.
 
     Raises:
-        ValueError: Unknown protocol, or no language left to train on.
+        TmdeError: The protocol is unknown, or no language is left to train on.
     """
     if protocol not in PROTOCOLS:
         raise TmdeError(f"Found protocol {protocol!r}, expected one of {', '.join(PROTOCOLS)}")
-    if protocol == "zero-shot":
-        return [
-            Plan(source, (source,), dict.fromkeys(test_languages, source))
-            for source in train_languages
-        ]
-    if protocol == "targeted":
-        return [
-            Plan(source, (source,), {target: target for target in test_languages})
-            for source in train_languages
-        ]
+    if protocol == "leave-one-out":
+        return [_leave_one_out_plan(train_languages, target) for target in test_languages]
     plans = []
-    for target in test_languages:
-        sources = tuple(language for language in train_languages if language != target)
-        if not sources:
-            raise TmdeError(
-                f"Leave-one-out needs a train language other than the target, found only {target!r}"
-            )
-        dev = "en" if "en" in sources else sources[0]
-        plans.append(Plan(f"all-but-{target}", sources, {target: dev}))
+    for source in train_languages:
+        if protocol == "zero-shot":
+            tuned_on = dict.fromkeys(test_languages, source)
+        else:
+            tuned_on = {target: target for target in test_languages}
+        plans.append(Plan(source, (source,), tuned_on))
     return plans
+
+
+def _leave_one_out_plan(train_languages: Sequence[str], target: str) -> Plan:
+    """Plan to train on all languages but the target."""
+    sources = tuple(language for language in train_languages if language != target)
+    if not sources:
+        raise TmdeError(
+            f"Leave-one-out needs a train language other than the target, found only {target!r}"
+        )
+    dev_language = "en" if "en" in sources else sources[0]
+    return Plan(f"all-but-{target}", sources, {target: dev_language})
 
 
 def evaluate_classification(
@@ -100,92 +109,135 @@ def evaluate_classification(
     seeds: Sequence[int] = (0, 1, 2),
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Accuracy of every source and target language.
+    """Measure the accuracy of every source and target language.
 
-    Each classifier is trained on train splits and tuned on dev splits, before the labels of a test split are read. A
-    representation that is fitted is fitted on the train texts.
+    Each classifier is trained on train splits and tuned on dev splits, before the labels of a test
+    split are read. A representation that is fitted is fitted on the train texts.
 
     Args:
-        data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol tunes on it. Or a split
-            `all`, for ten-fold cross-validation in each language.
+        data: Splits `train`, `dev` and `test_split` of the languages; `dev` where the protocol
+            tunes on it. Or a split `all`, for ten-fold cross-validation in each language.
         system: What represents the texts. Pairs of texts become [u, v, |u - v|, u * v].
-        head: Name in `tmde.eval.heads.HEADS`, or a head.
+        head: A name in `tmde.eval.heads.HEADS`, or a head.
         protocol: See `plan_protocol`.
-        train_languages, test_languages: None for all languages of the data.
-        test_split: Name of the split that is tested on.
+        train_languages: None for all languages of the data.
+        test_languages: None for all languages of the data.
+        test_split: The name of the split that is tested on.
         seeds: One run a seed; a deterministic head runs for the first alone.
         progress: Called with a line on what comes next.
 
     Returns:
-        Cells in the order of the languages, with the accuracy, in `outcomes` the share of seeds in which each item is
-        right, and in `extra`: `macro_f1` (mean over seeds of the mean over the classes that occur in the test labels
-        or in the predictions), `majority` (accuracy of always guessing the most frequent class of the train set, of
-        equals the first in the alphabet), `dev` (accuracy on the dev set that chose, mean over seeds) and `size` (test
-        items). `chance` is 1 / classes of the train set.
+        Cells in the order of the languages, with the accuracy, in `outcomes` the share of seeds in
+        which each item is right, and in `extra`: `macro_f1` (mean over seeds of the mean over the
+        classes that occur in the test labels or in the predictions), `majority` (accuracy of always
+        guessing the most frequent class of the train set, of equals the first in the alphabet),
+        `dev` (accuracy on the dev set that chose, mean over seeds) and `size` (test items).
+        `chance` is 1 / classes of the train set.
 
     Raises:
-        TaskError: A language or split that is missing, a train set of one class, or a dev or test label that is not
-            in the train set.
-        ValueError: Unknown head or protocol.
+        TaskError: A language or split is missing, a train set has one class, or a dev or test label
+            is not in the train set.
+        TmdeError: Unknown head or protocol.
     """
-    head = get_head(head) if isinstance(head, str) else head
-    seeds = list(seeds)[:1] if head.deterministic else list(seeds)
+    if isinstance(head, str):
+        head = get_head(head)
+    seeds = list(seeds)
+    if head.deterministic:
+        seeds = seeds[:1]
     train_languages = list(dict.fromkeys(train_languages or data.languages))
     test_languages = list(dict.fromkeys(test_languages or data.languages))
     plans = plan_protocol(protocol, train_languages, test_languages)
-    ten_folds = "all" in data.splits[data.languages[0]]
-    if data.monolingual or ten_folds:
-        plans = [
-            replace(plan, tuned_on={plan.source: plan.source})
-            for plan in plans
-            if plan.source in test_languages
-        ]
-        if not plans or protocol != "zero-shot":
-            expected = "zero-shot, and a language to train and to test on"
-            raise TaskError(
-                f"Found the protocol {protocol} for labels of one language, expected {expected}"
-            )
-    if ten_folds:
-        by_language = {plan.source: _split(data, plan.source, "all") for plan in plans}
+    has_ten_folds = "all" in data.splits[data.languages[0]]
+    if data.monolingual or has_ten_folds:
+        plans = _monolingual_plans(plans, protocol, test_languages)
+    if has_ten_folds:
+        splits = {plan.source: _find_split(data, plan.source, "all") for plan in plans}
         return [
-            _cross_validate(*each, system, head, seeds, progress) for each in by_language.items()
+            _cross_validate(language, split, system, head, seeds, progress)
+            for language, split in splits.items()
         ]
     check_plans(data, plans, test_split)
     cells = []
     for plan in plans:
-        if progress:
+        if progress is not None:
             progress(f"{system.name}: training {head.name} on {plan.source}")
-        trains = {language: data.splits[language]["train"] for language in plan.sources}
-        devs = {language: data.splits[language]["dev"] for language in plan.tuned_on.values()}
-        # Both texts of a pair.
-        fit_on = [
-            text
-            for x in trains.values()
-            for column in (x.texts, x.second_texts or [])
-            for text in column
-        ]
-        labels = [label for split in trains.values() for label in split.labels]
-        parts = [
-            split_features(split, system, fit_on, language) for language, split in trains.items()
-        ]
-        tuning = {
-            name: (split_features(split, system, fit_on, name), list(split.labels))
-            for name, split in devs.items()
-        }
-        sparse = scipy.sparse.issparse(parts[0])
-        features = scipy.sparse.vstack(parts, format="csr") if sparse else np.concatenate(parts)
-        runs = [head.fit(features, labels, tuning, seed) for seed in seeds]
-        dev_accuracy = {
-            name: float(np.mean([run[name].predict(rows) == np.asarray(gold) for run in runs]))
-            for name, (rows, gold) in tuning.items()
-        }
-        for target, dev in plan.tuned_on.items():
-            split = data.splits[target][test_split]
-            features_of_target = split_features(split, system, fit_on, target)
-            predictions = [run[dev].predict(features_of_target) for run in runs]
-            check_labels(split, f"{target}/{test_split}", set(labels), plan.source)
-            cells.append(_cell(plan.source, target, split, predictions, labels, dev_accuracy[dev]))
+        cells += _evaluate_plan(data, plan, system, head, seeds, test_split)
     return cells
+
+
+def _monolingual_plans(
+    plans: Sequence[Plan], protocol: str, test_languages: Sequence[str]
+) -> list[Plan]:
+    """Return the plans that train and test in one language.
+
+    Raises:
+        TaskError: The protocol needs several languages, or there is no such plan.
+    """
+    monolingual_plans = []
+    for plan in plans:
+        if plan.source in test_languages:
+            monolingual_plans.append(replace(plan, tuned_on={plan.source: plan.source}))
+    if not monolingual_plans or protocol != "zero-shot":
+        raise TaskError(
+            f"Found the protocol {protocol} for labels of one language, expected zero-shot, and a "
+            "language to train and to test on"
+        )
+    return monolingual_plans
+
+
+def _evaluate_plan(
+    data: ClassificationData,
+    plan: Plan,
+    system: System,
+    head: Head,
+    seeds: Sequence[int],
+    test_split: str,
+) -> list[Cell]:
+    """Train the head once a seed, and test it in each target language of the plan."""
+    train_splits = {language: data.splits[language]["train"] for language in plan.sources}
+    fit_on = _all_texts(train_splits.values())
+    train_labels = []
+    train_features = []
+    for language, split in train_splits.items():
+        train_labels += split.labels
+        train_features.append(split_features(split, system, fit_on, language))
+    dev_sets = {}
+    for language in dict.fromkeys(plan.tuned_on.values()):
+        split = data.splits[language]["dev"]
+        dev_features = split_features(split, system, fit_on, language)
+        dev_sets[language] = (dev_features, np.asarray(list(split.labels)))
+    features = _stack_rows(train_features)
+    runs = [head.fit(features, train_labels, dev_sets, seed) for seed in seeds]
+    dev_accuracies = {}
+    for language, (dev_features, dev_labels) in dev_sets.items():
+        correct = [run[language].predict(dev_features) == dev_labels for run in runs]
+        dev_accuracies[language] = float(np.mean(correct))
+    cells = []
+    for target, dev_language in plan.tuned_on.items():
+        split = data.splits[target][test_split]
+        test_features = split_features(split, system, fit_on, target)
+        predictions = [run[dev_language].predict(test_features) for run in runs]
+        # The predictions are made: the labels of the test split may be read now.
+        check_labels(split, f"{target}/{test_split}", set(train_labels), plan.source)
+        dev_accuracy = dev_accuracies[dev_language]
+        cells.append(_cell(plan.source, target, split, predictions, train_labels, dev_accuracy))
+    return cells
+
+
+def _all_texts(splits: Iterable[Split]) -> list[str]:
+    """Return the texts of the splits, and for pairs of texts the second ones, too."""
+    texts = []
+    for split in splits:
+        texts += split.texts
+        texts += split.second_texts or []
+    return texts
+
+
+def _stack_rows(parts: Sequence[Matrix]) -> Matrix:
+    """Return the rows of all parts, which are all dense or all sparse, as one matrix."""
+    if scipy.sparse.issparse(parts[0]):
+        return scipy.sparse.vstack(parts, format="csr")
+    return np.concatenate(parts)
 
 
 def _cross_validate(
@@ -196,33 +248,49 @@ def _cross_validate(
     seeds: Sequence[int],
     progress: Callable[[str], None] | None,
 ) -> Cell:
-    """Ten folds in turn are tested, the next one tunes and the others train (SentEval's MR, CR, SUBJ and MPQA)."""
-    order, cells = np.random.default_rng(seeds[0]).permutation(len(split)), []
+    """Test ten folds in turn; the next fold tunes and the others train.
 
-    def part(rows: np.ndarray) -> Split:
-        columns = (
-            [column[row] for row in rows] for column in (split.ids, split.texts, split.labels)
-        )
-        return Split(*columns, place=split.place)
-
+    This is SentEval's protocol of MR, CR, SUBJ and MPQA, whose items are single texts.
+    """
+    order = np.random.default_rng(seeds[0]).permutation(len(split))
+    fold_of = np.arange(len(split)) % FOLDS
+    cells = []
     for fold in range(FOLDS):
-        of = np.arange(len(split)) % FOLDS
-        tests, tunes = of == fold, of == (fold + 1) % FOLDS
-        rows = {"train": order[~tests & ~tunes], "dev": order[tunes], "test": order[tests]}
-        data = ClassificationData(
-            {language: {name: part(chosen) for name, chosen in rows.items()}}, Provenance("", "")
-        )
+        is_test = fold_of == fold
+        is_dev = fold_of == (fold + 1) % FOLDS
+        splits = {
+            "train": _select_rows(split, order[~is_test & ~is_dev]),
+            "dev": _select_rows(split, order[is_dev]),
+            "test": _select_rows(split, order[is_test]),
+        }
+        data = ClassificationData({language: splits}, Provenance("", ""))
         cells += evaluate_classification(data, system, head, seeds=seeds, progress=progress)
+    ids = []
+    for cell in cells:
+        ids += cell.ids
     outcomes = np.concatenate([cell.outcomes for cell in cells])
-    extra = {name: float(np.mean([cell.extra[name] for cell in cells])) for name in cells[0].extra}
+    means = {}
+    for name in cells[0].extra:
+        means[name] = float(np.mean([cell.extra[name] for cell in cells]))
+    means["size"] = float(len(split))
     return replace(
         cells[0],
         value=float(outcomes.mean()),
-        ids=[name for cell in cells for name in cell.ids],
+        ids=ids,
         outcomes=outcomes,
         std=None,
         seed_values=(),
-        extra=extra | {"size": float(len(split))},
+        extra=means,
+    )
+
+
+def _select_rows(split: Split, rows: np.ndarray) -> Split:
+    """Return some rows of a split of single texts."""
+    return Split(
+        ids=[split.ids[row] for row in rows],
+        texts=[split.texts[row] for row in rows],
+        labels=[split.labels[row] for row in rows],
+        place=split.place,
     )
 
 
@@ -232,13 +300,20 @@ def _cell(
     split: Split,
     predictions: Sequence[np.ndarray],
     train_labels: Sequence[str],
-    dev: float,
+    dev_accuracy: float,
 ) -> Cell:
-    """The scores of the predictions of each seed for a test split."""
+    """Return the scores of the predictions of each seed for a test split."""
     classes, counts = np.unique(train_labels, return_counts=True)
+    most_frequent = classes[counts.argmax()]
     gold = np.asarray(list(split.labels))
     correct = np.stack([predicted == gold for predicted in predictions])  # (seeds, n)
-    by_seed, several = correct.mean(axis=1), len(predictions) > 1
+    accuracies = correct.mean(axis=1)  # (seeds,)
+    f1_scores = [f1_score(gold, predicted, average="macro") for predicted in predictions]
+    std = None
+    seed_values: tuple[float, ...] = ()
+    if len(predictions) > 1:
+        std = float(accuracies.std(ddof=1))
+        seed_values = tuple(accuracies.tolist())
     return Cell(
         source=source,
         target=target,
@@ -247,66 +322,97 @@ def _cell(
         ids=list(split.ids),
         outcomes=correct.mean(axis=0),
         chance=1 / len(classes),
-        std=float(by_seed.std(ddof=1)) if several else None,
-        seed_values=tuple(by_seed.tolist()) if several else (),
+        std=std,
+        seed_values=seed_values,
         extra={
-            "macro_f1": float(
-                np.mean([f1_score(gold, predicted, average="macro") for predicted in predictions])
-            ),
-            "majority": float(np.mean(gold == classes[counts.argmax()])),
-            "dev": dev,
+            "macro_f1": float(np.mean(f1_scores)),
+            "majority": float(np.mean(gold == most_frequent)),
+            "dev": dev_accuracy,
             "size": float(len(split)),
         },
     )
 
 
 def check_plans(data: ClassificationData, plans: Sequence[Plan], test_split: str) -> None:
-    """Checks the data before anything is trained. Never reads the labels of a test split.
+    """Check the data before anything is trained. The labels of a test split are never read.
+
+    Args:
+        data: The data to check.
+        plans: What will be trained, tuned and tested.
+        test_split: The name of the split that will be tested on.
 
     Raises:
         TaskError: See `evaluate_classification`.
     """
     for plan in plans:
-        classes = {
-            label for language in plan.sources for label in _split(data, language, "train").labels
-        }
+        classes: set[str] = set()
+        for language in plan.sources:
+            classes.update(_find_split(data, language, "train").labels)
         if len(classes) < 2:
-            found = ", ".join(map(repr, classes))
+            listed = ", ".join(map(repr, classes))
             raise TaskError(
-                f"{plan.source}/train: found the class {found} alone, expected at least two classes"
+                f"{plan.source}/train: found the class {listed} alone, expected at least two "
+                "classes"
             )
-        for target, dev in plan.tuned_on.items():
-            check_labels(_split(data, dev, "dev"), f"{dev}/dev", classes, plan.source)
-            _split(data, target, test_split)
+        for target, dev_language in plan.tuned_on.items():
+            dev_split = _find_split(data, dev_language, "dev")
+            check_labels(dev_split, f"{dev_language}/dev", classes, plan.source)
+            _find_split(data, target, test_split)
 
 
-def _split(data: ClassificationData, language: str, name: str) -> Split:
+def _find_split(data: ClassificationData, language: str, name: str) -> Split:
+    """Return a split, or raise TaskError if the data lack it."""
     if language not in data.splits:
         raise TaskError(
             f"Found no language {language!r}, expected one of {', '.join(data.languages)}"
         )
     if name not in data.splits[language]:
-        found = ", ".join(data.splits[language]) or "none"
+        listed = ", ".join(data.splits[language]) or "none"
         raise TaskError(
-            f"Language {language!r} has no split {name!r}, expected train, dev and test; found {found}"
+            f"Language {language!r} has no split {name!r}, expected train, dev and test; found "
+            f"{listed}"
         )
     return data.splits[language][name]
 
 
 def check_labels(split: Split, where: str, classes: Collection[str], source: str) -> None:
-    """Raises TaskError at the first label that is none of the `classes` of the train set."""
-    for name, label in zip(split.ids, split.labels, strict=True):
+    """Check that the train set has every label of a split.
+
+    Args:
+        split: The split to check.
+        where: Its place in messages.
+        classes: The classes of the train set.
+        source: The name of the train set in messages.
+
+    Raises:
+        TaskError: A label is none of the classes.
+    """
+    for item_id, label in zip(split.ids, split.labels, strict=True):
         if label not in classes:
-            found = f"the label {label!r} (item {name!r}), which never occurs in the train set of {source}"
             expected = ", ".join(map(repr, sorted(classes)))
-            raise TaskError(f"{where}: found {found}, expected one of {expected}")
+            raise TaskError(
+                f"{where}: found the label {label!r} (item {item_id!r}), which never occurs in the "
+                f"train set of {source}, expected one of {expected}"
+            )
 
 
 def split_features(split: Split, system: System, fit_on: Sequence[str], language: str) -> Matrix:
-    """(n, d) features of the texts, or (n, 4 d) of the pairs.
+    """Return the features of the items of a split.
 
     The vectors of pairs are scaled to length 1 before they are combined, as in LASER's `nli.py`.
+
+    Args:
+        split: n texts or pairs of texts.
+        system: What represents texts as vectors (n, d).
+        fit_on: Texts that the system may be fitted on.
+        language: The language of the texts, unless the split says another.
+
+    Returns:
+        (n, d) features of the texts, or (n, 4 d) of the pairs.
     """
-    columns = [split.texts] if split.second_texts is None else [split.texts, split.second_texts]
-    vectors = [system.represent(texts, fit_on, split.language or language) for texts in columns]
-    return vectors[0] if len(vectors) == 1 else pair_features(*map(normalize, vectors))
+    text_language = split.language or language
+    vectors = system.represent(split.texts, fit_on, text_language)
+    if split.second_texts is None:
+        return vectors
+    second_vectors = system.represent(split.second_texts, fit_on, text_language)
+    return pair_features(normalize(vectors), normalize(second_vectors))

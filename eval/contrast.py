@@ -1,4 +1,7 @@
-"""Contrastive minimal pairs across languages: is a sentence nearer to its translation than to its contrast's?"""
+"""Contrastive minimal pairs across languages.
+
+Is a sentence nearer to its translation than to that of its contrast?
+"""
 
 from __future__ import annotations
 
@@ -13,74 +16,88 @@ from tmde.eval.tasks import ContrastData, TaskError
 
 
 def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
-    """Share of right choices between the two sentences of a minimal pair, for ordered pairs of languages.
+    """Measure the share of right choices between the two sentences of a minimal pair.
 
-    Each of the two sentences of an item in the source language chooses, by cosine, between the two of the target
-    language. Cosines less than `neighbours.TIE` (1e-6, on vectors of length 1) apart are a tie, which counts as half a
-    right choice: a sum of word vectors differs that much by order of summation, in float32. A system that gives both
-    sentences of an item one vector, in the source language or in the target language, so gets exactly 50 %.
+    For each ordered pair of languages, each of the two sentences of an item in the source language
+    chooses, by cosine, between the two of the target language. Cosines less than `neighbours.TIE`
+    (1e-6, on vectors of length 1) apart are a tie, which counts as half a right choice: in float32,
+    a sum of word vectors differs that much by order of summation. A system that gives both
+    sentences of an item one vector, in the source language or in the target language, so gets
+    exactly 50 %.
 
     Args:
         data: Minimal pairs; all languages have all items.
         system: What represents texts; it may be fitted on all texts of both languages.
 
     Returns:
-        One cell a pair of languages. `outcomes` holds the mean of each item's two choices (0, 0.5 or 1; quarters if
-        one of them ties). Items of `data.controls` are neither in it nor in `value`. `extra` holds the accuracy on
-        each group as `accuracy_of_<group>` (`control_<group>` of a control), `ties` (share of the choices of `value`)
-        and `size` (items).
+        One cell a pair of languages. `outcomes` holds the mean of each item's two choices (0, 0.5
+        or 1; quarters if one of them ties). Items of `data.controls` are neither in it nor in
+        `value`. `extra` holds the accuracy on each group as `accuracy_of_<group>`
+        (`control_<group>` of a control), `ties` (share of the choices of `value`) and `size`
+        (items).
 
     Raises:
-        TaskError: Fewer than two languages.
-        ValueError: Vectors that are not finite.
+        TaskError: There are fewer than two languages.
+        TmdeError: A vector is not finite.
     """
     if len(data.languages) < 2:
         raise TaskError(
             f"Found the languages {data.languages}, expected at least two to choose across"
         )
-    # firsts, then contrasts: the same list for every pair of languages, because a system keeps what it knows by list
-    texts = {
-        code: [pair[side] for side in (0, 1) for pair in items]
-        for code, items in data.texts.items()
-    }
-    groups = np.array(data.groups, dtype=object)
-    counted = ~np.isin(groups, list(data.controls))
+    # A system keeps what it knows by list of texts: the list is the same for every pair of
+    # languages.
+    texts = {}
+    for language, items in data.texts.items():
+        sentences = [sentence for sentence, _ in items]
+        contrasts = [contrast for _, contrast in items]
+        texts[language] = sentences + contrasts
     cells = []
     for source, target in itertools.permutations(data.languages, 2):
         fit_on = texts[source] + texts[target]
-        choices = _choices(
-            *(system.represent(texts[code], fit_on, code) for code in (source, target))
-        )
-        outcomes = choices.mean(axis=0)
-        extra = {
-            f"{CONTROL if group in data.controls else ACCURACY_OF}{group}": float(
-                outcomes[groups == group].mean()
-            )
-            for group in dict.fromkeys(data.groups)
-        }
-        cells.append(
-            Cell(
-                source=source,
-                target=target,
-                metric="contrast_accuracy",
-                value=float(outcomes[counted].mean()),
-                ids=[name for name, kept in zip(data.ids, counted, strict=True) if kept],
-                outcomes=outcomes[counted],
-                chance=0.5,
-                extra=extra
-                | {"ties": float((choices[:, counted] == 0.5).mean()), "size": int(counted.sum())},
-            )
-        )
+        source_vectors = system.represent(texts[source], fit_on, source)
+        target_vectors = system.represent(texts[target], fit_on, target)
+        choices = _choices(source_vectors, target_vectors)
+        cells.append(_cell(data, source, target, choices))
     return cells
 
 
 def _choices(sources: Matrix, targets: Matrix) -> np.ndarray:
-    """(2, n): 1 where a sentence (row 0) or its contrast (row 1) chooses its translation, 0 where not, 0.5 for a tie.
+    """Return which choices are right: 1 for a right one, 0 for a wrong one, 0.5 for a tie.
 
     Args:
-        sources, targets: (2n, d), n sentences and then their contrasts.
+        sources: (2n, d), n sentences and then their contrasts.
+        targets: (2n, d), their translations.
+
+    Returns:
+        (2, n), the choices of the sentences and those of their contrasts.
     """
-    half = sources.shape[0] // 2
-    exchanged = np.r_[half : 2 * half, :half]
-    margins = row_cosines(sources, targets) - row_cosines(sources, targets[exchanged])
-    return np.where(np.abs(margins) < TIE, 0.5, margins > 0).reshape(2, half)
+    item_count = sources.shape[0] // 2
+    rows = np.arange(2 * item_count)
+    contrast_rows = np.roll(rows, item_count)
+    margins = row_cosines(sources, targets) - row_cosines(sources, targets[contrast_rows])  # (2n,)
+    choices = np.where(np.abs(margins) < TIE, 0.5, margins > 0)
+    return choices.reshape(2, item_count)
+
+
+def _cell(data: ContrastData, source: str, target: str, choices: np.ndarray) -> Cell:
+    """Return the scores of one pair of languages."""
+    groups = np.array(data.groups, dtype=object)
+    is_counted = ~np.isin(groups, list(data.controls))
+    item_outcomes = choices.mean(axis=0)  # (n,)
+    outcomes = item_outcomes[is_counted]
+    extra: dict[str, float] = {}
+    for group in dict.fromkeys(data.groups):
+        prefix = CONTROL if group in data.controls else ACCURACY_OF
+        extra[f"{prefix}{group}"] = float(item_outcomes[groups == group].mean())
+    extra["ties"] = float((choices[:, is_counted] == 0.5).mean())
+    extra["size"] = int(is_counted.sum())
+    return Cell(
+        source=source,
+        target=target,
+        metric="contrast_accuracy",
+        value=float(outcomes.mean()),
+        ids=list(itertools.compress(data.ids, is_counted)),
+        outcomes=outcomes,
+        chance=0.5,
+        extra=extra,
+    )

@@ -17,115 +17,164 @@ from tmde.eval.systems import EmbeddingSystem
 
 logger = logging.get_logger("tmde.training")
 
-MIN_ROWS = 4  # of a document; fewer are hardly more than a sentence
-MIN_DOCUMENTS = 20  # of a pool; among fewer, precision at 1 moves in steps that say little
+MIN_ROWS = 4  # Documents of fewer rows are hardly more than a sentence.
+MIN_DOCUMENTS = 20  # In a smaller pool, precision at 1 moves in steps that say little.
 
 Row = dict[str, str | None]  # text by language
 
 
 def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
-    """Every pair, in both orders, by the name `<a>-<b>`: codes have hyphens too."""
-    return {
-        f"{source}-{target}": (source, target)
-        for source, target in itertools.permutations(languages, 2)
-    }
+    """Return every pair, in both orders, by the name `<a>-<b>`.
+
+    A name cannot be split into its languages, because codes have hyphens, too.
+    """
+    pairs = itertools.permutations(languages, 2)
+    return {f"{source}-{target}": (source, target) for source, target in pairs}
 
 
 def retrieval_pools(
     rows: datasets.Dataset, languages: Sequence[str], args: Any
 ) -> dict[str, RetrievalPool]:
-    """The retrieval pools of dev rows by the name of their metric.
+    """Return the retrieval pools of dev rows by the name of their metric.
 
-    For each of `args.eval_pairs` these are the sentences, `p1_<a>-<b>`, and the documents, `doc_p1_<a>-<b>`, where
-    there are at least `MIN_DOCUMENTS`.
+    For each of `args.eval_pairs` these are the sentences, `p1_<a>-<b>`, and the documents,
+    `doc_p1_<a>-<b>`, where there are at least `MIN_DOCUMENTS`.
 
     Args:
+        rows: Dev rows with the column `translation`.
+        languages: The languages of the model.
         args: Training arguments: `eval_pairs`, `eval_pool` and `eval_document_rows`.
     """
-    translations = rows["translation"][:]
+    sentences = rows["translation"][:]
     documents = documents_of(rows, args.eval_document_rows)
-    pairs = itertools.combinations(languages, 2)
-    if args.eval_pairs is not None:
-        pairs = map(language_pairs(languages).get, args.eval_pairs)
     pools = {}
-    for pair in pairs:
-        joined = join_documents(documents, *pair, args.eval_document_rows)
-        for prefix, texts, least in (("p1", translations, 2), ("doc_p1", joined, MIN_DOCUMENTS)):
-            pool = retrieval_pool(texts, *pair, args.eval_pool)
-            if len(pool.sources) >= least:
-                pools[f"{prefix}_{'-'.join(pair)}"] = pool
+    for source, target in _evaluated_pairs(languages, args.eval_pairs):
+        sentence_pool = retrieval_pool(sentences, source, target, args.eval_pool)
+        if len(sentence_pool.sources) >= 2:
+            pools[f"p1_{source}-{target}"] = sentence_pool
+        joined = join_documents(documents, source, target, args.eval_document_rows)
+        document_pool = retrieval_pool(joined, source, target, args.eval_pool)
+        if len(document_pool.sources) >= MIN_DOCUMENTS:
+            pools[f"doc_p1_{source}-{target}"] = document_pool
     return pools
 
 
+def _evaluated_pairs(
+    languages: Sequence[str], names: Sequence[str] | None
+) -> list[tuple[str, str]]:
+    """Return the pairs of these names; None for every pair in one order."""
+    if names is None:
+        return list(itertools.combinations(languages, 2))
+    pairs = language_pairs(languages)
+    return [pairs[name] for name in names]
+
+
 def documents_of(rows: datasets.Dataset, max_rows: int) -> list[list[Row]]:
-    """Return the documents of `rows`: consecutive rows of one `doc_id`; of rows without one, every `max_rows`."""
-    names = (
-        rows[DOCUMENT_ID][:]
-        if DOCUMENT_ID in rows.column_names
-        else itertools.repeat(None, len(rows))
-    )
+    """Return the documents of dev rows.
+
+    A document is the consecutive rows of one `doc_id`; of rows without one, every `max_rows`.
+
+    Args:
+        rows: Dev rows with the column `translation`, and perhaps ids of documents.
+        max_rows: The length of a document without an id.
+    """
+    names: Iterable[str | None] = itertools.repeat(None, len(rows))
+    if DOCUMENT_ID in rows.column_names:
+        names = rows[DOCUMENT_ID][:]
+    named_rows = zip(names, rows["translation"][:], strict=True)
     documents = []
-    for name, group in itertools.groupby(
-        zip(names, rows["translation"][:], strict=True), itemgetter(0)
-    ):
+    for name, group in itertools.groupby(named_rows, key=itemgetter(0)):
         texts = [row for _, row in group]
-        length = max_rows if name is None else len(texts)
-        documents += [texts[start : start + length] for start in range(0, len(texts), length)]
+        if name is not None:
+            documents.append(texts)
+            continue
+        for start in range(0, len(texts), max_rows):
+            documents.append(texts[start : start + max_rows])
     return documents
 
 
 def join_documents(
     documents: Sequence[Sequence[Row]], source: str, target: str, max_rows: int
 ) -> list[Row]:
-    """Return each document in two languages: the first `max_rows` of its rows that have both, joined by a blank, so
-    that both sides say the same. Documents with fewer than `MIN_ROWS` such rows are left out."""
+    """Return each document in two languages, its rows joined by a blank.
+
+    Only rows that have both languages are joined, so that both sides say the same. Documents with
+    fewer than `MIN_ROWS` such rows are left out.
+
+    Args:
+        documents: The rows of each document.
+        source: The first language.
+        target: The second language.
+        max_rows: How many such rows of a document are joined at most.
+    """
     joined = []
     for document in documents:
-        complete = [row for row in document if row.get(source) and row.get(target)][:max_rows]
-        if len(complete) >= MIN_ROWS:
-            joined.append(
-                {
-                    language: " ".join(row[language] for row in complete)
-                    for language in (source, target)
-                }
-            )
+        complete_rows = [row for row in document if row.get(source) and row.get(target)]
+        complete_rows = complete_rows[:max_rows]
+        if len(complete_rows) < MIN_ROWS:
+            continue
+        joined.append(
+            {
+                source: " ".join(row[source] for row in complete_rows),
+                target: " ".join(row[target] for row in complete_rows),
+            }
+        )
     return joined
 
 
 def dev_retrieval(
     embedder: DocumentEmbedder, rows: datasets.Dataset, languages: Sequence[str], args: Any
 ) -> dict[str, float]:
-    """Precision at 1 in each of the `retrieval_pools`. Every text is encoded once in each of its languages."""
+    """Return precision at 1 in each of the `retrieval_pools`.
+
+    Every text is encoded once in each of its languages.
+
+    Args:
+        embedder: The model in training.
+        rows: Dev rows with the column `translation`.
+        languages: The languages of the model.
+        args: See `retrieval_pools`.
+    """
     pools = retrieval_pools(rows, languages, args)
-    unique: dict[str, dict[str, None]] = defaultdict(dict)  # by language
-    for pool in pools.values():
-        unique[pool.source_language] |= dict.fromkeys(pool.sources)
-        unique[pool.target_language] |= dict.fromkeys(pool.targets)
-    texts = {language: list(found) for language, found in unique.items()}
+    texts = _unique_texts(pools.values())
     system = encode_dev_texts(embedder, texts.items())
-    vectors = {
-        language: dict(zip(found, system.represent(found, language=language), strict=True))
-        for language, found in texts.items()
-    }
-    return {
-        name: precision_at_1(
-            np.stack([vectors[pool.source_language][text] for text in pool.sources]),
-            np.stack([vectors[pool.target_language][text] for text in pool.targets]),
-        )
-        for name, pool in pools.items()
-    }
+    vector_of = {}
+    for language, language_texts in texts.items():
+        vectors = system.represent(language_texts, language=language)
+        vector_of[language] = dict(zip(language_texts, vectors, strict=True))
+    precisions = {}
+    for name, pool in pools.items():
+        source_vectors = [vector_of[pool.source_language][text] for text in pool.sources]
+        target_vectors = [vector_of[pool.target_language][text] for text in pool.targets]
+        precisions[name] = precision_at_1(np.stack(source_vectors), np.stack(target_vectors))
+    return precisions
+
+
+def _unique_texts(pools: Iterable[RetrievalPool]) -> dict[str, list[str]]:
+    """Return the texts of all pools by language, each once."""
+    unique_texts: dict[str, dict[str, None]] = defaultdict(dict)
+    for pool in pools:
+        unique_texts[pool.source_language].update(dict.fromkeys(pool.sources))
+        unique_texts[pool.target_language].update(dict.fromkeys(pool.targets))
+    return {language: list(texts) for language, texts in unique_texts.items()}
 
 
 def encode_dev_texts(
     embedder: DocumentEmbedder, texts: Iterable[tuple[str, list[str]]]
 ) -> EmbeddingSystem:
-    """A system that keeps the vectors of these texts, given with their language. Warns if texts are truncated."""
+    """Return a system that keeps the vectors of these texts, and warn if texts are truncated.
+
+    Args:
+        embedder: The model in training.
+        texts: Lists of texts with their language.
+    """
     system = EmbeddingSystem("the model in training", embedder, show_progress_bar=False)
-    for language, of_language in texts:
-        system.represent(of_language, language=language)
+    for language, language_texts in texts:
+        system.represent(language_texts, language=language)
     if system.truncated:
         logger.warning_once(
             f"{system.truncated:,} of {system.texts:,} dev texts are longer than embed_max_length="
-            f"{embedder.max_length} and are truncated at every evaluation; raise it if the model can take more"
+            f"{embedder.max_length} and are truncated at every evaluation; raise it if the model "
+            "can take more"
         )
     return system

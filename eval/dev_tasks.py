@@ -11,6 +11,7 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.classification import check_plans, evaluate_classification, plan_protocol
 from tmde.eval.dev_retrieval import encode_dev_texts
 from tmde.eval.results import summarize
+from tmde.eval.systems import EmbeddingSystem
 from tmde.eval.tasks import TASKS, ClassificationData, TaskError
 
 TASK_METRICS = ("same", "cross", "all")
@@ -20,38 +21,63 @@ SPLITS = ("train", "dev", "test")
 def load_eval_tasks(
     specs: str | Sequence[str] | None, languages: Sequence[str]
 ) -> dict[str, ClassificationData]:
-    """The data of one or several `NAME` or `NAME=SOURCE`, in those of `languages` that they have, by name.
+    """Load tasks in the languages of the model that they have.
 
-    Each has the splits `train`, `dev` and `test`.
+    Args:
+        specs: One or several `NAME` or `NAME=SOURCE`; None for no task.
+        languages: The languages of the model.
+
+    Returns:
+        The data by name, with the splits `train`, `dev` and `test`.
 
     Raises:
-        TaskError: An unknown task, one that is no classification, a task twice, fewer than two of the languages, a
-            split that is missing or empty, or a label of dev that a train split lacks.
+        TaskError: An unknown task, one that is no classification, a task twice, fewer than two of
+            the languages, a split that is missing or empty, or a label of dev that a train split
+            lacks.
     """
+    if specs is None:
+        specs = []
+    elif isinstance(specs, str):
+        specs = [specs]
     tasks: dict[str, ClassificationData] = {}
-    for spec in [specs] if isinstance(specs, str) else specs or []:
+    for spec in specs:
         name, _, source = str(spec).partition("=")
         if name not in TASKS or name in tasks:
             raise TaskError(
-                f"eval_task: found task {spec!r}, expected NAME[=SOURCE] of {', '.join(TASKS)}, each once"
+                f"eval_task: found task {spec!r}, expected NAME[=SOURCE] of {', '.join(TASKS)}, "
+                "each once"
             )
         data = TASKS[name]().load(source or None)
         if not isinstance(data, ClassificationData) or data.monolingual:
             raise TaskError(
-                f"eval_task: found {type(data).__name__} for {spec!r}, expected classes across languages"
+                f"eval_task: found {type(data).__name__} for {spec!r}, expected classes across "
+                "languages"
             )
-        common = [language for language in languages if language in data.splits]
-        if len(common) < 2:
-            raise TaskError(
-                f"eval_task: found the languages {data.languages} in {spec!r}, expected at least two of the model's "
-                f"{list(languages)}"
-            )
-        for split in ("dev", "test"):
-            check_plans(data, plan_protocol("zero-shot", common, common), split)
-        tasks[name] = replace(
-            data, splits={one: {key: data.splits[one][key] for key in SPLITS} for one in common}
-        )
+        tasks[name] = _select_languages(data, languages, spec)
     return tasks
+
+
+def _select_languages(
+    data: ClassificationData, languages: Sequence[str], spec: str
+) -> ClassificationData:
+    """Return train, dev and test in the languages of the model.
+
+    Raises:
+        TaskError: There are fewer than two, or a split is bad.
+    """
+    common = [language for language in languages if language in data.splits]
+    if len(common) < 2:
+        raise TaskError(
+            f"eval_task: found the languages {data.languages} in {spec!r}, expected at least two "
+            f"of the model's {list(languages)}"
+        )
+    plans = plan_protocol("zero-shot", common, common)
+    for tested_split in ("dev", "test"):
+        check_plans(data, plans, tested_split)
+    splits = {}
+    for language in common:
+        splits[language] = {name: data.splits[language][name] for name in SPLITS}
+    return replace(data, splits=splits)
 
 
 def measure_task(
@@ -60,38 +86,44 @@ def measure_task(
     args: Any,
     autocast: AbstractContextManager,
 ) -> dict[str, float]:
-    """Evaluation II (thesis 4.4.2): a classifier for each language's `train` labels, applied to every language.
+    """Measure Evaluation II (thesis 4.4.2).
+
+    A classifier for each language's `train` labels is applied to every language.
 
     Args:
+        embedder: The model in training.
         data: From `load_eval_tasks`. Every split is encoded once.
-        args: Training arguments: `eval_head`.
-        autocast: In which texts are encoded; classifiers are trained outside of it.
+        args: Training arguments; none of them matters now that each task has one head.
+        autocast: The context in which texts are encoded; classifiers are trained outside of it.
 
     Returns:
-        `same`, `cross` and `all` on the dev split, `test_same` and `test_cross` on the test split, between 0 and 1.
+        `same`, `cross` and `all` on the dev split, `test_same` and `test_cross` on the test split,
+        between 0 and 1.
     """
-    splits = [
-        (language, split)
-        for language, of_language in data.splits.items()
-        for split in of_language.values()
-    ]
-    texts = [
-        (language, side)
-        for language, split in splits
-        for side in (split.texts, split.second_texts)
-        if side
-    ]
     with autocast:
-        system = encode_dev_texts(embedder, texts)
-    scores = {}
-    with torch.enable_grad():  # for heads that are trained by gradients
-        for split, prefix, names in (
-            ("dev", "", TASK_METRICS),
-            ("test", "test_", ("same", "cross")),
-        ):
-            cells = evaluate_classification(
-                data, system, args.eval_head or data.head, test_split=split, seeds=(0,)
-            )
-            means = {name.lower(): value for name, value in summarize(cells).items()}
-            scores |= {f"{prefix}{name}": means[name] for name in names}
+        system = encode_dev_texts(embedder, _all_texts(data))
+    dev_means = _means(data, system, "dev")
+    test_means = _means(data, system, "test")
+    scores = {name: dev_means[name] for name in TASK_METRICS}
+    scores["test_same"] = test_means["same"]
+    scores["test_cross"] = test_means["cross"]
     return scores
+
+
+def _all_texts(data: ClassificationData) -> list[tuple[str, Sequence[str]]]:
+    """Return the columns of texts of all splits, with their language."""
+    columns = []
+    for language, by_name in data.splits.items():
+        for split in by_name.values():
+            columns.append((language, split.texts))
+            if split.second_texts:
+                columns.append((language, split.second_texts))
+    return columns
+
+
+def _means(data: ClassificationData, system: EmbeddingSystem, test_split: str) -> dict[str, float]:
+    """Return the means `same`, `cross` and `all` of one run on a split."""
+    # An evaluation during training disables gradients, which heads may need.
+    with torch.enable_grad():
+        cells = evaluate_classification(data, system, data.head, test_split=test_split, seeds=(0,))
+    return {name.lower(): value for name, value in summarize(cells).items()}

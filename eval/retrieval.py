@@ -28,40 +28,59 @@ class RetrievalPool:
 def retrieval_pool(
     rows: list[dict[str, str | None]], source: str, target: str, size: int = 1000
 ) -> RetrievalPool:
-    """Up to `size` of the first rows that have both languages and repeat no text of either.
+    """Choose the first rows that have both languages and repeat no text of either.
 
     Repeated texts are left out: their vectors are equal, so their order is arbitrary.
+
+    Args:
+        rows: Texts by language.
+        source: The source language.
+        target: The target language.
+        size: At most so many rows are chosen.
     """
-    pairs = [(row.get(source), row.get(target)) for row in rows]
-    kept = [pairs[position] for position in _unrepeated(pairs)[:size]]
-    return RetrievalPool(source, target, [pair[0] for pair in kept], [pair[1] for pair in kept])
+    source_texts = [row.get(source) for row in rows]
+    target_texts = [row.get(target) for row in rows]
+    positions = _unrepeated(source_texts, target_texts)[:size]
+    return RetrievalPool(
+        source,
+        target,
+        sources=[source_texts[position] for position in positions],
+        targets=[target_texts[position] for position in positions],
+    )
 
 
-def _unrepeated(pairs: Iterable[tuple[str | None, str | None]]) -> list[int]:
-    """Positions of the pairs that are complete and repeat no text of a pair chosen before."""
-    sources, targets, kept = set(), set(), []
-    for position, (source, target) in enumerate(pairs):
-        if source and target and source not in sources and target not in targets:
-            sources.add(source)
-            targets.add(target)
-            kept.append(position)
-    return kept
+def _unrepeated(sources: Iterable[str | None], targets: Iterable[str | None]) -> list[int]:
+    """Return the positions of complete pairs that repeat no text of a pair chosen before."""
+    seen_sources: set[str] = set()
+    seen_targets: set[str] = set()
+    positions = []
+    for position, (source, target) in enumerate(zip(sources, targets, strict=True)):
+        if not source or not target:
+            continue
+        if source in seen_sources or target in seen_targets:
+            continue
+        seen_sources.add(source)
+        seen_targets.add(target)
+        positions.append(position)
+    return positions
 
 
 def precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
-    """Share of vectors whose nearest of the other side, by cosine, is the one at the same position.
+    """Return the share of vectors whose nearest of the other side, by cosine, is the translation.
 
     Args:
-        sources, targets: (n, d), translations at equal rows.
+        sources: (n, d).
+        targets: (n, d), their translations at equal rows.
 
     Returns:
         The mean of both search directions, between 0 and 1; 0 for an empty pool.
     """
-    if not len(sources):
+    if len(sources) == 0:
         return 0.0
-    right = np.arange(len(sources))
-    found = [target_ranks(*sides, right) == 1 for sides in ((sources, targets), (targets, sources))]
-    return float(np.mean(found))
+    translations = np.arange(len(sources))
+    forward_ranks = target_ranks(sources, targets, translations)
+    backward_ranks = target_ranks(targets, sources, translations)
+    return float(np.mean([forward_ranks == 1, backward_ranks == 1]))
 
 
 def evaluate_retrieval(
@@ -74,92 +93,135 @@ def evaluate_retrieval(
     seed: int = 0,
     progress: Callable[[str], None] | None = None,
 ) -> list[Cell]:
-    """Precision at 1 of finding each text's translation, for all ordered pairs of languages.
+    """Measure precision at 1 of finding each text's translation, for all ordered language pairs.
 
-    The pool of a pair is the rows that have both languages and repeat no text of either. Its source texts are the
-    queries; the candidates are its target texts. A candidate that ties with the right one counts as before it (see
-    [`~tmde.documents.neighbours.target_ranks`]). Each text is represented once, however many pairs it is in.
+    The pool of a pair is the rows that have both languages and repeat no text of either. Its source
+    texts are the queries; the candidates are its target texts. A candidate that ties with the right
+    one counts as before it (see [`~tmde.documents.neighbours.target_ranks`]). Each text is
+    represented once, however many pairs it is in.
 
     Args:
         data: Aligned texts.
         system: What represents texts; it may be fitted on both sides of a pair's pool.
         scoring: `cosine`, or a margin: `ratio`, `distance`.
-        margin: Scoring of the error rate (the xsim of Artetxe & Schwenk 2019, arXiv 1811.01136).
+        margin: The scoring of the error rate (the xsim of Artetxe & Schwenk 2019, arXiv
+            1811.01136).
         k: Neighbors of a margin.
-        max_queries: Rows of a pool whose sources are queries, drawn at random; all its targets stay candidates. With
-            2,000 and a pool of 200,000 this is the protocol of XSR (paper 002).
-        seed: Of that draw. Rows of a file often stand in the order of their sources.
+        max_queries: Rows of a pool whose sources are queries, drawn at random; all its targets stay
+            candidates. With 2,000 and a pool of 200,000 this is the protocol of XSR (paper 002).
+            None if all rows are queries.
+        seed: Seed of that draw. Rows of a file often stand in the order of their sources.
         progress: Called with a line before each pair.
 
     Returns:
-        One cell a pair with at least two rows. `value` is precision at 1 by `scoring`; `extra` holds `mrr` and
-        `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by `margin`, `size` (queries),
-        `candidates`, and `left_out`: rows that have both languages, but repeat a text of an earlier row.
+        One cell a pair with at least two rows. `value` is precision at 1 by `scoring`; `extra`
+        holds `mrr` and `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by
+        `margin`, `size` (queries), `candidates`, and `left_out`: rows that have both languages, but
+        repeat a text of an earlier row.
 
     Raises:
         TaskError: No pair has two rows.
-        ValueError: Unknown scoring or margin; `k` below 1; vectors that are not finite.
+        TmdeError: Unknown scoring or margin; `k` below 1; vectors that are not finite.
     """
     cells = []
     for source, target in itertools.permutations(data.languages, 2):
-        texts = data.texts[source], data.texts[target]
-        rows = _unrepeated(zip(*texts, strict=True))
+        rows = _unrepeated(data.texts[source], data.texts[target])
         if len(rows) < 2:
             continue
         if progress is not None:
             progress(f"{source} -> {target}: {len(rows)} rows")
-        asked = rows
-        if max_queries is not None and max_queries < len(rows):
-            asked = np.random.default_rng(seed).choice(rows, max_queries, replace=False)
-            asked = sorted(asked.tolist())
-        fit_on = [column[row] for column in texts for row in rows]
-        queries = _vectors_of(system, texts[0], fit_on, source, asked)
-        candidates = _vectors_of(system, texts[1], fit_on, target, rows)
-        right = np.searchsorted(rows, asked)
-        ranks = target_ranks(queries, candidates, right, scoring, k)
-        scores = rank_scores(ranks)
-        by_margin = rank_scores(
-            ranks if margin == scoring else target_ranks(queries, candidates, right, margin, k)
-        )
-        cells.append(
-            Cell(
-                source=source,
-                target=target,
-                metric="precision_at_1",
-                value=scores.pop("precision_at_1"),
-                ids=[data.ids[row] for row in asked],
-                outcomes=(ranks == 1).astype(float),
-                chance=1 / len(rows),
-                extra={
-                    **scores,
-                    "left_out": sum(all(both) for both in zip(*texts, strict=True)) - len(rows),
-                    "precision_at_1_margin": by_margin["precision_at_1"],
-                    "error_rate": 1 - by_margin["precision_at_1"],
-                    "size": len(asked),
-                    "candidates": len(rows),
-                },
-            )
-        )
+        query_rows = _draw_queries(rows, max_queries, seed)
+        queries, candidates = _vectors_of_pair(data, system, source, target, rows, query_rows)
+        translations = np.searchsorted(rows, query_rows)
+        ranks = target_ranks(queries, candidates, translations, scoring, k)
+        margin_ranks = ranks
+        if margin != scoring:
+            margin_ranks = target_ranks(queries, candidates, translations, margin, k)
+        cells.append(_cell(data, source, target, rows, query_rows, ranks, margin_ranks))
     if not cells:
         listed = ", ".join(data.languages) or "(none)"
         raise TaskError(
-            f"Found no pair with 2 rows in common among the languages {listed}, expected at least one"
+            f"Found no pair with 2 rows in common among the languages {listed}, expected at least "
+            "one"
         )
     return cells
 
 
+def _draw_queries(rows: list[int], max_queries: int | None, seed: int) -> list[int]:
+    """Return the rows whose sources are queries, in order."""
+    if max_queries is None or max_queries >= len(rows):
+        return rows
+    drawn = np.random.default_rng(seed).choice(rows, max_queries, replace=False)
+    return sorted(drawn.tolist())
+
+
+def _vectors_of_pair(
+    data: RetrievalData,
+    system: System,
+    source: str,
+    target: str,
+    rows: list[int],
+    query_rows: list[int],
+) -> tuple[Matrix, Matrix]:
+    """Return the vectors of the queries (q, d), and of the candidates (n, d)."""
+    source_texts = data.texts[source]
+    target_texts = data.texts[target]
+    pool_sources = [source_texts[row] for row in rows]
+    pool_targets = [target_texts[row] for row in rows]
+    fit_on = pool_sources + pool_targets
+    queries = _vectors_of(system, source_texts, fit_on, source, query_rows)
+    candidates = _vectors_of(system, target_texts, fit_on, target, rows)
+    return queries, candidates
+
+
 def _vectors_of(
     system: System,
-    column: Sequence[str | None],
+    texts: Sequence[str | None],
     fit_on: list[str],
     language: str,
-    rows: Sequence[int],
+    rows: list[int],
 ) -> Matrix:
-    """Vectors (len(rows), d) of some texts of a language.
+    """Return vectors (len(rows), d) of some texts of a language.
 
-    The system gets all of the language's texts for every pair, because it keeps what it knows by list of texts.
+    The system gets all of the language's texts for every pair, because it keeps what it knows by
+    list of texts.
     """
-    there = [row for row, text in enumerate(column) if text]
-    return system.represent([column[row] for row in there], fit_on, language)[
-        np.searchsorted(there, rows)
-    ]
+    rows_with_text = [row for row, text in enumerate(texts) if text]
+    vectors = system.represent([texts[row] for row in rows_with_text], fit_on, language)
+    return vectors[np.searchsorted(rows_with_text, rows)]
+
+
+def _cell(
+    data: RetrievalData,
+    source: str,
+    target: str,
+    rows: list[int],
+    query_rows: list[int],
+    ranks: np.ndarray,
+    margin_ranks: np.ndarray,
+) -> Cell:
+    """Return the scores of one pair of languages."""
+    scores = rank_scores(ranks)
+    margin_precision = rank_scores(margin_ranks)["precision_at_1"]
+    complete_count = 0
+    for source_text, target_text in zip(data.texts[source], data.texts[target], strict=True):
+        if source_text and target_text:
+            complete_count += 1
+    return Cell(
+        source=source,
+        target=target,
+        metric="precision_at_1",
+        value=scores["precision_at_1"],
+        ids=[data.ids[row] for row in query_rows],
+        outcomes=(ranks == 1).astype(float),
+        chance=1 / len(rows),
+        extra={
+            "mrr": scores["mrr"],
+            "recall_at_10": scores["recall_at_10"],
+            "left_out": complete_count - len(rows),
+            "precision_at_1_margin": margin_precision,
+            "error_rate": 1 - margin_precision,
+            "size": len(query_rows),
+            "candidates": len(rows),
+        },
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import numpy as np
 import scipy.sparse
@@ -15,96 +15,162 @@ from tmde.eval.heads import pair_features
 from tmde.eval.metrics.sts_correlation.sts_correlation import correlations
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
-from tmde.eval.tasks import SimilarityData, TaskError
+from tmde.eval.tasks import SimilarityData, SimilarityPairs, TaskError
 
-STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # C of the regression, which the dev set chooses
+STRENGTHS = (0.001, 0.01, 0.1, 1.0, 10.0)  # The C's of the regression; the dev set chooses.
 
 
 def predict_scores(
     pairs: Sequence[tuple[Matrix, Matrix]], scores: Sequence[float], dev_scores: Sequence[float]
 ) -> np.ndarray:
-    """Scores (n,) of the test pairs, by a logistic regression on |u - v| and u * v.
+    """Predict the scores of test pairs, by a logistic regression on |u - v| and u * v.
 
-    It predicts a distribution over the whole scores, whose mean is the score (Tai et al., 2015; 004, section 3.1): 3.6
-    is 3 with probability 0.4 and 4 with 0.6. The C with the best Pearson correlation on the dev pairs is kept.
+    It predicts a distribution over the whole scores, whose mean is the score (Tai et al., 2015;
+    004, section 3.1): 3.6 is 3 with probability 0.4 and 4 with 0.6. The C with the best Pearson
+    correlation on the dev pairs is kept.
 
     Args:
-        pairs: Vectors (n, d) of the first and of the second texts, of the train, dev and test pairs.
-        scores, dev_scores: Gold.
+        pairs: Vectors (n, d) of the first and of the second texts, of the train, dev and test
+            pairs.
+        scores: Gold scores of the train pairs.
+        dev_scores: Gold scores of the dev pairs.
+
+    Returns:
+        (n,) scores of the test pairs.
     """
-    features = [pair_features(*pair)[:, 2 * pair[0].shape[1] :] for pair in pairs]
-    scaler = (MaxAbsScaler() if scipy.sparse.issparse(features[0]) else StandardScaler()).fit(
-        features[0]
-    )
-    train, dev, test = map(scaler.transform, features)
-    lower, upper = np.floor(scores), np.floor(scores) + 1
-    labels, weights = (
-        np.concatenate([lower, upper]),
-        np.concatenate([upper - scores, scores - lower]),
-    )
-    rows, used = np.tile(np.arange(len(lower)), 2), weights > 0
-    best, predicted = -math.inf, np.zeros(test.shape[0])
+    train_features, dev_features, test_features = _scaled_features(pairs)
+    scores = np.asarray(scores)
+    lower = np.floor(scores)
+    upper = lower + 1
+    # Each train pair counts twice: as its lower and as its upper whole score.
+    labels = np.concatenate([lower, upper])
+    weights = np.concatenate([upper - scores, scores - lower])
+    rows = np.tile(np.arange(len(scores)), 2)
+    is_used = weights > 0
+    best_correlation = -math.inf
+    predicted = np.zeros(test_features.shape[0])
     for strength in STRENGTHS:
         model = LogisticRegression(C=strength, max_iter=1000)
-        model.fit(train[rows[used]], labels[used], sample_weight=weights[used])
-        expected, of_test = (model.predict_proba(part) @ model.classes_ for part in (dev, test))
-        found = correlations(expected, np.asarray(dev_scores)).get("pearson", -1.0)
-        if found > best:
-            best, predicted = found, of_test
+        model.fit(train_features[rows[is_used]], labels[is_used], sample_weight=weights[is_used])
+        dev_predicted = model.predict_proba(dev_features) @ model.classes_
+        # There is no Pearson correlation if all predictions are equal.
+        correlation = correlations(dev_predicted, np.asarray(dev_scores)).get("pearson", -1.0)
+        if correlation > best_correlation:
+            best_correlation = correlation
+            predicted = model.predict_proba(test_features) @ model.classes_
     return predicted
 
 
+def _scaled_features(pairs: Sequence[tuple[Matrix, Matrix]]) -> list[Matrix]:
+    """Return [|u - v|, u * v] of the pairs of each part, scaled as the first part asks."""
+    parts = []
+    for first, second in pairs:
+        width = first.shape[1]
+        parts.append(pair_features(first, second)[:, 2 * width :])  # (n, 2 d)
+    scaler = StandardScaler()
+    if scipy.sparse.issparse(parts[0]):
+        scaler = MaxAbsScaler()
+    scaler.fit(parts[0])
+    return [scaler.transform(part) for part in parts]
+
+
 def evaluate_similarity(data: SimilarityData, system: System) -> list[Cell]:
-    """Spearman's rank correlation of gold similarity with the cosines of pairs of texts, or with predicted scores.
+    """Measure Spearman's rank correlation of gold similarities with cosines or predicted scores.
 
     Args:
-        data: Pairs of texts by pair of languages.
+        data: Pairs of texts by pair of languages. With `supervised` pairs, scores are predicted by
+            a regression that is trained on them.
         system: What represents texts; it may be fitted on all texts of a pair of languages.
 
     Returns:
-        One cell a pair of languages: `value` is Spearman's correlation, `outcomes` (n, 2) gold and cosine of each
-        pair, or the predicted score, `extra` holds `pearson` and `size`. A system whose cosines are all equal has the
-        value 0, no `pearson`, and `constant` 1.
+        One cell a pair of languages: `value` is Spearman's correlation, `outcomes` (n, 2) gold and
+        cosine of each pair, or the predicted score, `extra` holds `pearson` and `size`. A system
+        whose cosines are all equal has the value 0, no `pearson`, and `constant` 1.
 
     Raises:
-        TaskError: Fewer than three pairs of texts of a pair of languages, or gold scores that are all equal.
+        TaskError: A pair of languages has fewer than three pairs of texts, or gold scores that are
+            all equal.
     """
     cells = []
-    for (first, second), pairs in data.pairs.items():
+    for (first_language, second_language), pairs in data.pairs.items():
         gold = np.asarray(pairs.scores, dtype=float)
         if len(gold) < 3 or np.ptp(gold) == 0:
-            found = f"found {len(gold)} pairs with {len(set(gold))} different gold scores"
             raise TaskError(
-                f"{first}-{second}: {found}, expected at least 3 pairs and 2 scores for a correlation"
+                f"{first_language}-{second_language}: found {len(gold)} pairs with "
+                f"{len(set(gold))} different gold scores, expected at least 3 pairs and 2 scores "
+                "for a correlation"
             )
-        parts = [*data.supervised.values(), pairs]
-        fit_on = [text for part in parts[:2] for text in (*part.first, *part.second)]
-        vectors = [
-            (
-                system.represent(list(part.first), fit_on, first),
-                system.represent(list(part.second), fit_on, second),
-            )
-            for part in parts
-        ]
         if data.supervised:
-            cosines = predict_scores(vectors, *(part.scores for part in parts[:2]))
+            measured = _predicted_scores(data, system, first_language, second_language, pairs)
         else:
-            cosines = row_cosines(*vectors[0])
-        extra = {"size": len(gold)}
-        if np.ptp(cosines) < TIE:  # such as n-grams of two scripts, which have none in common
-            cosines = np.full_like(cosines, cosines[0])
-            extra["constant"] = 1.0
-        scores = correlations(cosines, gold)
-        cells.append(
-            Cell(
-                source=first,
-                target=second,
-                metric="spearman",
-                value=scores.pop("spearman"),
-                ids=list(pairs.ids),
-                outcomes=np.column_stack([gold, cosines]),
-                chance=0.0,
-                extra=scores | extra,
-            )
-        )
+            fit_on = _all_texts([pairs])
+            vectors = _vectors(system, pairs, fit_on, first_language, second_language)
+            measured = row_cosines(*vectors)
+        cells.append(_cell(first_language, second_language, pairs, gold, measured))
     return cells
+
+
+def _predicted_scores(
+    data: SimilarityData,
+    system: System,
+    first_language: str,
+    second_language: str,
+    test_pairs: SimilarityPairs,
+) -> np.ndarray:
+    """Return the scores of the test pairs by a regression on the supervised pairs."""
+    train_pairs = data.supervised["train"]
+    dev_pairs = data.supervised["dev"]
+    fit_on = _all_texts([train_pairs, dev_pairs])
+    vectors = []
+    for pairs in (train_pairs, dev_pairs, test_pairs):
+        vectors.append(_vectors(system, pairs, fit_on, first_language, second_language))
+    return predict_scores(vectors, train_pairs.scores, dev_pairs.scores)
+
+
+def _all_texts(parts: Iterable[SimilarityPairs]) -> list[str]:
+    """Return the first and the second texts of all parts."""
+    texts = []
+    for pairs in parts:
+        texts += pairs.first
+        texts += pairs.second
+    return texts
+
+
+def _vectors(
+    system: System,
+    pairs: SimilarityPairs,
+    fit_on: Sequence[str],
+    first_language: str,
+    second_language: str,
+) -> tuple[Matrix, Matrix]:
+    """Return vectors (n, d) of the first and of the second texts."""
+    first = system.represent(list(pairs.first), fit_on, first_language)
+    second = system.represent(list(pairs.second), fit_on, second_language)
+    return first, second
+
+
+def _cell(
+    first_language: str,
+    second_language: str,
+    pairs: SimilarityPairs,
+    gold: np.ndarray,
+    measured: np.ndarray,
+) -> Cell:
+    """Return the correlations of one pair of languages."""
+    extra: dict[str, float] = {"size": len(gold)}
+    # All cosines may be equal: n-grams of two scripts, for example, have none in common.
+    if np.ptp(measured) < TIE:
+        measured = np.full_like(measured, measured[0])
+        extra["constant"] = 1.0
+    scores = correlations(measured, gold)
+    spearman = scores.pop("spearman")
+    return Cell(
+        source=first_language,
+        target=second_language,
+        metric="spearman",
+        value=spearman,
+        ids=list(pairs.ids),
+        outcomes=np.column_stack([gold, measured]),
+        chance=0.0,
+        extra=scores | extra,
+    )

@@ -30,6 +30,25 @@ from .tatoeba import Tatoeba
 from .word_order import WordOrder
 from .xnli import XNLI, XNLITranslateTest, XNLITranslateTrain
 
+__all__ = [
+    "GROUPS",
+    "TASKS",
+    "AlignmentData",
+    "ClassificationData",
+    "ContrastData",
+    "DocumentCollection",
+    "Provenance",
+    "RetrievalData",
+    "SimilarityData",
+    "SimilarityPairs",
+    "Split",
+    "Task",
+    "TaskData",
+    "TaskError",
+    "data_fingerprint",
+    "text_fingerprint",
+]
+
 _CLASSES: tuple[type[Task], ...] = (
     DocumentRetrieval,
     EuroparlMatrix,
@@ -48,10 +67,14 @@ _CLASSES: tuple[type[Task], ...] = (
     XNLITranslateTest,
     XNLITranslateTrain,
     XSR,
+    *PROBING,
+    *SENTEVAL,
 )
-TASKS: dict[str, type[Task]] = {task.name: task for task in (*_CLASSES, *PROBING, *SENTEVAL)}
-GROUPS = {  # names for several tasks
+TASKS: dict[str, type[Task]] = {task.name: task for task in _CLASSES}
+
+# Names that stand for several tasks.
+GROUPS: dict[str, list[str]] = {
     "probing": [task.name for task in PROBING],
-    "probing_text": [task.name for task in PROBING if task.generate],
+    "probing_text": [task.name for task in PROBING if task.generate is not None],
     "senteval": [task.name for task in SENTEVAL],
 }

@@ -1,10 +1,12 @@
-"""Alignment of documents, as paper 003 measures it: web pages of WMT16, and the news commentaries of WMT19."""
+"""Alignment of documents, as in paper 003: web pages of WMT16, news commentaries of WMT19."""
 
 from __future__ import annotations
 
 import base64
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from tmde.data.checks import Words, bad_value
 from tmde.data.files import read_lines
@@ -13,15 +15,20 @@ from .base import AlignmentData, DocumentCollection, Languages, Provenance, Sour
 from .sources import choose_languages, pair_of, provenance_of, source_of
 
 Documents = dict[str, str]  # text by id
+LanguagePair = tuple[str, str]
 
 
 class WMT16(Task):
-    """Bilingual document alignment of WMT16: English and French pages, aligned within websites (003, section 6)."""
+    """Bilingual document alignment of WMT16 (003, section 6).
+
+    English and French pages are aligned within websites.
+    """
 
     name = "wmt16"
     description = "alignment of English and French web pages within 203 sites (needs a source)"
     provenance = Provenance(
-        citation="Buck and Koehn, Findings of the WMT 2016 Bilingual Document Alignment Shared Task, 2016",
+        citation="Buck and Koehn, Findings of the WMT 2016 Bilingual Document Alignment Shared "
+        "Task, 2016",
         licence="those of the crawled pages",
         url="https://www.statmt.org/wmt16/bilingual-task.html",
     )
@@ -36,60 +43,127 @@ class WMT16(Task):
         by_url: bool = False,
         lawdr_rank: int | None = None,
     ) -> AlignmentData:
-        """The pages of every website that have a text, and the pairs of URLs to be found.
+        """Load the pages of every website that have a text, and the pairs of URLs to be found.
 
         Args:
-            source: The folder that holds `test.pairs` (URL of an English page, tab, URL of a French one), and
-                `lett.test` or any folders with one `.lett` or `.lett.gz` file a website. A line of these is language,
-                MIME type, encoding, URL, HTML and text, the last two in Base64, with tabs between.
-            languages, streaming: Without influence.
+            source: The folder that holds `test.pairs` (URL of an English page, tab, URL of a French
+                one), and `lett.test` or any folders with one `.lett` or `.lett.gz` file a website.
+                A line of these is language, MIME type, encoding, URL, HTML and text, the last two
+                in Base64, with tabs between.
+            languages: Ignored.
+            streaming: Ignored.
             split: `test` or `train`.
-            by_url, lawdr_rank: See [`AlignmentData`].
+            by_url: See [`AlignmentData`].
+            lawdr_rank: See [`AlignmentData`].
 
         Raises:
-            CorpusError: No source, a missing file, a line that is not as published, or a pair of unknown URLs.
+            CorpusError: No source, a missing file, a line that is not as published, or a pair of
+                unknown URLs.
         """
-        advice = f"Pass the folder of the shared task's files: {split}.pairs, and lett.{split} with *.lett.gz."
+        advice = (
+            f"Pass the folder of the shared task's files: {split}.pairs, and lett.{split} with "
+            "*.lett.gz."
+        )
         folder = Path(source_of(self, source, advice))
-        pairs_file = next(iter(sorted(folder.rglob(f"{split}.pairs"))), None)
-        named = any(folder.rglob("lett.*"))  # folders of the published splits
-        files = sorted(folder.rglob(f"lett.{split}/*.lett*" if named else "*.lett*"))
-        if pairs_file is None or not files:
-            missing = f"{split}.pairs" if pairs_file is None else "*.lett.gz"
-            raise bad_value(str(folder), None, None, Words("no file"), missing, advice)
-        sites: dict[str, tuple[Documents, Documents]] = {}  # by the name of the file
-        site_of: dict[str, str] = {}  # by URL, of pages without text, too
-        for path in files:
-            site = sites[path.name.partition(".lett")[0]] = ({}, {})
-            for language, url, text in _read_lett(str(path)):
-                if language in WMT16.languages and url not in site_of:
-                    site_of[url] = path.name.partition(".lett")[0]
-                    if text.strip():
-                        site[WMT16.languages.index(language)][url] = text
-        pairs: dict[str, list[tuple[str, str]]] = {}
-        for number, line in read_lines(str(pairs_file)):
-            urls = line.split("\t")
-            if len(urls) != 2 or urls[0] not in site_of or site_of.get(urls[1]) != site_of[urls[0]]:
-                raise bad_value(
-                    str(pairs_file),
-                    number,
-                    None,
-                    line,
-                    "two URLs of one .lett file, tab between",
-                    advice,
-                )
-            pairs.setdefault(site_of[urls[0]], []).append(tuple(urls))
-        collections = {
-            name: DocumentCollection(WMT16.languages, sites[name], pairs[name])
-            for name in sites
-            if name in pairs
-        }
+        pairs_file, lett_files = _find_wmt16_files(folder, split, advice)
+        sites, site_of = _read_sites(lett_files)
+        pairs = _read_url_pairs(pairs_file, site_of, advice)
+        collections = {}
+        for name, documents in sites.items():
+            if name in pairs:
+                collections[name] = DocumentCollection(WMT16.languages, documents, pairs[name])
         provenance = provenance_of(self, str(folder), split, copy=True)
         return AlignmentData(collections, provenance, by_url, lawdr_rank)
 
 
+def _find_wmt16_files(folder: Path, split: str, advice: str) -> tuple[Path, list[Path]]:
+    """Return the file of pairs and the files of websites.
+
+    Raises:
+        CorpusError: One of them is missing.
+    """
+    pairs_files = sorted(folder.rglob(f"{split}.pairs"))
+    if not pairs_files:
+        raise bad_value(str(folder), None, None, Words("no file"), f"{split}.pairs", advice)
+    pattern = "*.lett*"
+    has_folders_of_splits = any(folder.rglob("lett.*"))
+    if has_folders_of_splits:
+        pattern = f"lett.{split}/*.lett*"
+    lett_files = sorted(folder.rglob(pattern))
+    if not lett_files:
+        raise bad_value(str(folder), None, None, Words("no file"), "*.lett.gz", advice)
+    return pairs_files[0], lett_files
+
+
+def _read_sites(
+    lett_files: list[Path],
+) -> tuple[dict[str, tuple[Documents, Documents]], dict[str, str]]:
+    """Return the English and the French texts of each website, and the website of each URL.
+
+    The websites of pages without text are returned, too.
+    """
+    sites: dict[str, tuple[Documents, Documents]] = {}
+    site_of: dict[str, str] = {}
+    for path in lett_files:
+        site = path.name.partition(".lett")[0]
+        sites[site] = ({}, {})
+        for page in _read_pages(str(path)):
+            if page.language not in WMT16.languages or page.url in site_of:
+                continue
+            site_of[page.url] = site
+            if page.text.strip():
+                side = WMT16.languages.index(page.language)
+                sites[site][side][page.url] = page.text
+    return sites, site_of
+
+
+class _Page(NamedTuple):
+    """A page of a website."""
+
+    language: str
+    url: str
+    text: str
+
+
+def _read_pages(path: str) -> Iterator[_Page]:
+    """Yield the pages of a `.lett` file.
+
+    Raises:
+        CorpusError: A line is not as published.
+    """
+    for number, line in read_lines(path):
+        # The errors of Base64 and of UTF-8 are ValueErrors, too.
+        try:
+            language, _, _, url, _, encoded_text = line.split("\t")
+            text = base64.b64decode(encoded_text, validate=True).decode()
+        except ValueError as error:
+            expected = "six fields with tabs between, the last a text in Base64"
+            advice = "Fetch the file again."
+            raise bad_value(path, number, None, Words(str(error)), expected, advice) from error
+        yield _Page(language, url, text)
+
+
+def _read_url_pairs(
+    path: Path, site_of: Mapping[str, str], advice: str
+) -> dict[str, list[tuple[str, str]]]:
+    """Return the pairs of URLs to be found, by website.
+
+    Raises:
+        CorpusError: A line is not two URLs of one website.
+    """
+    pairs = defaultdict(list)
+    for number, line in read_lines(str(path)):
+        urls = tuple(line.split("\t"))
+        sites = {site_of.get(url) for url in urls}
+        if len(urls) != 2 or len(sites) != 1 or None in sites:
+            expected = "two URLs of one .lett file, tab between"
+            raise bad_value(str(path), number, None, line, expected, advice)
+        pairs[sites.pop()].append(urls)
+    return dict(pairs)
+
+
 class WMT19(Task):
-    """Alignment of the news commentaries of WMT19, in each pair of fifteen languages (003, section 6)."""
+    """Alignment of WMT19's news commentaries, in pairs of fifteen languages (003, section 6)."""
 
     name = "wmt19"
     description = "alignment of news commentaries, 99 pairs of 15 languages (needs a source)"
@@ -98,7 +172,23 @@ class WMT19(Task):
         licence="as given by the publisher",
         url="https://data.statmt.org/news-commentary/v14/",
     )
-    languages = tuple("ar cs de en es fr hi id it ja kk nl pt ru zh".split())
+    languages = (
+        "ar",
+        "cs",
+        "de",
+        "en",
+        "es",
+        "fr",
+        "hi",
+        "id",
+        "it",
+        "ja",
+        "kk",
+        "nl",
+        "pt",
+        "ru",
+        "zh",
+    )
 
     def load(
         self,
@@ -107,70 +197,84 @@ class WMT19(Task):
         streaming: bool = False,
         lawdr_rank: int | None = None,
     ) -> AlignmentData:
-        """The documents of every pair of the languages, those of one number being translations.
+        """Load the documents of every pair of the languages.
+
+        Documents of one number are translations.
 
         Args:
-            source: The folder with files such as `news-commentary-v14.de-en.tsv.gz`: two sentences a line with a tab
-                between, and a line without text between two documents.
-            streaming: Without influence.
+            source: The folder with files such as `news-commentary-v14.de-en.tsv.gz`: two sentences
+                a line with a tab between, and a line without text between two documents.
+            languages: None for those of the task that the folder has.
+            streaming: Ignored.
             lawdr_rank: See [`AlignmentData`].
 
         Raises:
             CorpusError: No source or files, missing languages, or a line without a tab.
         """
-        advice = "Pass the folder with the files news-commentary-v14.de-en.tsv.gz ... of data.statmt.org."
-        source = source_of(self, source, advice)
-        files = {}
-        for path in sorted(Path(source).rglob("news-commentary-*.tsv*")):
-            if pair := pair_of(
-                path.name.removesuffix(".gz").removesuffix(".tsv").rpartition(".")[2]
-            ):
-                files[pair] = str(path)
-        chosen = choose_languages(
-            source, languages, sorted({code for pair in files for code in pair}), self.languages
+        advice = (
+            "Pass the folder with the files news-commentary-v14.de-en.tsv.gz ... of "
+            "data.statmt.org."
         )
+        source = source_of(self, source, advice)
+        files = _find_commentaries(source)
+        available: set[str] = set()
+        for pair in files:
+            available.update(pair)
+        chosen = choose_languages(source, languages, sorted(available), self.languages)
         collections = {}
         for pair, path in files.items():
             if set(pair) <= set(chosen):
-                sides = _read_commentaries(path, advice)
-                collections["-".join(pair)] = DocumentCollection(
-                    pair, sides, [(name, name) for name in sides[0]]
-                )
+                first, second = _read_commentaries(path, advice)
+                gold_pairs = [(number, number) for number in first]
+                collections["-".join(pair)] = DocumentCollection(pair, (first, second), gold_pairs)
         if not collections:
-            expected = f"both languages of one file: {', '.join(map('-'.join, files))}"
+            listed = ", ".join("-".join(pair) for pair in files)
+            expected = f"both languages of one file: {listed}"
             raise bad_value(source, None, "languages", chosen, expected, "Pass languages=[...].")
-        return AlignmentData(
-            collections, provenance_of(self, source, None, copy=True), lawdr_rank=lawdr_rank
-        )
+        provenance = provenance_of(self, source, None, copy=True)
+        return AlignmentData(collections, provenance, lawdr_rank=lawdr_rank)
 
 
-def _read_lett(path: str) -> Iterator[tuple[str, str, str]]:
-    """Language, URL and text of each page."""
-    for number, line in read_lines(path):
-        try:
-            language, _, _, url, _, text = line.split("\t")
-            yield language, url, base64.b64decode(text, validate=True).decode()
-        except ValueError as error:  # binascii's and of Unicode among them
-            expected = "six fields with tabs between, the last a text in Base64"
-            raise bad_value(
-                path, number, None, Words(f"{error}"), expected, "Fetch the file again."
-            ) from error
+def _find_commentaries(folder: str) -> dict[LanguagePair, str]:
+    """Return the files of commentaries by their pair of languages."""
+    files = {}
+    for path in sorted(Path(folder).rglob("news-commentary-*.tsv*")):
+        stem = path.name.removesuffix(".gz").removesuffix(".tsv")
+        pair = pair_of(stem.rpartition(".")[2])
+        if pair is not None:
+            files[pair] = str(path)
+    return files
 
 
 def _read_commentaries(path: str, advice: str) -> tuple[Documents, Documents]:
-    """The documents of a file that have both sides, by their number."""
-    documents: list[list[tuple[str, str]]] = [[]]
+    """Return the documents of a file that have both sides, by their number."""
+    first_documents: Documents = {}
+    second_documents: Documents = {}
+    for number, sentence_pairs in enumerate(_read_commentary_pairs(path, advice)):
+        first_text = "\n".join(first for first, _ in sentence_pairs if first.strip())
+        second_text = "\n".join(second for _, second in sentence_pairs if second.strip())
+        if first_text and second_text:
+            first_documents[str(number)] = first_text
+            second_documents[str(number)] = second_text
+    return first_documents, second_documents
+
+
+def _read_commentary_pairs(path: str, advice: str) -> Iterator[list[tuple[str, str]]]:
+    """Yield the pairs of sentences of each document.
+
+    Raises:
+        CorpusError: A line with text has no tab.
+    """
+    sentence_pairs: list[tuple[str, str]] = []
     for number, line in read_lines(path):
-        if line.strip() and "\t" not in line:
-            raise bad_value(path, number, None, line, "two sentences with a tab between", advice)
         if line.strip():
-            documents[-1].append(line.partition("\t")[::2])
-        elif documents[-1]:
-            documents.append([])
-    sides: tuple[Documents, Documents] = ({}, {})
-    for number, rows in enumerate(documents):
-        texts = ["\n".join(row[side] for row in rows if row[side].strip()) for side in (0, 1)]
-        for side, text in zip(sides, texts, strict=True):
-            if all(texts):
-                side[str(number)] = text
-    return sides
+            first, tab, second = line.partition("\t")
+            if not tab:
+                expected = "two sentences with a tab between"
+                raise bad_value(path, number, None, line, expected, advice)
+            sentence_pairs.append((first, second))
+        elif sentence_pairs:
+            yield sentence_pairs
+            sentence_pairs = []
+    if sentence_pairs:
+        yield sentence_pairs

@@ -12,17 +12,23 @@ from typing import Any, ClassVar
 
 from tmde.data.checks import CorpusError
 
-TaskError = CorpusError  # bad data of a task: the message names file or split, row, value found and value expected
+# Bad data of a task. The message names file or split, row, value found and value expected.
+TaskError = CorpusError
 Source = str | os.PathLike | None
 Languages = Sequence[str] | None
 
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where a task's data come from: for the report and the model card.
+    """Where a task's data come from, for the report and the model card.
 
-    hub_id: Hub dataset, if it is one; url: page of the data; licence: of the data; citation: authors, title, year;
-    source: what was loaded, a path or a Hub id (filled in by `load`); split: which split of it is tested on.
+    Args:
+        citation: Authors, title and year.
+        licence: The licence of the data.
+        hub_id: The Hub dataset; None if it is not one.
+        url: A page about the data.
+        source: What was loaded, a path or a Hub id. It is filled in by `load`.
+        split: The split that is tested on.
     """
 
     citation: str
@@ -38,14 +44,15 @@ class Split:
     """Labeled texts of one language, in order.
 
     Args:
-        ids: One a row, unique in the split. Rows of different languages with one id are translations; ids of a task
-            whose texts are not parallel begin with the language, so that no two languages share one.
-        texts: n texts; for pairs of texts (NLI) the first of each.
-        labels: n class names.
-        second_texts: The second text of each pair, or None.
-        language: Code of the language that the texts are in, where it is another than that of their place in
-            [`ClassificationData`] (test sets translated into English).
-        place: Where they come from, for messages.
+        ids: One a row, unique in the split. Rows of different languages with one id are
+            translations. The ids of a task whose texts are not parallel begin with the language, so
+            that no two languages share one.
+        texts: The n texts; for pairs of texts (NLI) the first of each.
+        labels: The n class names.
+        second_texts: The second text of each pair; None for single texts.
+        language: The code of the language that the texts are in; None if it is that of their place
+            in [`ClassificationData`]. Test sets translated into English have another.
+        place: Where the texts come from, for messages.
 
     Raises:
         TaskError: An id comes twice.
@@ -59,9 +66,9 @@ class Split:
     place: str = "a split"
 
     def __post_init__(self) -> None:
-        name, count = next(iter(Counter(self.ids).most_common(1)), ("", 0))
-        if count > 1:
-            raise TaskError(f"{self.place}: ids must differ, found {name!r} twice")
+        for item_id, count in Counter(self.ids).most_common(1):
+            if count > 1:
+                raise TaskError(f"{self.place}: ids must differ, found {item_id!r} twice")
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -69,10 +76,16 @@ class Split:
 
 @dataclass(frozen=True)
 class ClassificationData:
-    """`splits[language][name]` with the names `train`, `dev`, `test` (and `train_10k` for MLDoc's larger one).
+    """Labeled texts of several languages.
 
-    `head` is the classifier of the published protocol. Labels of `monolingual` data, such as words, mean nothing in
-    another language: classifiers are tested in their own. `six_folds`: the folds are those of thesis 3.3.
+    Args:
+        splits: By language and name. The names are `train`, `dev` and `test`, and `train_10k` for
+            MLDoc's larger train set.
+        provenance: Where the data come from.
+        head: The classifier of the published protocol.
+        monolingual: Whether the labels, such as words, mean nothing in another language, so that
+            classifiers are tested in their own.
+        six_folds: Whether the folds are those of thesis 3.3.
     """
 
     splits: Mapping[str, Mapping[str, Split]]
@@ -83,61 +96,72 @@ class ClassificationData:
 
     @property
     def languages(self) -> list[str]:
+        """The languages, in order."""
         return list(self.splits)
 
     def rows(self) -> dict[str, Any]:
-        """Number of rows by language and split."""
-        return {
-            code: {name: len(split) for name, split in by.items()}
-            for code, by in self.splits.items()
-        }
+        """Return the number of rows by language and split."""
+        counts = {}
+        for language, by_name in self.splits.items():
+            counts[language] = {name: len(split) for name, split in by_name.items()}
+        return counts
 
     def mapped_documents(self) -> list[tuple[str, Split]]:
-        """Test documents for a map, with their language; none of pairs of texts. Where some languages have mirrored
-        documents (thesis, figures 3.2-3.4), only these languages and both kinds."""
-        chosen = {
-            code: by_name for code, by_name in self.splits.items() if "mirrored" in by_name
-        } or self.splits
-        return [
-            (by_name[name].language or code, by_name[name])
-            for code, by_name in chosen.items()
-            for name in ("test", "mirrored")
-            if name in by_name and not by_name[name].second_texts
-        ]
+        """Return the test documents for a map, with their language; none of pairs of texts.
+
+        If some languages have mirrored documents (thesis, figures 3.2-3.4), only these languages
+        are mapped, and both kinds of documents.
+        """
+        mirrored_languages = {
+            language: by_name for language, by_name in self.splits.items() if "mirrored" in by_name
+        }
+        documents = []
+        for language, by_name in (mirrored_languages or self.splits).items():
+            for name in ("test", "mirrored"):
+                split = by_name.get(name)
+                if split is not None and not split.second_texts:
+                    documents.append((split.language or language, split))
+        return documents
 
     def columns(self) -> Iterator[Sequence[str | None]]:
-        """Everything that decides a result, for a fingerprint."""
+        """Yield everything that decides a result, for a fingerprint."""
         for language, by_name in self.splits.items():
             for name, split in by_name.items():
-                yield from (
-                    [language, name],
-                    split.ids,
-                    split.texts,
-                    split.labels,
-                    split.second_texts or [],
-                )
+                yield [language, name]
+                yield split.ids
+                yield split.texts
+                yield split.labels
+                yield split.second_texts or []
 
 
 class _AlignedTexts:
     """Data whose `texts` hold, by language, the same items in the same order."""
 
+    texts: Mapping[str, Sequence]
+
     @property
     def languages(self) -> list[str]:
+        """The languages, in order."""
         return list(self.texts)
 
     def rows(self) -> dict[str, int]:
-        """Number of items by language."""
-        return {code: sum(item is not None for item in items) for code, items in self.texts.items()}
+        """Return the number of items by language."""
+        counts = {}
+        for language, items in self.texts.items():
+            counts[language] = sum(item is not None for item in items)
+        return counts
 
 
 @dataclass(frozen=True)
 class RetrievalData(_AlignedTexts):
-    """n-way aligned texts: row i of every language is the same content, None where a language lacks it.
+    """Aligned texts of several languages: row i of every language has the same content.
 
     Args:
-        ids: n, unique.
-        texts: By language, n texts or None.
-        queries: How many rows are queries, the others being candidates alone (XSR: 2,000 of 200,000); None: all.
+        ids: The n unique ids of the rows.
+        texts: By language, n texts; None where a language lacks the row.
+        provenance: Where the data come from.
+        queries: How many rows are queries, the others being candidates alone (XSR: 2,000 of
+            200,000); None if all are.
     """
 
     ids: Sequence[str]
@@ -146,20 +170,23 @@ class RetrievalData(_AlignedTexts):
     queries: int | None = None
 
     def columns(self) -> Iterator[Sequence[str | None]]:
-        """Everything that decides a result, for a fingerprint."""
-        yield from (self.ids, [str(self.queries)])
+        """Yield everything that decides a result, for a fingerprint."""
+        yield self.ids
+        yield [str(self.queries)]
         for language, texts in self.texts.items():
-            yield from ([language], texts)
+            yield [language]
+            yield texts
 
 
 @dataclass(frozen=True)
 class ContrastData(_AlignedTexts):
-    """Minimal pairs: item i of every language is the same two sentences, with like words and different meanings.
+    """Minimal pairs: two sentences with like words and different meanings, in every language.
 
     Args:
-        ids: n, unique.
-        texts: By language, n times (sentence, contrast).
-        groups: n names of the kind of contrast of each item.
+        ids: The n unique ids of the items.
+        texts: By language, n pairs of a sentence and its contrast.
+        groups: The name of the kind of contrast of each item.
+        provenance: Where the data come from.
         controls: Groups that are reported but left out of the means.
     """
 
@@ -170,15 +197,25 @@ class ContrastData(_AlignedTexts):
     controls: Sequence[str] = ()
 
     def columns(self) -> Iterator[Sequence[str | None]]:
-        """Everything that decides a result, for a fingerprint."""
-        yield from (self.ids, self.groups, self.controls)
+        """Yield everything that decides a result, for a fingerprint."""
+        yield self.ids
+        yield self.groups
+        yield self.controls
         for language, items in self.texts.items():
-            yield from ([language], *zip(*items, strict=True))
+            yield [language]
+            yield from zip(*items, strict=True)
 
 
 @dataclass(frozen=True)
 class SimilarityPairs:
-    """Pairs of texts with a gold similarity (any scale), for one pair of languages."""
+    """Pairs of texts with a gold similarity, for one pair of languages.
+
+    Args:
+        ids: The n unique ids of the pairs.
+        first: The n first texts.
+        second: The n second texts.
+        scores: The n gold similarities, on any scale.
+    """
 
     ids: Sequence[str]
     first: Sequence[str]
@@ -188,7 +225,13 @@ class SimilarityPairs:
 
 @dataclass(frozen=True)
 class SimilarityData:
-    """`pairs[(first language, second language)]`; `supervised` has pairs `train` and `dev` for a regression."""
+    """Pairs of texts with gold similarities, by pair of languages.
+
+    Args:
+        pairs: By first and second language.
+        provenance: Where the data come from.
+        supervised: Pairs `train` and `dev` for a regression; empty if cosines are measured.
+    """
 
     pairs: Mapping[tuple[str, str], SimilarityPairs]
     provenance: Provenance
@@ -196,20 +239,27 @@ class SimilarityData:
 
     @property
     def languages(self) -> list[str]:
-        return list(dict.fromkeys(code for pair in self.pairs for code in pair))
+        """The languages, in the order of the pairs."""
+        return _unique_codes(self.pairs)
 
     def rows(self) -> dict[str, int]:
-        """Number of pairs of texts by pair of languages."""
+        """Return the number of pairs of texts by pair of languages."""
         return {"-".join(codes): len(pairs.ids) for codes, pairs in self.pairs.items()}
 
     def columns(self) -> Iterator[Sequence[str | None]]:
-        """Everything that decides a result, for a fingerprint."""
-        for codes, pairs in [
-            *self.pairs.items(),
-            *(([name], pairs) for name, pairs in self.supervised.items()),
-        ]:
-            scores = [repr(float(score)) for score in pairs.scores]
-            yield from (codes, pairs.ids, pairs.first, pairs.second, scores)
+        """Yield everything that decides a result, for a fingerprint."""
+        for languages, pairs in self.pairs.items():
+            yield languages
+            yield from self._columns_of(pairs)
+        for name, pairs in self.supervised.items():
+            yield [name]
+            yield from self._columns_of(pairs)
+
+    def _columns_of(self, pairs: SimilarityPairs) -> Iterator[Sequence[str]]:
+        yield pairs.ids
+        yield pairs.first
+        yield pairs.second
+        yield [repr(float(score)) for score in pairs.scores]
 
 
 @dataclass(frozen=True)
@@ -217,7 +267,7 @@ class DocumentCollection:
     """Documents of two languages, some of which are translations.
 
     Args:
-        languages: Of the first and of the second side.
+        languages: The languages of the first and of the second side.
         documents: Texts by id, of both sides.
         pairs: Ids of a first and a second document that are known to be translations.
     """
@@ -229,10 +279,14 @@ class DocumentCollection:
 
 @dataclass(frozen=True)
 class AlignmentData:
-    """`collections[name]`, such as websites; a document is aligned within its own.
+    """Collections of documents, such as websites; a document is aligned within its own.
 
-    `by_url`: pair documents by their URLs first, which are their ids. `lawdr_rank`: represent documents by LAWDR
-    (paper 003), which removes that many directions from the sentences of each language.
+    Args:
+        collections: By name.
+        provenance: Where the data come from.
+        by_url: Whether documents are first paired by their URLs, which are their ids.
+        lawdr_rank: How many directions LAWDR (paper 003), which represents the documents, removes
+            from the sentences of each language; None if the system represents them.
     """
 
     collections: Mapping[str, DocumentCollection]
@@ -242,37 +296,52 @@ class AlignmentData:
 
     @property
     def languages(self) -> list[str]:
-        return list(
-            dict.fromkeys(code for each in self.collections.values() for code in each.languages)
-        )
+        """The languages, in the order of the collections."""
+        return _unique_codes(collection.languages for collection in self.collections.values())
 
     def rows(self) -> dict[str, int]:
-        """Number of documents by language."""
+        """Return the number of documents by language."""
         counts: Counter[str] = Counter()
-        for each in self.collections.values():
-            counts.update(dict(zip(each.languages, map(len, each.documents), strict=True)))
+        for collection in self.collections.values():
+            for language, documents in zip(collection.languages, collection.documents, strict=True):
+                counts[language] += len(documents)
         return dict(counts)
 
     def columns(self) -> Iterator[Sequence[str | None]]:
-        """Everything that decides a result, for a fingerprint."""
+        """Yield everything that decides a result, for a fingerprint."""
         yield [str(self.by_url), str(self.lawdr_rank)]
-        for name, each in self.collections.items():
-            yield from ([name, *each.languages], *zip(*each.pairs, strict=True))
-            for side in each.documents:
-                yield from (list(side), list(side.values()))
+        for name, collection in self.collections.items():
+            yield [name, *collection.languages]
+            yield from zip(*collection.pairs, strict=True)
+            for documents in collection.documents:
+                yield list(documents)
+                yield list(documents.values())
+
+
+def _unique_codes(pairs: Iterable[tuple[str, str]]) -> list[str]:
+    """Return the languages of pairs, each once, in the order of their first occurrence."""
+    codes: dict[str, None] = {}
+    for pair in pairs:
+        codes.update(dict.fromkeys(pair))
+    return list(codes)
 
 
 TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData | AlignmentData
 
 
 class Task(abc.ABC):
-    """A benchmark. A subclass in a file of this package, listed in `TASKS`, is all that a new one needs.
+    """A benchmark. A subclass in a file of this package, listed in `TASKS`, is all a new one needs.
 
-    Class attributes: `name`, as on the command line; `description`, one line; `provenance` of the benchmark's own
-    data; `languages`, those it has by default (ISO 639-1 where there is a code), () for all of the source;
-    `default_source`, the Hub id or None; `local_names`, globs by which its files are found in a data folder; `head`,
-    the default head of a classification task; `train_languages`, those whose labels it trains on by default (None:
-    all).
+    Attributes:
+        name: The name on the command line.
+        description: One line.
+        provenance: Where the benchmark's own data come from.
+        languages: The languages that it has by default (ISO 639-1 where there is a code); () for
+            all of the source.
+        default_source: A Hub id; None if the data must be given.
+        local_names: Globs by which its files are found in a data folder.
+        head: The default head of a classification task.
+        train_languages: The languages whose labels it trains on by default; None for all.
     """
 
     name: ClassVar[str]
@@ -288,32 +357,46 @@ class Task(abc.ABC):
 
     @abc.abstractmethod
     def load(
-        self, source: Source = None, languages: Languages = None, streaming: bool = False, **options
+        self,
+        source: Source = None,
+        languages: Languages = None,
+        streaming: bool = False,
+        **options: Any,
     ) -> TaskData:
-        """Loads the data.
+        """Load the data.
 
         Args:
             source: A file, a folder or a Hub id; None for `default_source`.
-            languages: Which languages; None for those that the source has (of `languages`).
+            languages: Which languages; None for those of `self.languages` that the source has.
             streaming: Read the Hub without downloading whole files first.
+            **options: Options of the task.
 
         Raises:
-            ValueError: Missing split, column or language, and other bad data.
+            TaskError: A split, a column or a language is missing, or the data are bad.
         """
 
 
 def text_fingerprint(*columns: Iterable[str | None]) -> str:
-    """SHA-256 (first 16 hex digits) over texts in order; None and "" differ, and so do ["ab"] and ["a", "b"]."""
+    """Return the SHA-256 of texts in order, its first 16 hex digits.
+
+    None and "" differ, and so do ["ab"] and ["a", "b"].
+
+    Args:
+        *columns: Columns of texts.
+    """
     digest = hashlib.sha256()
     for column in columns:
         for text in column:
-            data = b"" if text is None else text.encode("utf-8", "surrogatepass")
-            digest.update(b"%d:" % (-1 if text is None else len(data)))
-            digest.update(data)
+            if text is None:
+                digest.update(b"-1:")
+                continue
+            encoded = text.encode("utf-8", "surrogatepass")
+            digest.update(b"%d:" % len(encoded))
+            digest.update(encoded)
         digest.update(b"|")
     return digest.hexdigest()[:16]
 
 
 def data_fingerprint(data: TaskData) -> str:
-    """Fingerprint of everything that decides a result: ids, texts, labels, scores."""
+    """Return a fingerprint of everything that decides a result: ids, texts, labels, scores."""
     return text_fingerprint(*data.columns())

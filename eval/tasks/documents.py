@@ -1,4 +1,4 @@
-"""Documents with topics in five languages, the same ones in each: classification, and retrieval of translations."""
+"""Documents with topics in five languages, the same in each: classification, and retrieval."""
 
 from __future__ import annotations
 
@@ -16,48 +16,61 @@ from .sources import (
 )
 
 ADVICE = "Pass source= with topic_documents.parquet, its folder, or a Hub dataset with its columns."
+FILE_NAME = "topic_documents.parquet"
 
 
 class TopicDocuments(Task):
-    """Folder of a documentation page from its title and text; the same pages, translated, in all languages."""
+    """Folder of a documentation page from its title and text.
+
+    The pages of all languages are translations of each other.
+    """
 
     name = "topic_documents"
     description = "documentation pages, 5 classes, 5 languages, parallel"
     provenance = Provenance(
-        citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance and Operations "
-        "(bilingual editions), 2021; reduced to plain text",
+        citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance "
+        "and Operations (bilingual editions), 2021; reduced to plain text",
         licence="CC BY 4.0",
         url="https://github.com/MicrosoftDocs/Dynamics-365-Operations.de-de",
     )
     languages = ("de", "en", "es", "fr", "it")
-    local_names = ("eval/topic_documents.parquet", "topic_documents.parquet")
+    local_names = (f"eval/{FILE_NAME}", FILE_NAME)
 
     def load(
         self, source: Source = None, languages: Languages = None, streaming: bool = False
     ) -> ClassificationData:
-        """Splits `train` (400 documents), `dev` (200), `test` (800); a text is title, blank line, text.
+        """Load the splits `train` (400 documents), `dev` (200) and `test` (800).
+
+        A text is title, blank line, text.
 
         Args:
-            source: A file, a folder or a Hub dataset with the columns doc_id, language, title, text, label, split.
+            source: A file, a folder or a Hub dataset with the columns doc_id, language, title,
+                text, label, split.
+            languages: None for those of the task that the source has.
+            streaming: Read the Hub without downloading whole files first.
 
         Raises:
             CorpusError: Missing languages or columns, or translations with different labels.
         """
-        splits, provenance = self._read(source, languages, streaming, "test")
-        check_parallel(provenance.source, splits)
-        return ClassificationData(splits, provenance)
-
-    def _read(
-        self, source: Source, languages: Languages, streaming: bool, split: str
-    ) -> tuple[Splits, Provenance]:
         source = source_of(self, source, ADVICE)
-        documents = labeled_splits(self, source, "doc_id", "title", streaming)
-        chosen = choose_languages(source, languages, documents, self.languages)
-        # Only files of the benchmark's name count as copies of it: any documents may have these columns.
-        copy = os.path.basename(source) == self.local_names[1] or bool(named_files(self, source))
-        return {language: documents[language] for language in chosen}, provenance_of(
-            self, source, split, copy
-        )
+        splits = self._read_splits(source, languages, streaming)
+        check_parallel(source, splits)
+        return ClassificationData(splits, self._provenance_of(source, "test"))
+
+    def _read_splits(self, source: str, languages: Languages, streaming: bool) -> Splits:
+        """Return the documents of the chosen languages."""
+        splits = labeled_splits(self, source, "doc_id", "title", streaming)
+        chosen = choose_languages(source, languages, splits, self.languages)
+        return {language: splits[language] for language in chosen}
+
+    def _provenance_of(self, source: str, split: str) -> Provenance:
+        """Return where documents come from.
+
+        Only files of the benchmark's name count as copies of it: any documents may have these
+        columns.
+        """
+        is_copy = os.path.basename(source) == FILE_NAME or bool(named_files(self, source))
+        return provenance_of(self, source, split, is_copy)
 
 
 class DocumentRetrieval(TopicDocuments):
@@ -73,25 +86,27 @@ class DocumentRetrieval(TopicDocuments):
         streaming: bool = False,
         split: str = "test",
     ) -> RetrievalData:
-        """Documents aligned by `doc_id`, in the order of the first language.
+        """Load documents aligned by `doc_id`, in the order of the first language.
 
         Args:
             source: As for [`TopicDocuments`].
+            languages: None for those of the task that the source has.
+            streaming: Read the Hub without downloading whole files first.
             split: The split of the documents.
 
         Raises:
             CorpusError: Missing languages or columns.
         """
-        splits, provenance = self._read(source, languages, streaming, split)
-        found = {
-            language: by_name[split] for language, by_name in splits.items() if split in by_name
-        }
-        texts = {
-            language: dict(zip(rows.ids, rows.texts, strict=True))
-            for language, rows in found.items()
-        }
-        ids = list(dict.fromkeys(doc_id for by_id in texts.values() for doc_id in by_id))
-        aligned = {
-            language: [by_id.get(doc_id) for doc_id in ids] for language, by_id in texts.items()
-        }
-        return RetrievalData(ids, aligned, provenance)
+        source = source_of(self, source, ADVICE)
+        text_of: dict[str, dict[str, str]] = {}
+        for language, by_name in self._read_splits(source, languages, streaming).items():
+            if split in by_name:
+                documents = by_name[split]
+                text_of[language] = dict(zip(documents.ids, documents.texts, strict=True))
+        ids: dict[str, None] = {}
+        for by_id in text_of.values():
+            ids.update(dict.fromkeys(by_id))
+        texts = {}
+        for language, by_id in text_of.items():
+            texts[language] = [by_id.get(doc_id) for doc_id in ids]
+        return RetrievalData(list(ids), texts, self._provenance_of(source, split))

@@ -5,7 +5,8 @@ from __future__ import annotations
 import ast
 import logging
 import re
-from collections.abc import Iterator
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from tmde.data.checks import bad_value
@@ -13,6 +14,7 @@ from tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
+    Splits,
     Table,
     choose_languages,
     config_names,
@@ -27,6 +29,7 @@ from .sources import (
 logger = logging.getLogger("tmde.eval.tasks")
 
 LABELS = ("CCAT", "ECAT", "GCAT", "MCAT")
+# Names of languages in file names and configs.
 NAMES = {
     "german": "de",
     "english": "en",
@@ -34,15 +37,18 @@ NAMES = {
     "french": "fr",
     "italian": "it",
     "japanese": "ja",
+    "russian": "ru",
+    "chinese": "zh",
 }
-NAMES |= {"russian": "ru", "chinese": "zh"}
 SIZES = {"train": 1000, "dev": 1000, "test": 4000, "train_10k": 10000}
 ADVICE = (
-    "MLDoc is licensed: get RCV1 and RCV2 from NIST (https://trec.nist.gov/data/reuters/reuters.html), run "
-    "generate_documents.py of https://github.com/facebookresearch/MLDoc on its index files, and pass source= with the "
-    "folder of its output (mldoc.de.train.1000, mldoc.de.dev, mldoc.de.test ...), or a private Hub dataset with one "
-    "config per language and the columns label and text."
+    "MLDoc is licensed: get RCV1 and RCV2 from NIST "
+    "(https://trec.nist.gov/data/reuters/reuters.html), run generate_documents.py of "
+    "https://github.com/facebookresearch/MLDoc on its index files, and pass source= with the "
+    "folder of its output (mldoc.de.train.1000, mldoc.de.dev, mldoc.de.test ...), or a private Hub "
+    "dataset with one config per language and the columns label and text."
 )
+# What names of files hold besides the language, without dots, and the split that it means.
 _SPLITS = {
     "train": "train",
     "train1000": "train",
@@ -50,26 +56,30 @@ _SPLITS = {
     "test": "test",
     "train10000": "train_10k",
 }
-# LASER's tasks/mldoc/mldoc.sh. Its pattern `([cC])` is a basic regular expression of sed: the brackets are literal.
+_IGNORED_PARTS = ("mldoc", "txt", "tsv")
+# The cleaning of LASER's tasks/mldoc/mldoc.sh. Its pattern `([cC])` is a basic regular expression
+# of sed: the parentheses are literal.
 _CLEANING = (
     (re.compile(r" Co \."), " Co."),
     (re.compile(r" Inc \. "), " Inc. "),
     (re.compile(r"\([cC]\) Reuters Limited 199[0-9]\."), ""),
 )
-_BYTES = re.compile(r"""b(['"]).*\1""", re.DOTALL)
+_BYTES_LITERAL = re.compile(r"""b(['"]).*\1""", re.DOTALL)
 
 
 class MLDoc(Task):
-    """Topics of Reuters news in eight languages (thesis ch. 4, Evaluations I to III); the languages are not parallel.
+    """Topics of Reuters news in eight languages (thesis ch. 4, Evaluations I to III).
 
-    Run under Python 3, the public script writes the texts as `b'...'` with escaped bytes; those are decoded. They are
-    then cleaned as LASER's script does before its measurements, which the thesis (4.3.3) repeats.
+    The languages are not parallel. Run under Python 3, the public script writes the texts as
+    `b'...'` with escaped bytes; those are decoded. They are then cleaned as LASER's script does
+    before its measurements, which the thesis (4.3.3) repeats.
     """
 
     name = "mldoc"
     description = "news topics, 4 classes, 8 languages (licensed: needs a source)"
     provenance = Provenance(
-        citation="Schwenk and Li, A Corpus for Multilingual Document Classification in Eight Languages, 2018",
+        citation="Schwenk and Li, A Corpus for Multilingual Document Classification in Eight "
+        "Languages, 2018",
         licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
         url="https://github.com/facebookresearch/MLDoc",
     )
@@ -84,73 +94,101 @@ class MLDoc(Task):
         streaming: bool = False,
         clean: bool = True,
     ) -> ClassificationData:
-        """Splits `train` (1,000 documents), `dev` (1,000), `test` (4,000), and `train_10k` where it is there.
+        """Load `train` (1,000 documents), `dev` (1,000), `test` (4,000), and `train_10k` if there.
 
         Args:
-            source: The folder of the script's output, searched recursively for `label<TAB>text` files by their names
-                (`mldoc.de.train.1000`, `german.dev`, `mldoc.train1000.de` ...); or a Hub dataset, or a folder laid
-                out like one, with a config for each language.
-            clean: Follow LASER's mldoc.sh: " Co ." and " Inc . " lose the blank before the full stop, and
-                "(c) Reuters Limited 1996." (of any year of the nineties) is taken out. False leaves the texts as they
-                are.
+            source: The folder of the script's output, searched recursively for `label<TAB>text`
+                files by their names (`mldoc.de.train.1000`, `german.dev`, `mldoc.train1000.de`
+                ...); or a Hub dataset, or a folder laid out like one, with a config for each
+                language.
+            languages: None for those of the task that the source has.
+            streaming: Read the Hub without downloading whole files first.
+            clean: Follow LASER's mldoc.sh: " Co ." and " Inc . " lose the blank before the full
+                stop, and "(c) Reuters Limited 1996." (of any year of the nineties) is taken out.
+                False leaves the texts as they are.
 
         Raises:
             CorpusError: No source; a missing language; a line without a tab, or with another label.
         """
         source = source_of(self, source, ADVICE)
+        splits: Splits = {}
+        for language, tables in self._open_tables(source, languages, streaming).items():
+            splits[language] = {}
+            for name, table in tables.items():
+                splits[language][name] = _read_split(table, language, name, clean)
+        provenance = provenance_of(self, source, "test", copy=True)
+        return ClassificationData(splits, provenance, self.head)
+
+    def _open_tables(
+        self, source: str, languages: Languages, streaming: bool
+    ) -> dict[str, dict[str, Table]]:
+        """Open the tables of the chosen languages, by language and split."""
+        tables = {}
         if is_dataset(source):
             configs = {NAMES.get(name, name): name for name in config_names(source)}
-            chosen = choose_languages(source, languages, configs, self.languages)
-            tables = {code: open_splits(source, configs[code], SIZES, streaming) for code in chosen}
-        else:
-            files = _find_files(source)
-            chosen = choose_languages(source, languages, files, self.languages)
-            tables = {
-                code: {name: files[code][name] for name in SIZES if name in files[code]}
-                for code in chosen
-            }
-        splits = {
-            code: {name: _read_split(table, code, name, clean) for name, table in by_name.items()}
-            for code, by_name in tables.items()
-        }
-        return ClassificationData(splits, provenance_of(self, source, "test", copy=True), self.head)
+            for language in choose_languages(source, languages, configs, self.languages):
+                tables[language] = open_splits(source, configs[language], SIZES, streaming)
+            return tables
+        files = _find_files(source)
+        for language in choose_languages(source, languages, files, self.languages):
+            found_splits = files[language]
+            tables[language] = {name: found_splits[name] for name in SIZES if name in found_splits}
+        return tables
 
 
-def _find_files(folder: str) -> dict[str, dict[str, Table]]:
-    """The files of a folder by language and split."""
-    files: dict[str, dict[str, Table]] = {}
+def _find_files(folder: str) -> Mapping[str, Mapping[str, Table]]:
+    """Return the files of a folder by language and split.
+
+    Raises:
+        CorpusError: There are none.
+    """
+    files: dict[str, dict[str, Table]] = defaultdict(dict)
     for path in sorted(Path(folder).rglob("*")):
-        words = [
-            word for word in path.name.lower().split(".") if word not in ("mldoc", "txt", "tsv")
-        ]
-        languages = [word for word in words if NAMES.get(word, word) in NAMES.values()]
-        name = _SPLITS.get("".join(word for word in words if word not in languages))
-        if len(languages) == 1 and name and path.is_file():
-            files.setdefault(NAMES.get(languages[0], languages[0]), {})[name] = Table(
-                str(path), _read_file(str(path))
-            )
+        parts = [part for part in path.name.lower().split(".") if part not in _IGNORED_PARTS]
+        language_parts = [part for part in parts if NAMES.get(part, part) in NAMES.values()]
+        split_parts = [part for part in parts if part not in language_parts]
+        split = _SPLITS.get("".join(split_parts))
+        if len(language_parts) == 1 and split is not None and path.is_file():
+            language = NAMES.get(language_parts[0], language_parts[0])
+            files[language][split] = Table(str(path), _read_file(str(path)))
     if not files:
         raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
     return files
 
 
 def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
+    """Read a table, and warn if it has not the size of the benchmark."""
     numbers, rows = read_columns(table, ["text"], ["label"], empty_texts=True)
-    texts, labels = rows["text"], read_labels(table, "label", numbers, rows["label"], LABELS)
-    for pattern, replacement in _CLEANING if clean else ():
-        texts = [pattern.sub(replacement, text) for text in texts]
+    labels = read_labels(table, "label", numbers, rows["label"], LABELS)
+    texts = rows["text"]
+    if clean:
+        texts = _clean(texts)
     if len(texts) != SIZES[name]:
-        message = (
-            "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results"
+        logger.warning(
+            "mldoc: %s %s has %d documents, not the benchmark's %d: compare no published results",
+            language,
+            name,
+            len(texts),
+            SIZES[name],
         )
-        logger.warning(message, language, name, len(texts), SIZES[name])
-    return Split(
-        [f"{language}:{name}:{row}" for row in range(len(texts))], texts, labels, place=table.place
-    )
+    ids = [f"{language}:{name}:{row}" for row in range(len(texts))]
+    return Split(ids, texts, labels, place=table.place)
+
+
+def _clean(texts: Sequence[str]) -> list[str]:
+    """Return the texts as LASER's script cleans them."""
+    cleaned = list(texts)
+    for pattern, replacement in _CLEANING:
+        cleaned = [pattern.sub(replacement, text) for text in cleaned]
+    return cleaned
 
 
 def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
-    """The rows of a file of the script."""
+    """Yield the numbered rows of a file of the script.
+
+    Raises:
+        CorpusError: A line has no tab.
+    """
     for number, line in read_lines(path):
         label, tab, text = line.partition("\t")
         if not tab:
@@ -162,13 +200,18 @@ def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _decode(path: str, number: int, text: str) -> str:
-    """The text of a line; one that the script wrote as a bytes literal (`b'caf\\xc3\\xa9'`) decoded."""
-    if not _BYTES.fullmatch(text):
+    r"""Return the text of a line; decode one that the script wrote as a bytes literal.
+
+    Such a text is `b'caf\xc3\xa9'`.
+
+    Raises:
+        CorpusError: The bytes are not UTF-8, or the literal is damaged.
+    """
+    if not _BYTES_LITERAL.fullmatch(text):
         return text
     try:
         return ast.literal_eval(text).decode("utf-8")
     except (ValueError, SyntaxError) as error:
+        expected = "UTF-8 text, or a bytes literal of it"
         advice = "Run generate_documents.py again."
-        raise bad_value(
-            path, number, "text", text, "UTF-8 text, or a bytes literal of it", advice
-        ) from error
+        raise bad_value(path, number, "text", text, expected, advice) from error

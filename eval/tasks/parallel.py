@@ -1,4 +1,4 @@
-"""Retrieval among the rows of parallel text: any source, the matrix of Europarl's languages, and XSR."""
+"""Retrieval among the rows of parallel text: any source, Europarl's matrix of languages, XSR."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ from .sources import (
     source_of,
 )
 
-Parts = dict[str | None, datasets.Dataset | datasets.IterableDataset]
-PIVOT = "en"  # of Europarl
-BLOCK_ROWS = 1000
+AnyDataset = datasets.Dataset | datasets.IterableDataset
+Parts = dict[str | None, AnyDataset]
+PIVOT = "en"  # Europarl's pairs on the Hub are joined on their English.
+BLOCK_ROWS = 1000  # Rows that are read at a time.
 
 
 def open_parts(
@@ -38,61 +39,86 @@ def open_parts(
     config: str | None = None,
     **options: object,
 ) -> tuple[list[str], Parts]:
-    """Opens a parallel source.
+    """Open a parallel source.
 
     Args:
-        source, **options: As for [`load_parallel`](tmde.data.load_parallel).
+        source: As for [`load_parallel`](tmde.data.load_parallel).
         languages: None for the available ones of `defaults`; without defaults, for all.
-        pivot: Only pairs with this language.
+        defaults: The languages of the task.
+        pivot: Only pairs with this language are opened; None for all pairs.
         config: Config of a dataset to open instead of all pairs of the languages.
+        **options: As for [`load_parallel`](tmde.data.load_parallel).
 
     Returns:
-        The languages, and the rows of each config that is a pair of them (`de-en`); under None, all rows of a source
-        without such configs.
+        The languages, and the rows of each config that is a pair of them (`de-en`); under None, all
+        rows of a source without such configs.
     """
-    configs = [config]
+    configs: Sequence[str | None] = [config]
     if config is None and is_dataset(source):
         names = config_names(source)
-        pairs = [
-            pair for name in names if (pair := pair_of(name)) and (pivot is None or pivot in pair)
-        ]
-        if pairs:
-            languages = choose_languages(
-                source, languages, sorted({c for pair in pairs for c in pair}), defaults
-            )
-        configs = select_configs(names, languages, pivot and [pivot], source)
+        available = _languages_of_pairs(names, pivot)
+        if available:
+            languages = choose_languages(source, languages, available, defaults)
+        pivots = None if pivot is None else [pivot]
+        configs = select_configs(names, languages, pivots, source)
     parts: Parts = {}
     for name in configs:
-        pair = pair_of(name or "") and name
-        parts[pair] = load_parallel(source, None if pair else languages, config=name, **options)
-    there = [code for part in parts.values() for code in part.features["translation"]]
-    return choose_languages(source, languages, there, defaults), parts
+        if name is not None and pair_of(name) is not None:
+            parts[name] = load_parallel(source, config=name, **options)
+        else:
+            parts[None] = load_parallel(source, languages, config=name, **options)
+    loaded_languages = []
+    for part in parts.values():
+        loaded_languages += part.features["translation"]
+    return choose_languages(source, languages, loaded_languages, defaults), parts
 
 
-def rows_of(
-    part: datasets.Dataset | datasets.IterableDataset, languages: Sequence[str] = ()
-) -> Iterator[Row]:
-    """Yields the rows, `{language: text or None}`, that have all of `languages`."""
+def _languages_of_pairs(config_names: Iterable[str], pivot: str | None) -> list[str]:
+    """Return the sorted languages of the configs that are pairs, with the pivot if there is one."""
+    languages: set[str] = set()
+    for name in config_names:
+        pair = pair_of(name)
+        if pair is not None and (pivot is None or pivot in pair):
+            languages.update(pair)
+    return sorted(languages)
+
+
+def rows_of(part: AnyDataset, languages: Sequence[str] = ()) -> Iterator[Row]:
+    """Yield the rows, `{language: text or None}`, that have all of the languages.
+
+    Args:
+        part: Rows with the column `translation`.
+        languages: Languages that a row must have.
+    """
     for block in part.iter(BLOCK_ROWS):
-        yield from (
-            row for row in block["translation"] if all(row[code] is not None for code in languages)
-        )
+        for row in block["translation"]:
+            if all(row[language] is not None for language in languages):
+                yield row
 
 
 def take(place: str, rows: Iterable[Row], count: int, option: str) -> list[Row]:
-    """The first `count` rows.
+    """Return the first `count` rows.
+
+    Args:
+        place: The source, for the error.
+        rows: Rows.
+        count: How many.
+        option: The option that asks for so many, for the error.
 
     Raises:
         CorpusError: There are fewer.
     """
-    chosen = list(islice(rows, count))
-    if len(chosen) < count:
-        found, advice = (
-            Words(f"{len(chosen)} rows with all their languages"),
+    first_rows = list(islice(rows, count))
+    if len(first_rows) < count:
+        raise bad_value(
+            place,
+            None,
+            option,
+            Words(f"{len(first_rows)} rows with all their languages"),
+            str(count),
             f"Pass a smaller {option}=.",
         )
-        raise bad_value(place, None, option, found, str(count), advice)
-    return chosen
+    return first_rows
 
 
 class SentenceRetrieval(Task):
@@ -111,14 +137,18 @@ class SentenceRetrieval(Task):
         split: str = "train",
         config: str | None = None,
     ) -> RetrievalData:
-        """The rows with two or more of the languages (None: all languages of the source).
+        """Load the rows with two or more of the languages.
 
         Args:
             source: A file, folder, glob, Moses prefix or Hub dataset, as
-                [`load_parallel`](tmde.data.load_parallel) reads them. Of a Hub dataset with a config
-                for each pair of languages, every pair of `languages` is taken.
-            max_rows: Read only the first `max_rows` rows; if the source has a config for each pair, of each pair.
-            split, config: Of a Hub dataset.
+                [`load_parallel`](tmde.data.load_parallel) reads them. Of a Hub dataset with a
+                config for each pair of languages, every pair of `languages` is taken.
+            languages: None for all languages of the source.
+            streaming: Read the Hub without downloading whole files first.
+            max_rows: Read only the first `max_rows` rows; if the source has a config for each pair,
+                of each pair.
+            split: Split of a Hub dataset.
+            config: Config of a Hub dataset.
 
         Raises:
             CorpusError: No source, missing languages, or a source that can't be read.
@@ -127,17 +157,18 @@ class SentenceRetrieval(Task):
             self, source, "Pass source= with parallel text: a file, a folder, or a Hub dataset."
         )
         check_count(self, "max_rows", max_rows)
-        streaming = streaming or max_rows is not None  # read no further than needed
+        # A stream is read no further than needed.
+        streaming = streaming or max_rows is not None
         chosen, parts = open_parts(
             source, languages, self.languages, streaming=streaming, split=split, config=config
         )
-        rows = ((pair, islice(rows_of(part), max_rows)) for pair, part in parts.items())
-        tested = split if source == "sample" or is_dataset(source) else None
-        return aligned(rows, chosen, provenance_of(self, source, tested))
+        rows = [(pair, islice(rows_of(part), max_rows)) for pair, part in parts.items()]
+        has_splits = source == "sample" or is_dataset(source)
+        return aligned(rows, chosen, provenance_of(self, source, split if has_splits else None))
 
 
 class EuroparlMatrix(Task):
-    """Sentences that all languages have (001, section 4, table 2), every language against every other.
+    """Sentences that all languages have (001, section 4, table 2), for every pair of languages.
 
     Leave the sentences out of any training: Europarl is also what the models are trained on.
     """
@@ -160,63 +191,73 @@ class EuroparlMatrix(Task):
         rows: int = 5000,
         split: str = "train",
     ) -> RetrievalData:
-        """The first `rows` rows that lack no language.
+        """Load the first `rows` rows that lack no language.
 
         Args:
-            source: Any parallel source. If it has a config for each pair of languages, as Europarl on the Hub, pairs
-                are joined on identical English sentences; of a repeated English sentence, the first row is taken.
-            languages: Must include English if pairs are to be joined; None for the task's languages.
+            source: Any parallel source. If it has a config for each pair of languages, as Europarl
+                on the Hub, pairs are joined on identical English sentences; of a repeated English
+                sentence, the first row is taken.
+            languages: Must include English if pairs are to be joined; None for the task's
+                languages.
             streaming: Read only the beginning of each pair from the Hub.
             rows: Number of rows.
-            split: Of a Hub dataset.
+            split: Split of a Hub dataset.
 
         Raises:
             CorpusError: Missing languages, or fewer complete rows than `rows`.
         """
         source = source_of(self, source)
         check_count(self, "rows", rows)
-        options = {"streaming": streaming, "split": split}
-        chosen, parts = open_parts(source, languages, self.languages, PIVOT, **options)
-        complete = (
-            rows_of(parts[None], chosen) if None in parts else _join(parts, len(chosen), rows)
+        chosen, parts = open_parts(
+            source, languages, self.languages, PIVOT, streaming=streaming, split=split
         )
-        found = take(source, complete, rows, "rows")
-        return aligned(
-            [(None, found)],
-            chosen,
-            provenance_of(self, source, split if is_dataset(source) else None),
-        )
+        if None in parts:
+            complete_rows = rows_of(parts[None], chosen)
+        else:
+            complete_rows = _join_pairs(parts, len(chosen), rows)
+        first_rows = take(source, complete_rows, rows, "rows")
+        tested_split = split if is_dataset(source) else None
+        return aligned([(None, first_rows)], chosen, provenance_of(self, source, tested_split))
 
 
-def _join(
-    parts: Mapping[str, datasets.Dataset | datasets.IterableDataset], size: int, rows: int
+def _join_pairs(
+    parts: Mapping[str, AnyDataset], language_count: int, row_count: int
 ) -> Iterator[Row]:
-    """Reads pairs with English a block at a time, in turn, until `rows` English sentences have `size` languages.
+    """Join pairs with English on identical English sentences.
+
+    The pairs are read a block at a time, in turn, until `row_count` English sentences have all
+    languages.
 
     Yields:
-        The complete rows in the order in which their English was read; the same whether streamed or not.
+        The complete rows in the order in which their English was read; the same whether streamed or
+        not.
     """
     readers = {pair: rows_of(part) for pair, part in parts.items()}
     joined: dict[str, Row] = {}
-    complete = 0
-    while readers and complete < rows:
-        for pair, reader in list(readers.items()):
-            block = list(islice(reader, BLOCK_ROWS))
+    complete_count = 0
+    while readers and complete_count < row_count:
+        for pair in list(readers):
+            block = list(islice(readers[pair], BLOCK_ROWS))
             if len(block) < BLOCK_ROWS:
                 del readers[pair]
             for row in block:
                 entry = joined.setdefault(row[PIVOT], {})
-                before = len(entry)
-                entry |= row | entry  # of a repeated English sentence, the first translation stays
-                complete += before < size == len(entry)
-    return (entry for entry in joined.values() if len(entry) == size)
+                was_complete = len(entry) == language_count
+                for language, text in row.items():
+                    # Of a repeated English sentence, the first translation stays.
+                    entry.setdefault(language, text)
+                if len(entry) == language_count and not was_complete:
+                    complete_count += 1
+    for entry in joined.values():
+        if len(entry) == language_count:
+            yield entry
 
 
 class XSR(Task):
-    """Cross-lingual sentence retrieval (002, section 4.4): P@1 of 2,000 queries among 200,000 candidates, between
-    English and each other language.
+    """Cross-lingual sentence retrieval (002, section 4.4), between English and each other language.
 
-    Leave the sentences out of any training: Europarl is also what the models are trained on.
+    Precision at 1 of 2,000 queries among 200,000 candidates. Leave the sentences out of any
+    training: Europarl is also what the models are trained on.
     """
 
     name = "xsr"
@@ -234,36 +275,41 @@ class XSR(Task):
         candidates: int = 200_000,
         split: str = "train",
     ) -> RetrievalData:
-        """The first `candidates` rows: of each pair with English, where the source keeps pairs of languages in
-        configs, else those that lack none of the languages.
+        """Load the first `candidates` rows.
+
+        If the source keeps pairs of languages in configs, these are the first rows of each pair
+        with English, else the first that lack none of the languages.
 
         Args:
             source: Any parallel source.
+            languages: None for the task's languages.
+            streaming: Read only the beginning of each pair from the Hub.
             queries: Number of rows of each pair that are queries, drawn with the evaluation's seed.
             candidates: Rows of each pair of languages, queries included.
-            split: Of a Hub dataset.
+            split: Split of a Hub dataset.
 
         Raises:
-            CorpusError: Missing languages, fewer rows than `candidates`, or more `queries` than those.
+            CorpusError: Missing languages, fewer rows than `candidates`, or more `queries` than
+                those.
         """
         source = source_of(self, source)
         check_count(self, "queries", queries)
         check_count(self, "candidates", candidates)
         if queries > candidates:
-            raise bad_value(
-                self.name,
-                None,
-                "queries",
-                queries,
-                f"at most candidates={candidates}",
-                "Correct one.",
-            )
-        options = {"streaming": streaming, "split": split}
-        chosen, parts = open_parts(source, languages, self.languages, PIVOT, **options)
+            expected = f"at most candidates={candidates}"
+            raise bad_value(self.name, None, "queries", queries, expected, "Correct one.")
+        chosen, parts = open_parts(
+            source, languages, self.languages, PIVOT, streaming=streaming, split=split
+        )
         rows = []
         for pair, part in parts.items():
-            complete = rows_of(part, pair_of(pair) if pair else chosen)
-            place = f"{source} (config {pair})" if pair else source
-            rows.append((pair, take(place, complete, candidates, "candidates")))
-        provenance = provenance_of(self, source, split if is_dataset(source) else None)
-        return replace(aligned(rows, chosen, provenance), queries=queries)
+            if pair is None:
+                place = source
+                complete_rows = rows_of(part, chosen)
+            else:
+                place = f"{source} (config {pair})"
+                complete_rows = rows_of(part, pair_of(pair))
+            rows.append((pair, take(place, complete_rows, candidates, "candidates")))
+        tested_split = split if is_dataset(source) else None
+        data = aligned(rows, chosen, provenance_of(self, source, tested_split))
+        return replace(data, queries=queries)

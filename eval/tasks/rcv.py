@@ -1,8 +1,10 @@
-"""RCV1/RCV2: news of four topics in English and German, classified in one language and tested in the other."""
+"""RCV1/RCV2: news of four topics in English and German, classified across the two."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 from tmde.data.checks import Words, bad_value
 from tmde.data.files import read_lines
@@ -11,23 +13,35 @@ from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .mldoc import LABELS
 from .sources import Splits, choose_languages, provenance_of, source_of
 
-DEV_SHARE = 10  # every tenth train document is for tuning: the benchmark has no dev set
+DEV_SHARE = 10  # Every tenth train document is for tuning: the benchmark has no dev set.
 ADVICE = (
-    "RCV1 and RCV2 are licensed: get them from NIST (https://trec.nist.gov/data/reuters/reuters.html) and pass the "
-    "folder of Klementiev et al.'s documents: train/EN1000/CCAT/DOCUMENT, test/de/CCAT/DOCUMENT ... (or C for CCAT)."
+    "RCV1 and RCV2 are licensed: get them from NIST "
+    "(https://trec.nist.gov/data/reuters/reuters.html) and pass the folder of Klementiev et al.'s "
+    "documents: train/EN1000/CCAT/DOCUMENT, test/de/CCAT/DOCUMENT ... (or C for CCAT)."
 )
 
 
+class Document(NamedTuple):
+    """A labeled document."""
+
+    doc_id: str
+    text: str
+    label: str
+
+
 class RCV(Task):
-    """Cross-lingual document classification of Klementiev et al. (thesis 3.3): 1,000 train documents of one language,
-    5,000 test documents of the other."""
+    """Cross-lingual document classification of Klementiev et al. (thesis 3.3).
+
+    1,000 train documents of one language, 5,000 test documents of the other.
+    """
 
     name = "rcv"
     description = (
         "news topics of RCV1/RCV2, 4 classes, English and German (licensed: needs a source)"
     )
     provenance = Provenance(
-        citation="Klementiev et al., Inducing Crosslingual Distributed Representations of Words, 2012",
+        citation="Klementiev et al., Inducing Crosslingual Distributed Representations of Words, "
+        "2012",
         licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
         url="https://aclanthology.org/C12-1089/",
     )
@@ -41,66 +55,88 @@ class RCV(Task):
         streaming: bool = False,
         train_size: int = 1000,
     ) -> ClassificationData:
-        """Splits `train` and `dev` (nine tenths and one tenth of the train documents) and `test`; and `mirrored`, the
-        documents of `test` in the other language, where there are any: the figures of thesis 3.4 are of these pairs.
+        """Load the splits `train`, `dev` and `test`, and `mirrored` if there is one.
+
+        `train` and `dev` are nine tenths and one tenth of the train documents. `mirrored` holds the
+        documents of `test` in the other language: the figures of thesis 3.4 show these pairs.
 
         Args:
-            source: The folder that holds `train` and `test`, in which every class is a folder of documents. Mirrored
-                documents, which an NMT model has translated, have the names of their originals: those of
-                `test/de/CCAT/1.txt` and the like are in `test/de-en`.
-            streaming: Without influence.
-            train_size: Which train folders are read: EN1000 and DE1000, or 100, 200, 500, 5000, 10000.
+            source: The folder that holds `train` and `test`, in which every class is a folder of
+                documents. Mirrored documents, which an NMT model has translated, have the names of
+                their originals: those of `test/de/CCAT/1.txt` and the like are in `test/de-en`.
+            languages: None for both.
+            streaming: Ignored.
+            train_size: Which train folders are read: EN1000 and DE1000, or 100, 200, 500, 5000,
+                10000.
 
         Raises:
             CorpusError: No source, a missing folder, or one that is named after no class.
         """
         source = source_of(self, source, ADVICE)
         splits: Splits = {}
-        for code in choose_languages(source, languages, RCV.languages, self.languages):
-            train = _read(Path(source, "train", f"{code.upper()}{train_size}"), f"{code}:train")
-            parts = {
-                "train": [row for place, row in enumerate(train) if place % DEV_SHARE],
-                "dev": train[::DEV_SHARE],
-            }
-            parts["test"] = _read(Path(source, "test", code), f"{code}:test")
-            other = "en" if code == "de" else "de"
-            if (mirrored := Path(source, "test", f"{code}-{other}")).is_dir():
-                parts["mirrored"] = _read(mirrored, f"{code}:test")
-            splits[code] = {}
-            for name, rows in parts.items():
-                columns = map(list, zip(*rows, strict=True))
-                language = other if name == "mirrored" else None
-                splits[code][name] = Split(
-                    *columns, language=language, place=f"{source}, {code} {name}"
-                )
-        return ClassificationData(
-            splits, provenance_of(self, source, "test", copy=True), self.head, six_folds=True
-        )
+        for language in choose_languages(source, languages, RCV.languages, self.languages):
+            splits[language] = _read_language(Path(source), language, train_size)
+        provenance = provenance_of(self, source, "test", copy=True)
+        return ClassificationData(splits, provenance, self.head, six_folds=True)
 
 
-def _read(folder: Path, prefix: str) -> list[tuple[str, str, str]]:
-    """Id, text and label of the documents, by class."""
-    rows = []
-    for path in sorted(path for path in folder.glob("*/*") if path.is_file()):
-        label = next((label for label in LABELS if path.parent.name in (label, label[0])), None)
-        if label is None:
-            raise bad_value(
-                str(path.parent),
-                None,
-                "class",
-                path.parent.name,
-                f"one of {', '.join(LABELS)}",
-                ADVICE,
-            )
+def _read_language(folder: Path, language: str, train_size: int) -> dict[str, Split]:
+    """Read the splits of a language."""
+    train_folder = folder / "train" / f"{language.upper()}{train_size}"
+    train_documents = _read_folder(train_folder, f"{language}:train")
+    documents = {
+        "train": [document for n, document in enumerate(train_documents) if n % DEV_SHARE != 0],
+        "dev": train_documents[::DEV_SHARE],
+        "test": _read_folder(folder / "test" / language, f"{language}:test"),
+    }
+    splits = {}
+    for name, split_documents in documents.items():
+        splits[name] = _make_split(split_documents, None, f"{folder}, {language} {name}")
+    other_language = "en" if language == "de" else "de"
+    mirrored_folder = folder / "test" / f"{language}-{other_language}"
+    if mirrored_folder.is_dir():
+        mirrored_documents = _read_folder(mirrored_folder, f"{language}:test")
+        place = f"{folder}, {language} mirrored"
+        splits["mirrored"] = _make_split(mirrored_documents, other_language, place)
+    return splits
+
+
+def _make_split(documents: Sequence[Document], language: str | None, place: str) -> Split:
+    return Split(
+        ids=[document.doc_id for document in documents],
+        texts=[document.text for document in documents],
+        labels=[document.label for document in documents],
+        language=language,
+        place=place,
+    )
+
+
+def _read_folder(folder: Path, id_prefix: str) -> list[Document]:
+    """Read the documents of all classes.
+
+    Raises:
+        CorpusError: There are none, or a folder is named after no class.
+    """
+    documents = []
+    for path in sorted(folder.glob("*/*")):
+        if not path.is_file():
+            continue
+        label = _label_of(path.parent)
         text = "\n".join(line for _, line in read_lines(str(path)))
-        rows.append((f"{prefix}:{label}/{path.name}", text, label))
-    if not rows:
-        raise bad_value(
-            str(folder),
-            None,
-            None,
-            Words("no documents"),
-            "folders of the classes with some",
-            ADVICE,
-        )
-    return rows
+        documents.append(Document(f"{id_prefix}:{label}/{path.name}", text, label))
+    if not documents:
+        expected = "folders of the classes with some"
+        raise bad_value(str(folder), None, None, Words("no documents"), expected, ADVICE)
+    return documents
+
+
+def _label_of(folder: Path) -> str:
+    """Return the class that a folder is named after: `CCAT`, or `C` for it.
+
+    Raises:
+        CorpusError: It is named after none.
+    """
+    for label in LABELS:
+        if folder.name in (label, label[0]):
+            return label
+    raise bad_value(str(folder), None, "class", folder.name, f"one of {', '.join(LABELS)}", ADVICE)

@@ -4,12 +4,15 @@ from collections.abc import Sequence
 
 from tmde.data.sample import LANGUAGES, sample_documents
 
-from .base import ClassificationData, Languages, Provenance, Split, Task, TaskError
-from .sources import Splits, check_count, choose_languages
+from .base import ClassificationData, Languages, Provenance, Source, Split, Task, TaskError
+from .sources import SPLIT_ORDER, Splits, check_count, choose_languages
 
 
 class Sample(Task):
-    """Topics of the built-in sample's documents; the five languages of a split are translations of each other."""
+    """Topics of the built-in sample's documents.
+
+    The five languages of a split are translations of each other.
+    """
 
     name = "sample"
     description = "built-in sample documents, 4 topics, 5 languages (no files)"
@@ -21,13 +24,20 @@ class Sample(Task):
 
     def load(
         self,
-        source: str | None = None,
+        source: Source = None,
         languages: Languages = None,
         streaming: bool = False,
         sizes: Sequence[int] = (1000, 200, 200),
         seed: int = 42,
     ) -> ClassificationData:
-        """`sizes` documents of train, dev and test. `source` and `streaming` are ignored.
+        """Write the documents of the splits `train`, `dev` and `test`.
+
+        Args:
+            source: Ignored.
+            languages: None for all five.
+            streaming: Ignored.
+            sizes: The number of documents of each split.
+            seed: Seed of the documents.
 
         Raises:
             TaskError: An unknown language, or `sizes` that are not three whole numbers from 1.
@@ -38,12 +48,14 @@ class Sample(Task):
                 f"{self.name}: found sizes={sizes!r}, expected three, such as [1000, 200, 200]."
             )
         splits: Splits = {language: {} for language in chosen}
-        for name, size in zip(("train", "dev", "test"), sizes, strict=True):
+        for name, size in zip(SPLIT_ORDER, sizes, strict=True):
             check_count(self, "sizes", size)
-            rows = sample_documents(size, name, seed=seed, languages=chosen).to_pandas()
+            documents = sample_documents(size, name, seed=seed, languages=chosen).to_pandas()
             for language in chosen:
-                part = rows[rows["language"] == language]
+                rows = documents[documents["language"] == language]
                 splits[language][name] = Split(
-                    *(part[column].tolist() for column in ("doc_id", "text", "label"))
+                    ids=rows["doc_id"].tolist(),
+                    texts=rows["text"].tolist(),
+                    labels=rows["label"].tolist(),
                 )
         return ClassificationData(splits, self.provenance)

@@ -1,10 +1,10 @@
-"""SentEval's transfer tasks (Conneau & Kiela, 2018): what English sentence vectors are worth for other tasks."""
+"""SentEval's transfer tasks (Conneau & Kiela, 2018): English sentence vectors in other tasks."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 from tmde.data.checks import Words, bad_value
 
@@ -20,29 +20,31 @@ from .base import (
 )
 from .sources import choose_languages, provenance_of, read_score, source_of
 
-Row = tuple[str, ...]  # label or score, text, and the second text of a pair
-DEV_SHARE = 10  # of the train rows, every tenth is for tuning where a task has no dev set
+DEV_SHARE = 10  # Every tenth train row is for tuning if a task has no dev set.
+MAX_SHOWN = 80  # Characters of a bad line in a message.
 
 
-def _label_behind(line: str) -> Row:  # text<TAB>label
-    text, label = line.rsplit("\t", 1)
-    return label, text
+class Fields(NamedTuple):
+    """What a line holds.
+
+    Args:
+        label: A class name, or a score.
+        text: The text, or the first of a pair.
+        second_text: The second text of a pair; None for single texts.
+    """
+
+    label: str
+    text: str
+    second_text: str | None = None
 
 
-def _label_before(line: str) -> Row:  # label text
-    label, text = line.split(" ", 1)
-    return label, text
+class Row(NamedTuple):
+    """A line with its place."""
 
-
-def _question(line: str) -> Row:  # CLASS:subclass text
-    name, text = line.split(" ", 1)
-    label, _ = name.split(":", 1)
-    return label, text
-
-
-def _columns(*indices: int) -> Callable[[str], Row]:
-    """Columns of a line with tabs between."""
-    return lambda line: tuple(line.split("\t")[index] for index in indices)
+    item_id: str
+    place: str
+    line_number: int
+    fields: Fields
 
 
 class SentEval(Task):
@@ -50,157 +52,342 @@ class SentEval(Task):
 
     Pairs are [u, v, |u - v|, u * v], as 004 says; the code of SentEval leaves u and v out.
 
-    Class attributes: `files`, each with its split (`all`: for ten-fold cross-validation) and its label, None where
-    `line` makes label and texts of a line; `header`, whether files begin with one; `scored`, whether labels are
-    numbers to predict.
+    Attributes:
+        files: The names of the files by split; `all` is for ten-fold cross-validation.
+        header: Whether files begin with a header.
     """
 
     provenance = Provenance(
-        citation="Conneau and Kiela, SentEval: An Evaluation Toolkit for Universal Sentence Representations, 2018",
+        citation="Conneau and Kiela, SentEval: An Evaluation Toolkit for Universal Sentence "
+        "Representations, 2018",
         licence="those of the datasets, which SentEval lists",
         url="https://github.com/facebookresearch/SentEval",
     )
     languages = ("en",)
-    files: ClassVar[tuple[tuple[str, str, str | None], ...]]
-    line: Callable[[str], Row] | None = None
+    files: ClassVar[dict[str, Sequence[str]]]
     header: ClassVar[bool] = False
-    scored: ClassVar[bool] = False
 
     def load(
         self, source: Source = None, languages: Languages = None, streaming: bool = False
     ) -> ClassificationData | SimilarityData:
-        """The splits of the task. `streaming` is ignored.
+        """Load the splits of the task.
 
         Args:
             source: The folder `data/downstream` that SentEval's script writes.
+            languages: None or English.
+            streaming: Ignored.
 
         Raises:
             CorpusError: No source, a missing file, or a line that is not as published.
         """
-        source = source_of(
-            self,
-            source,
-            "Pass --tasks senteval=FOLDER: the folder data/downstream that SentEval's get_transfer_data.bash writes.",
+        advice = (
+            "Pass --tasks senteval=FOLDER: the folder data/downstream that SentEval's "
+            "get_transfer_data.bash writes."
         )
-        source = str(source).removesuffix(self.files[0][1])  # by which the folder was found
-        choose_languages(source, languages, ["en"])
-        splits: dict[str, list[Row]] = {}
-        for split, name, label in self.files:
-            rows = self._read(Path(source) / name, label)
-            splits.setdefault(split, []).extend(
-                (f"en:{split}:{name}:{number}", *row) for number, row in rows
+        source = source_of(self, source, advice)
+        # A data folder is searched for the first file of the task.
+        first_file = next(iter(self.files.values()))[0]
+        folder = source.removesuffix(first_file)
+        choose_languages(folder, languages, ["en"])
+        rows: dict[str, list[Row]] = {}
+        for split, names in self.files.items():
+            rows[split] = []
+            for name in names:
+                rows[split] += self._read_file(Path(folder), name, split)
+        if "train" in rows and "dev" not in rows:
+            train_rows = rows["train"]
+            rows["train"] = [row for n, row in enumerate(train_rows) if n % DEV_SHARE != 0]
+            rows["dev"] = train_rows[::DEV_SHARE]
+        return self._make_data(rows, folder)
+
+    def _make_data(
+        self, rows: dict[str, list[Row]], folder: str
+    ) -> ClassificationData | SimilarityData:
+        """Return the rows as classification data."""
+        splits = {}
+        for name, split_rows in rows.items():
+            splits[name] = Split(
+                ids=[row.item_id for row in split_rows],
+                texts=[row.fields.text for row in split_rows],
+                labels=[row.fields.label for row in split_rows],
+                second_texts=_second_texts(split_rows),
+                place=f"{folder}, {name}",
             )
-        if "dev" not in splits and "train" in splits:
-            splits["dev"] = splits["train"][::DEV_SHARE]
-            splits["train"] = [row for n, row in enumerate(splits["train"]) if n % DEV_SHARE]
-        provenance = provenance_of(self, source, "test", copy=True)
-        columns = {
-            split: list(map(list, zip(*rows, strict=True))) for split, rows in splits.items()
-        }
-        if self.scored:
-            pairs = {
-                split: SimilarityPairs(*by[:1], *by[2:], by[1]) for split, by in columns.items()
-            }
-            test = {("en", "en"): pairs.pop("test")}
-            return SimilarityData(test, provenance, pairs)
-        found = {
-            split: Split(ids, texts, labels, *second, place=f"{source}, {split}")
-            for split, (ids, labels, texts, *second) in columns.items()
-        }
-        return ClassificationData({"en": found}, provenance)
+        provenance = provenance_of(self, folder, "test", copy=True)
+        return ClassificationData({"en": splits}, provenance)
 
-    def _read(self, path: Path, label: str | None) -> Iterator[tuple[int, Row]]:
+    def _read_file(self, folder: Path, name: str, split: str) -> Iterator[Row]:
+        """Yield the rows of a file.
+
+        Raises:
+            CorpusError: The file is missing, or a line is not as published.
+        """
+        path = folder / name
         if not path.exists():
-            advice = f"Pass the folder that holds {'/'.join(path.parts[-2:])}, or run SentEval's get_transfer_data.bash."
+            advice = (
+                f"Pass the folder that holds {'/'.join(path.parts[-2:])}, or run SentEval's "
+                "get_transfer_data.bash."
+            )
             raise bad_value(str(path), None, None, Words("no file"), "one of SentEval", advice)
-        data = path.read_bytes()
-        try:
-            text = data.decode()
-        except UnicodeDecodeError:  # some are as old as their tasks
-            text = data.decode("latin-1")
-        rows = [
-            (number, line.strip())
-            for number, line in enumerate(text.split("\n"), 1)
-            if line.strip()
-        ]
-        for number, line in rows[self.header :]:
+        is_header = self.header
+        for number, line in enumerate(_read_text(path).split("\n"), 1):
+            line = line.strip()
+            if not line:
+                continue
+            if is_header:
+                is_header = False
+                continue
             try:
-                row = (label, line) if label else self.line(line)
+                fields = self.read_line(line, name)
             except (IndexError, ValueError):
-                found = line if len(line) < 80 else line[:80] + "..."
-                advice = "Fetch the file again."
+                shown = line
+                if len(line) >= MAX_SHOWN:
+                    shown = line[:MAX_SHOWN] + "..."
                 raise bad_value(
-                    str(path), number, None, found, "a line of SentEval's file", advice
+                    str(path),
+                    number,
+                    None,
+                    shown,
+                    "a line of SentEval's file",
+                    "Fetch the file again.",
                 ) from None
-            yield number, (read_score(str(path), number, row[0]), *row[1:]) if self.scored else row
+            yield Row(f"en:{split}:{name}:{number}", str(path), number, fields)
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Return what a line holds.
+
+        Args:
+            line: The line, without white space around it.
+            name: The name of its file.
+
+        Raises:
+            IndexError: The line has too few fields.
+            ValueError: The line has too few fields.
+        """
+        raise NotImplementedError
 
 
-def _task(
-    name: str, description: str, *files: tuple[str, str, str | None], **attributes: object
-) -> type[SentEval]:
-    about = {"name": f"senteval_{name}", "description": f"SentEval: {description}", "files": files}
-    about["local_names"] = (files[0][1], f"downstream/{files[0][1]}")
-    line = {"line": staticmethod(attributes.pop("line"))} if "line" in attributes else {}
-    return type(
-        f"SentEval_{name}",
-        (SentEval,),
-        {"__doc__": f"SentEval: {description}.", **about, **line, **attributes},
-    )
+def _read_text(path: Path) -> str:
+    """Return the text of a file, which is in Latin-1 if it is as old as its task."""
+    data = path.read_bytes()
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data.decode("latin-1")
 
 
-def _three(pattern: str, *names: str) -> Iterator[tuple[str, str, None]]:
-    """Files of the splits."""
-    splits = ("train", "dev", "test") if len(names) == 3 else ("train", "test")
-    return ((split, pattern.format(name), None) for split, name in zip(splits, names, strict=True))
+def _second_texts(rows: Sequence[Row]) -> list[str] | None:
+    """Return the second texts of pairs; None if the rows are single texts."""
+    if not rows or rows[0].fields.second_text is None:
+        return None
+    return [row.fields.second_text for row in rows]
 
 
-_SICK = ("SICK/SICK_{}.txt", "train", "trial", "test_annotated")
+class OneClassAFile(SentEval):
+    """A task whose files hold the texts of one class each.
+
+    Attributes:
+        labels: The class of each file.
+    """
+
+    labels: ClassVar[dict[str, str]]
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Return the label of the file, and the line as the text."""
+        return Fields(self.labels[name], line)
+
+
+class ScoredPairs(SentEval):
+    """A task whose labels are similarities to predict, supervised by those of train and dev."""
+
+    def _make_data(self, rows: dict[str, list[Row]], folder: str) -> SimilarityData:
+        """Return the rows as similarity data."""
+        pairs = {}
+        for name, split_rows in rows.items():
+            pairs[name] = SimilarityPairs(
+                ids=[row.item_id for row in split_rows],
+                first=[row.fields.text for row in split_rows],
+                second=[row.fields.second_text for row in split_rows],
+                scores=[
+                    read_score(row.place, row.line_number, row.fields.label) for row in split_rows
+                ],
+            )
+        test_pairs = pairs.pop("test")
+        provenance = provenance_of(self, folder, "test", copy=True)
+        return SimilarityData({("en", "en"): test_pairs}, provenance, pairs)
+
+
+class MovieReviews(OneClassAFile):
+    """SentEval: sentiment of films."""
+
+    name = "senteval_mr"
+    description = "SentEval: sentiment of films"
+    files = {"all": ("MR/rt-polarity.pos", "MR/rt-polarity.neg")}
+    labels = {"MR/rt-polarity.pos": "pos", "MR/rt-polarity.neg": "neg"}
+    local_names = ("MR/rt-polarity.pos", "downstream/MR/rt-polarity.pos")
+
+
+class CustomerReviews(OneClassAFile):
+    """SentEval: sentiment of products."""
+
+    name = "senteval_cr"
+    description = "SentEval: sentiment of products"
+    files = {"all": ("CR/custrev.pos", "CR/custrev.neg")}
+    labels = {"CR/custrev.pos": "pos", "CR/custrev.neg": "neg"}
+    local_names = ("CR/custrev.pos", "downstream/CR/custrev.pos")
+
+
+class Subjectivity(OneClassAFile):
+    """SentEval: subjectivity."""
+
+    name = "senteval_subj"
+    description = "SentEval: subjectivity"
+    files = {"all": ("SUBJ/subj.objective", "SUBJ/subj.subjective")}
+    labels = {"SUBJ/subj.objective": "objective", "SUBJ/subj.subjective": "subjective"}
+    local_names = ("SUBJ/subj.objective", "downstream/SUBJ/subj.objective")
+
+
+class OpinionPolarity(OneClassAFile):
+    """SentEval: opinion polarity."""
+
+    name = "senteval_mpqa"
+    description = "SentEval: opinion polarity"
+    files = {"all": ("MPQA/mpqa.pos", "MPQA/mpqa.neg")}
+    labels = {"MPQA/mpqa.pos": "pos", "MPQA/mpqa.neg": "neg"}
+    local_names = ("MPQA/mpqa.pos", "downstream/MPQA/mpqa.pos")
+
+
+class BinarySentiment(SentEval):
+    """SentEval: sentiment, 2 classes."""
+
+    name = "senteval_sst2"
+    description = "SentEval: sentiment, 2 classes"
+    files = {
+        "train": ("SST/binary/sentiment-train",),
+        "dev": ("SST/binary/sentiment-dev",),
+        "test": ("SST/binary/sentiment-test",),
+    }
+    local_names = ("SST/binary/sentiment-train", "downstream/SST/binary/sentiment-train")
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read `text<TAB>label`."""
+        text, label = line.rsplit("\t", 1)
+        return Fields(label, text)
+
+
+class FineSentiment(SentEval):
+    """SentEval: sentiment, 5 classes."""
+
+    name = "senteval_sst5"
+    description = "SentEval: sentiment, 5 classes"
+    files = {
+        "train": ("SST/fine/sentiment-train",),
+        "dev": ("SST/fine/sentiment-dev",),
+        "test": ("SST/fine/sentiment-test",),
+    }
+    local_names = ("SST/fine/sentiment-train", "downstream/SST/fine/sentiment-train")
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read `label text`."""
+        label, text = line.split(" ", 1)
+        return Fields(label, text)
+
+
+class QuestionTypes(SentEval):
+    """SentEval: type of question."""
+
+    name = "senteval_trec"
+    description = "SentEval: type of question"
+    files = {"train": ("TREC/train_5500.label",), "test": ("TREC/TREC_10.label",)}
+    local_names = ("TREC/train_5500.label", "downstream/TREC/train_5500.label")
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read `CLASS:subclass text`."""
+        full_label, text = line.split(" ", 1)
+        label, _ = full_label.split(":", 1)
+        return Fields(label, text)
+
+
+class Paraphrases(SentEval):
+    """SentEval: paraphrases."""
+
+    name = "senteval_mrpc"
+    description = "SentEval: paraphrases"
+    files = {
+        "train": ("MRPC/msr_paraphrase_train.txt",),
+        "test": ("MRPC/msr_paraphrase_test.txt",),
+    }
+    header = True
+    local_names = ("MRPC/msr_paraphrase_train.txt", "downstream/MRPC/msr_paraphrase_train.txt")
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read label, two ids and two texts, with tabs between."""
+        columns = line.split("\t")
+        return Fields(columns[0], columns[3], columns[4])
+
+
+class Entailment(SentEval):
+    """SentEval: entailment."""
+
+    name = "senteval_sick_e"
+    description = "SentEval: entailment"
+    files = {
+        "train": ("SICK/SICK_train.txt",),
+        "dev": ("SICK/SICK_trial.txt",),
+        "test": ("SICK/SICK_test_annotated.txt",),
+    }
+    header = True
+    local_names = ("SICK/SICK_train.txt", "downstream/SICK/SICK_train.txt")
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read id, two texts, relatedness and label, with tabs between."""
+        columns = line.split("\t")
+        return Fields(columns[4], columns[1], columns[2])
+
+
+class Relatedness(ScoredPairs):
+    """SentEval: relatedness, supervised."""
+
+    name = "senteval_sick_r"
+    description = "SentEval: relatedness, supervised"
+    files = Entailment.files
+    header = True
+    local_names = Entailment.local_names
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read id, two texts, relatedness and label, with tabs between."""
+        columns = line.split("\t")
+        return Fields(columns[3], columns[1], columns[2])
+
+
+class SimilarityBenchmark(ScoredPairs):
+    """SentEval: similarity, supervised."""
+
+    name = "senteval_stsb"
+    description = "SentEval: similarity, supervised"
+    files = {
+        "train": ("STS/STSBenchmark/sts-train.csv",),
+        "dev": ("STS/STSBenchmark/sts-dev.csv",),
+        "test": ("STS/STSBenchmark/sts-test.csv",),
+    }
+    local_names = ("STS/STSBenchmark/sts-train.csv", "downstream/STS/STSBenchmark/sts-train.csv")
+
+    def read_line(self, line: str, name: str) -> Fields:
+        """Read four columns of origin, score and two texts, with tabs between."""
+        columns = line.split("\t")
+        return Fields(columns[4], columns[5], columns[6])
+
+
 SENTEVAL: list[type[SentEval]] = [
-    _task("mr", "sentiment of films", *(("all", f"MR/rt-polarity.{x}", x) for x in ("pos", "neg"))),
-    _task("cr", "sentiment of products", *(("all", f"CR/custrev.{x}", x) for x in ("pos", "neg"))),
-    _task(
-        "subj", "subjectivity", *(("all", f"SUBJ/subj.{x}", x) for x in ("objective", "subjective"))
-    ),
-    _task("mpqa", "opinion polarity", *(("all", f"MPQA/mpqa.{x}", x) for x in ("pos", "neg"))),
-    _task(
-        "sst2",
-        "sentiment, 2 classes",
-        *_three("SST/binary/sentiment-{}", "train", "dev", "test"),
-        line=_label_behind,
-    ),
-    _task(
-        "sst5",
-        "sentiment, 5 classes",
-        *_three("SST/fine/sentiment-{}", "train", "dev", "test"),
-        line=_label_before,
-    ),
-    _task(
-        "trec",
-        "type of question",
-        *_three("TREC/{}.label", "train_5500", "TREC_10"),
-        line=_question,
-    ),
-    _task(
-        "mrpc",
-        "paraphrases",
-        *_three("MRPC/msr_paraphrase_{}.txt", "train", "test"),
-        line=_columns(0, 3, 4),
-        header=True,
-    ),
-    _task("sick_e", "entailment", *_three(*_SICK), line=_columns(4, 1, 2), header=True),
-    _task(
-        "sick_r",
-        "relatedness, supervised",
-        *_three(*_SICK),
-        line=_columns(3, 1, 2),
-        header=True,
-        scored=True,
-    ),
-    _task(
-        "stsb",
-        "similarity, supervised",
-        *_three("STS/STSBenchmark/sts-{}.csv", "train", "dev", "test"),
-        line=_columns(4, 5, 6),
-        scored=True,
-    ),
+    MovieReviews,
+    CustomerReviews,
+    Subjectivity,
+    OpinionPolarity,
+    BinarySentiment,
+    FineSentiment,
+    QuestionTypes,
+    Paraphrases,
+    Entailment,
+    Relatedness,
+    SimilarityBenchmark,
 ]

@@ -21,13 +21,16 @@ from .sources import (
 
 
 class SIB200(Task):
-    """Topics of the sentences of FLORES-200; rows with one `index_id` are translations in all languages."""
+    """Topics of the sentences of FLORES-200.
+
+    Rows with one `index_id` are translations in all languages.
+    """
 
     name = "sib200"
     description = "sentence topics, 7 classes, 205 languages (any FLORES-200 code)"
     provenance = Provenance(
-        citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for Topic Classification "
-        "in 200+ Languages and Dialects, 2023",
+        citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for "
+        "Topic Classification in 200+ Languages and Dialects, 2023",
         licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
         url="https://github.com/dadelani/sib-200",
     )
@@ -38,13 +41,16 @@ class SIB200(Task):
     def load(
         self, source: Source = None, languages: Languages = None, streaming: bool = False
     ) -> ClassificationData:
-        """Splits `train` (701 sentences), `dev` (99), `test` (204).
+        """Load the splits `train` (701 sentences), `dev` (99) and `test` (204).
 
         Args:
-            source: Hub dataset, or folder laid out like it, with a config for each FLORES-200 code and the columns
-                index_id, category, text; or a file with the columns language, split, index_id, label, text.
-            languages: ISO 639-1 codes where one is usual, FLORES-200 codes (`deu_Latn` or, say, `zho_Hant`) else.
-                Results always go by the former.
+            source: Hub dataset, or folder laid out like it, with a config for each FLORES-200 code
+                and the columns index_id, category, text; or a file with the columns language,
+                split, index_id, label, text.
+            languages: ISO 639-1 codes where one is usual, FLORES-200 codes (`deu_Latn` or, say,
+                `zho_Hant`) else. Results always go by the former. None for those of the task that
+                the source has.
+            streaming: Read the Hub without downloading whole files first.
 
         Raises:
             CorpusError: Missing languages or columns, or translations with different labels.

@@ -6,7 +6,7 @@ import glob
 import logging
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import datasets
@@ -29,6 +29,10 @@ logger = logging.getLogger("tmde.eval.tasks")
 
 Row = dict[str, str | None]
 Splits = dict[str, dict[str, Split]]  # by language and name
+SPLIT_NAMES = {"validation": "dev"}  # names of the Hub, and ours
+SPLIT_ORDER = ("train", "dev", "test")
+
+_READ_ROWS = 1000  # Rows that are read from a dataset at a time, several times faster than singly.
 
 
 @dataclass(frozen=True)
@@ -38,7 +42,7 @@ class Table:
     Args:
         place: Its name in messages.
         rows: Numbers, from 1, and rows; read once.
-        split: The split that all its rows belong to, if the source says so.
+        split: The split that all its rows belong to; None if the source does not say.
         class_names: By column, the names of its class numbers.
     """
 
@@ -55,9 +59,10 @@ def read_columns(
     empty_texts: bool = False,
     head: tuple[int, int] | None = None,
 ) -> tuple[list[int], dict[str, list]]:
-    """Reads the columns of a table.
+    """Read the columns of a table.
 
     Args:
+        table: The table.
         texts: Columns that must hold texts.
         others: Columns that must be there.
         empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
@@ -77,41 +82,63 @@ def read_columns(
     names = list(rows[0][1])
     for name in (*texts, *others):
         if name not in names:
-            found = Words(f"the columns {', '.join(names)}")
+            listed = Words(f"the columns {', '.join(names)}")
             raise bad_value(
-                table.place, None, name, found, f"a column {name!r}", "Rename or add the column."
+                table.place, None, name, listed, f"a column {name!r}", "Rename or add the column."
             )
     if head is not None:
-        order = np.argsort(np.random.default_rng(head[1]).random(len(rows)), kind="stable")[
-            : head[0]
-        ]
-        rows = [rows[index] for index in order]
+        rows = _shuffled_head(rows, *head)
     numbers = [number for number, _ in rows]
-    columns = {name: [row.get(name) for _, row in rows] for name in names}
+    columns = {}
+    for name in names:
+        columns[name] = [row.get(name) for _, row in rows]
     for name in texts:
-        empty = []
-        for number, text in zip(numbers, columns[name], strict=True):
-            if isinstance(text, str) and not text.strip() and empty_texts:
-                empty.append(number)
-            elif not isinstance(text, str) or not text.strip():
-                advice = "Correct the row, or delete it (in every language, if the languages are parallel)."
-                raise bad_value(table.place, number, name, text, "a text", advice)
-        if empty:
-            logger.warning(
-                "%s: %d empty texts in '%s', first in row %d",
-                table.place,
-                len(empty),
-                name,
-                empty[0],
-            )
+        _check_texts(table.place, name, numbers, columns[name], empty_texts)
     return numbers, columns
 
 
+def _shuffled_head(rows: Sequence, count: int, seed: int) -> list:
+    """Return the first rows of a shuffle that depends on the seed and the number of rows alone."""
+    keys = np.random.default_rng(seed).random(len(rows))
+    order = np.argsort(keys, kind="stable")
+    return [rows[position] for position in order[:count]]
+
+
+def _check_texts(
+    place: str, name: str, numbers: Sequence[int], values: Sequence[object], empty_texts: bool
+) -> None:
+    """Raise CorpusError if a value is no text; warn of empty texts, or raise if they are errors."""
+    empty_rows = []
+    for number, value in zip(numbers, values, strict=True):
+        is_text = isinstance(value, str)
+        if is_text and value.strip():
+            continue
+        if not is_text or not empty_texts:
+            advice = (
+                "Correct the row, or delete it (in every language, if the languages are parallel)."
+            )
+            raise bad_value(place, number, name, value, "a text", advice)
+        empty_rows.append(number)
+    if empty_rows:
+        logger.warning(
+            "%s: %d empty texts in '%s', first in row %d",
+            place,
+            len(empty_rows),
+            name,
+            empty_rows[0],
+        )
+
+
 def source_of(task: Task, source: Source, advice: str = "") -> str:
-    """The given source, or the default of the task.
+    """Return the given source, or the default of the task.
+
+    Args:
+        task: The task.
+        source: A file, a folder or a Hub id, or None.
+        advice: Where to get the data, for the error.
 
     Raises:
-        CorpusError: There is neither. `advice` says where to get the data.
+        CorpusError: There is neither.
     """
     source = source or task.default_source
     if source is None:
@@ -120,10 +147,12 @@ def source_of(task: Task, source: Source, advice: str = "") -> str:
 
 
 def is_dataset(source: str) -> bool:
-    """Whether a source is a Hub id, or a local copy of a Hub dataset: a folder with a README.md that lists `configs`.
+    """Return whether a source is a Hub dataset or a local copy of one.
+
+    A local copy is a folder with a README.md that lists `configs`.
 
     Raises:
-        CorpusError: It is neither of them, and no such path exists.
+        CorpusError: It is neither, and no such path exists.
     """
     if source == "sample" or os.path.exists(source):
         return is_hub_layout(source)
@@ -131,7 +160,14 @@ def is_dataset(source: str) -> bool:
 
 
 def open_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
-    """Opens one split of a config of a dataset."""
+    """Open one split of a config of a dataset.
+
+    Args:
+        source: A Hub id, or a folder laid out like a dataset of the Hub.
+        config: The name of the config.
+        split: The name of the split in the dataset.
+        streaming: Read the Hub without downloading whole files first.
+    """
     dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
     return _table_of(dataset, f"{source} (config {config}, split {split})", split)
 
@@ -139,67 +175,84 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
 def _table_of(
     dataset: datasets.Dataset | datasets.IterableDataset, place: str, split: str | None = None
 ) -> Table:
-    kinds = (dataset.features or {}).items()
-    names = {name: kind.names for name, kind in kinds if isinstance(kind, datasets.ClassLabel)}
-    blocks = dataset.iter(1000)  # several times faster than row by row
-    rows = (
-        dict(zip(block, values, strict=True))
-        for block in blocks
-        for values in zip(*block.values(), strict=True)
-    )
-    return Table(place, enumerate(rows, 1), split, names)
+    features = dataset.features or {}
+    class_names = {}
+    for name, feature in features.items():
+        if isinstance(feature, datasets.ClassLabel):
+            class_names[name] = feature.names
+    return Table(place, enumerate(_dataset_rows(dataset), 1), split, class_names)
+
+
+def _dataset_rows(
+    dataset: datasets.Dataset | datasets.IterableDataset,
+) -> Iterator[dict[str, object]]:
+    for block in dataset.iter(_READ_ROWS):
+        for values in zip(*block.values(), strict=True):
+            yield dict(zip(block, values, strict=True))
 
 
 def _open_file(path: str) -> Table:
-    if format_of(path) == "parquet":
+    kind = format_of(path)
+    if kind == "parquet":
         return _table_of(open_parquet(path), path)
-    return Table(path, read_rows(FileSource(format_of(path), (path,))))
+    return Table(path, read_rows(FileSource(kind, (path,))))
 
 
 def open_splits(
     source: str, config: str, names: Iterable[str], streaming: bool = False
 ) -> dict[str, Table]:
-    """Opens the named splits that a config has; the Hub's `validation` is `dev`."""
-    there = {
-        {"validation": "dev"}.get(name, name): name
-        for name in datasets.get_dataset_split_names(source, config)
-    }
-    return {
-        name: open_split(source, config, there[name], streaming) for name in names if name in there
-    }
+    """Open the named splits that a config has; the Hub's `validation` is `dev`.
+
+    Args:
+        source: A Hub id, or a folder laid out like a dataset of the Hub.
+        config: The name of the config.
+        names: Our names of the splits.
+        streaming: Read the Hub without downloading whole files first.
+    """
+    hub_names = {}
+    for hub_name in datasets.get_dataset_split_names(source, config):
+        hub_names[SPLIT_NAMES.get(hub_name, hub_name)] = hub_name
+    tables = {}
+    for name in names:
+        if name in hub_names:
+            tables[name] = open_split(source, config, hub_names[name], streaming)
+    return tables
 
 
 def named_files(task: Task, folder: str) -> list[str]:
-    """The files in a folder that match one of the task's `local_names`."""
-    return sorted(
-        {
-            path
-            for name in task.local_names
-            for path in glob.glob(os.path.join(glob.escape(folder), name))
-        }
-    )
+    """Return the files in a folder that match one of the task's `local_names`."""
+    paths: set[str] = set()
+    for name in task.local_names:
+        paths.update(glob.glob(os.path.join(glob.escape(folder), name)))
+    return sorted(paths)
 
 
 def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]:
-    """Opens the tables of a file, a dataset, or a folder (the files that match `local_names`, or else all files)."""
-    files = named_files(task, source)
-    if not files and is_dataset(source):
-        splits = {
-            name: datasets.get_dataset_split_names(source, name) for name in config_names(source)
-        }
-        return [
-            open_split(source, config, name, streaming)
-            for config, names in splits.items()
-            for name in names
-        ]
-    return [
-        _open_file(path)
-        for path in files or [path for file in find_files(source) for path in file.paths]
-    ]
+    """Open the tables of a file, a dataset or a folder.
+
+    Args:
+        task: The task. Of a folder, the files that match its `local_names` are opened; if none
+            does, all files.
+        source: A file, a folder or a Hub id.
+        streaming: Read the Hub without downloading whole files first.
+    """
+    paths = named_files(task, source)
+    if paths:
+        return [_open_file(path) for path in paths]
+    tables = []
+    if is_dataset(source):
+        for config in config_names(source):
+            for split in datasets.get_dataset_split_names(source, config):
+                tables.append(open_split(source, config, split, streaming))
+        return tables
+    for files in find_files(source):
+        for path in files.paths:
+            tables.append(_open_file(path))
+    return tables
 
 
 def config_names(dataset: str) -> list[str]:
-    """The configs of a Hub dataset, or of a local copy of one."""
+    """Return the configs of a Hub dataset, or of a local copy of one."""
     return list(datasets.get_dataset_config_names(dataset))
 
 
@@ -210,34 +263,57 @@ def read_labels(
     values: Sequence[object],
     labels: Sequence[str] = (),
 ) -> list[str]:
-    """Class names of a column of names or of class numbers.
+    """Return the class names of a column of names or of class numbers.
 
     Args:
+        table: The table of the column.
+        column: The name of the column.
+        numbers: The rows' numbers.
+        values: The rows' values.
         labels: Allowed labels, in the order of their class numbers. Empty: any text.
 
     Raises:
         CorpusError: A value is none of the labels.
     """
-    names = table.class_names.get(column) or labels
-    found = [
-        names[value] if isinstance(value, int) and 0 <= value < len(names) else value
-        for value in values
-    ]
-    for number, name in zip(numbers, found, strict=True):
-        if not isinstance(name, str) or not name or (labels and name not in labels):
-            expected = f"one of {', '.join(labels)}" if labels else "the name of a class"
+    class_names = table.class_names.get(column) or labels
+    label_column = []
+    for number, value in zip(numbers, values, strict=True):
+        label = value
+        if isinstance(value, int) and 0 <= value < len(class_names):
+            label = class_names[value]
+        if not _is_label(label, labels):
+            expected = "the name of a class"
+            if labels:
+                expected = f"one of {', '.join(labels)}"
             advice = "Correct or delete the row (in every language, if the languages are parallel)."
-            raise bad_value(table.place, number, column, name, expected, advice)
-    return found
+            raise bad_value(table.place, number, column, label, expected, advice)
+        label_column.append(label)
+    return label_column
+
+
+def _is_label(value: object, labels: Sequence[str]) -> bool:
+    """Return whether a value is one of the labels; if there are none, whether it is a text."""
+    if labels:
+        return value in labels
+    return isinstance(value, str) and value != ""
 
 
 def read_score(place: str, number: int, value: object) -> float:
-    """A score. Raises CorpusError if it is not a finite number."""
+    """Return a score.
+
+    Args:
+        place: The file or the split, for the error.
+        number: The row's number.
+        value: A number, or a text of one.
+
+    Raises:
+        CorpusError: It is not a finite number.
+    """
     try:
-        score = math.nan if isinstance(value, bool) else float(value)
+        score = float(value)
     except (TypeError, ValueError):
         score = math.nan
-    if not math.isfinite(score):
+    if isinstance(value, bool) or not math.isfinite(score):
         raise bad_value(
             place, number, "score", value, "a finite number", "Correct or delete the row."
         )
@@ -247,74 +323,86 @@ def read_score(place: str, number: int, value: object) -> float:
 def labeled_splits(
     task: Task, source: str, id_column: str, title: str | None = None, streaming: bool = False
 ) -> Splits:
-    """Splits by language and name, from rows with the columns language, split, text, label and an id.
+    """Return splits by language and name, from rows with the columns language, split, text, label.
+
+    A dataset with splits needs no column `split`.
 
     Args:
-        id_column: Column of the ids.
-        title: Column of titles, which are put before the texts with a blank line between.
+        task: The task.
+        source: A file, a folder or a Hub id.
+        id_column: The column of the ids.
+        title: The column of titles, which are put before the texts with a blank line between.
+        streaming: Read the Hub without downloading whole files first.
 
     Raises:
-        CorpusError: A missing column, or a bad value. A dataset with splits needs no column `split`.
+        CorpusError: A column is missing, or a value is bad.
     """
     frames = []
     for table in open_tables(task, source, streaming):
-        texts = [
-            "language",
-            "text",
-            *([title] if title else []),
-            *(["split"] if table.split is None else []),
-        ]
-        numbers, rows = read_columns(table, texts, [id_column, "label"])
-        frame = pd.DataFrame(
-            {
-                "language": rows["language"],
-                "text": rows["text"],
-                "split": rows.get("split", table.split),
-            }
-        )
-        if title:
-            frame["text"] = pd.Series(rows[title]) + "\n\n" + frame["text"]
-        frame["id"] = [str(name) for name in rows[id_column]]
-        frame["label"] = read_labels(table, "label", numbers, rows["label"])
-        frames.append(frame.replace({"split": {"validation": "dev"}}))
+        frames.append(_labeled_frame(table, id_column, title))
     splits: Splits = {}
-    for (language, name), part in pd.concat(frames).groupby(["language", "split"], sort=False):
-        columns = (part[column].tolist() for column in ("id", "text", "label"))
+    groups = pd.concat(frames).groupby(["language", "split"], sort=False)
+    for (language, name), rows in groups:
         splits.setdefault(language, {})[name] = Split(
-            *columns, place=f"{source}, language {language}, split {name}"
+            ids=rows["id"].tolist(),
+            texts=rows["text"].tolist(),
+            labels=rows["label"].tolist(),
+            place=f"{source}, language {language}, split {name}",
         )
-    order = ("train", "dev", "test")
-    return {
-        language: {
-            name: by_name[name] for name in dict.fromkeys((*order, *by_name)) if name in by_name
-        }
-        for language, by_name in splits.items()
-    }
+    return {language: _in_order(by_name) for language, by_name in splits.items()}
+
+
+def _labeled_frame(table: Table, id_column: str, title: str | None) -> pd.DataFrame:
+    """Read the columns language, split, id, text and label of a table."""
+    text_columns = ["language", "text"]
+    if title is not None:
+        text_columns.append(title)
+    if table.split is None:
+        text_columns.append("split")
+    numbers, rows = read_columns(table, text_columns, [id_column, "label"])
+    frame = pd.DataFrame({"language": rows["language"], "text": rows["text"]})
+    frame["split"] = rows.get("split", table.split)
+    frame["split"] = frame["split"].replace(SPLIT_NAMES)
+    if title is not None:
+        frame["text"] = pd.Series(rows[title]) + "\n\n" + frame["text"]
+    frame["id"] = [str(row_id) for row_id in rows[id_column]]
+    frame["label"] = read_labels(table, "label", numbers, rows["label"])
+    return frame
+
+
+def _in_order(by_name: Mapping[str, Split]) -> dict[str, Split]:
+    """Return train, dev and test first, and then the others."""
+    names = dict.fromkeys((*SPLIT_ORDER, *by_name))
+    return {name: by_name[name] for name in names if name in by_name}
 
 
 def choose_languages(
     place: str, requested: Languages, available: Iterable[str], defaults: Sequence[str] = ()
 ) -> list[str]:
-    """The languages to load: the requested ones, or the available ones of `defaults`, or all available ones.
+    """Return the languages to load.
+
+    Args:
+        place: The source, for the error.
+        requested: The languages that the user asks for; None or empty for `defaults`.
+        available: The languages of the data.
+        defaults: The languages of the task, of which the available ones are loaded; empty for all
+            available ones.
 
     Raises:
         CorpusError: A requested language is not available, or no default one is.
     """
-    there = list(dict.fromkeys(available))
+    available = list(dict.fromkeys(available))
     if requested:
-        check_languages(requested, there, place)
+        check_languages(requested, available, place)
         return list(dict.fromkeys(requested))
-    chosen = [language for language in defaults or there if language in there]
+    chosen = [language for language in defaults or available if language in available]
     if not chosen:
-        found, listed = (
-            Words(f"none of the default languages {', '.join(defaults)}"),
-            ", ".join(there) or "none",
-        )
+        listed = ", ".join(available) or "none"
         raise bad_value(
             place,
             None,
             "languages",
-            found,
+            Words(f"none of the default languages {', '.join(defaults)}"),
             f"languages of the data: {listed}",
             "Pass languages=[...].",
         )
@@ -322,42 +410,74 @@ def choose_languages(
 
 
 def check_parallel(place: str, splits: Mapping[str, Mapping[str, Split]]) -> None:
-    """Raises CorpusError if rows with one id, which are translations of each other, have different labels."""
+    """Check that rows with one id, which are translations of each other, have one label.
+
+    Args:
+        place: The source, for the error.
+        splits: By language and name.
+
+    Raises:
+        CorpusError: Two labels differ.
+    """
     gold: dict[tuple[str, str], str] = {}
     for language, by_name in splits.items():
         for name, split in by_name.items():
             for row_id, label in zip(split.ids, split.labels, strict=True):
-                if gold.setdefault((name, row_id), label) != label:
-                    where = f"{place}, language {language}, split {name}, id {row_id}"
-                    expected = f"the label of its translations, {gold[name, row_id]!r}"
-                    advice = (
-                        "Rows of one id must be translations: fetch the languages in one edition."
+                expected_label = gold.setdefault((name, row_id), label)
+                if label != expected_label:
+                    raise bad_value(
+                        f"{place}, language {language}, split {name}, id {row_id}",
+                        None,
+                        "label",
+                        label,
+                        f"the label of its translations, {expected_label!r}",
+                        "Rows of one id must be translations: fetch the languages in one edition.",
                     )
-                    raise bad_value(where, None, "label", label, expected, advice)
 
 
 def check_count(task: Task, option: str, value: object) -> None:
-    """Raises CorpusError if a number of rows is neither None nor at least 1."""
-    if value is not None and (not isinstance(value, int) or value < 1):
+    """Check that a number of rows is None or at least 1.
+
+    Args:
+        task: The task.
+        option: The name of the option, for the error.
+        value: Its value.
+
+    Raises:
+        CorpusError: It is neither.
+    """
+    if value is None:
+        return
+    if not isinstance(value, int) or value < 1:
         raise bad_value(task.name, None, option, value, "a whole number from 1", "Correct it.")
 
 
 def provenance_of(task: Task, source: str, split: str | None, copy: bool = False) -> Provenance:
-    """Where loaded data come from: the benchmark's provenance for its default source, "as given" for others.
+    """Return where loaded data come from.
+
+    The benchmark's own provenance is claimed for its default source; others are "as given".
 
     Args:
+        task: The task.
+        source: What was loaded.
         split: The split that is tested on; None for files without splits.
-        copy: Any source in this format is a copy of the benchmark.
+        copy: Whether any source in this format is a copy of the benchmark.
     """
-    known = task.provenance if copy or source == task.default_source else Task.provenance
-    hub_id = source if not os.path.exists(source) and is_dataset(source) else None
-    return replace(known, hub_id=hub_id, source=source, split=split)
+    provenance = Task.provenance
+    if copy or source == task.default_source:
+        provenance = task.provenance
+    hub_id = None
+    if not os.path.exists(source) and is_dataset(source):
+        hub_id = source
+    return replace(provenance, hub_id=hub_id, source=source, split=split)
 
 
 def pair_of(name: str) -> tuple[str, str] | None:
-    """The languages of a name such as `de-en`, or None if it is no pair of codes."""
+    """Return the languages of a name such as `de-en`, or None if it is no pair of codes."""
     codes = tuple(name.split("-"))
-    return codes if len(codes) == 2 and all(map(is_code, codes)) else None
+    if len(codes) == 2 and all(map(is_code, codes)):
+        return codes
+    return None
 
 
 def aligned(
@@ -365,21 +485,29 @@ def aligned(
     languages: Sequence[str],
     provenance: Provenance,
 ) -> RetrievalData:
-    """Rows as retrieval data. In a source kept by language pairs, a row is None in the languages of other pairs.
+    """Return rows as retrieval data.
+
+    In a source that is kept by pairs of languages, a row is None in the languages of other pairs.
 
     Args:
-        parts: Pair, or None, and rows. Ids are `"<pair>:<row>"`, or `"<row>"` without a pair, counted from 0.
+        parts: Pair, or None, and rows. Ids are `"<pair>:<row>"`, or `"<row>"` without a pair,
+            counted from 0.
         languages: Languages of the result; others are ignored.
+        provenance: Where the data come from.
 
     Raises:
-        CorpusError: No row.
+        CorpusError: There is no row.
     """
-    rows = {
-        f"{pair}:{n}" if pair else str(n): row for pair, part in parts for n, row in enumerate(part)
-    }
+    rows: dict[str, Row] = {}
+    for pair, part in parts:
+        prefix = f"{pair}:" if pair else ""
+        for number, row in enumerate(part):
+            rows[f"{prefix}{number}"] = row
     if not rows:
         raise CorpusError(
             f"{provenance.source}: found no rows with two of the languages, expected some."
         )
-    texts = {language: [row.get(language) for row in rows.values()] for language in languages}
+    texts = {}
+    for language in languages:
+        texts[language] = [row.get(language) for row in rows.values()]
     return RetrievalData(list(rows), texts, provenance)

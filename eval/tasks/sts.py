@@ -1,14 +1,17 @@
-"""STS: pairs of sentences with the similarity that people gave them, within and across languages."""
+"""STS: pairs of sentences with the similarity that people gave them, also across languages."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
+from typing import NamedTuple
 
 from tmde.data.checks import Words, bad_value
 
 from .base import Languages, Provenance, SimilarityData, SimilarityPairs, Source, Task
 from .sources import (
+    Table,
     choose_languages,
     config_names,
     is_dataset,
@@ -21,17 +24,26 @@ from .sources import (
     source_of,
 )
 
-Pair = tuple[str, str]
+LanguagePair = tuple[str, str]
+
+
+class ScoredPair(NamedTuple):
+    """Two sentences and their similarity."""
+
+    languages: LanguagePair
+    first: str
+    second: str
+    score: float
 
 
 class STS(Task):
-    """Semantic textual similarity: rank correlation of cosine and gold score, by pair of languages."""
+    """Semantic textual similarity: rank correlation of cosine and gold score, by language pair."""
 
     name = "sts"
     description = "similarity of sentence pairs, 8 pairs of languages and 3 single ones (Spearman)"
     provenance = Provenance(
-        citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and Crosslingual Focused "
-        "Evaluation, 2017",
+        citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and "
+        "Crosslingual Focused Evaluation, 2017",
         licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
         url="https://alt.qcri.org/semeval2017/task1/",
     )
@@ -44,76 +56,101 @@ class STS(Task):
         streaming: bool = False,
         split: str = "test",
     ) -> SimilarityData:
-        """Pairs of sentences by pair of languages, with ids `"en-de:<row>"`.
+        """Load pairs of sentences by pair of languages, with ids `"en-de:<row>"`.
 
         Args:
-            source: Hub dataset, or folder laid out like it, with a config for each pair (`en-de`) and the columns
-                sentence1, sentence2, score. Or a JSONL, TSV or parquet file, or folder of them, with those columns
-                and the languages, in a column lang (`en-de`) or as the name of the file (`en-de.tsv`).
-            languages: Only pairs of which both are among these.
-            split: Of a Hub dataset.
+            source: Hub dataset, or folder laid out like it, with a config for each pair (`en-de`)
+                and the columns sentence1, sentence2, score. Or a JSONL, TSV or parquet file, or
+                folder of them, with those columns and the languages, in a column lang (`en-de`) or
+                as the name of the file (`en-de.tsv`).
+            languages: Only pairs of which both are among these; None for all.
+            streaming: Read the Hub without downloading whole files first.
+            split: Split of a Hub dataset.
 
         Raises:
             CorpusError: Missing languages or columns; a score that is not a finite number.
         """
         source = source_of(self, source)
-        dataset = is_dataset(source)
-        if dataset:
-            pairs = _choose(
-                self, source, languages, list(filter(None, map(pair_of, config_names(source))))
-            )
-            names = ["-".join(pair) for pair in pairs]
-            tables = {name: open_split(source, name, split, streaming) for name in names}
+        scored_pairs = []
+        if is_dataset(source):
+            tested_split = split
+            for pair in self._choose_configs(source, languages):
+                table = open_split(source, "-".join(pair), split, streaming)
+                scored_pairs += _read_table(table, "-".join(pair), has_lang_column=False)
         else:
-            tables = {
-                Path(table.place).name.split(".")[0]: table for table in open_tables(self, source)
-            }
-        rows: dict[Pair, list[tuple[str, str, float]]] = {}
-        for name, table in tables.items():
-            numbers, columns = read_columns(table, ["sentence1", "sentence2"], ["score"])
-            stated = columns["lang"] if "lang" in columns and not dataset else [name] * len(numbers)
-            values = (stated, columns["sentence1"], columns["sentence2"], columns["score"])
-            for number, lang, first, second, score in zip(numbers, *values, strict=True):
-                pair = pair_of(str(lang))
-                if pair is None:
-                    advice = "Add a column 'lang' with such codes, or name the file like en-de.tsv."
-                    raise bad_value(
-                        table.place,
-                        number,
-                        "lang",
-                        lang,
-                        "two language codes such as 'en-de'",
-                        advice,
-                    )
-                rows.setdefault(pair, []).append(
-                    (first, second, read_score(table.place, number, score))
-                )
-        found = {}
-        for pair in _choose(self, source, languages, rows):
-            ids = [f"{'-'.join(pair)}:{row}" for row in range(len(rows[pair]))]
-            found[pair] = SimilarityPairs(ids, *map(list, zip(*rows[pair], strict=True)))
-        return SimilarityData(found, provenance_of(self, source, split if dataset else None))
+            tested_split = None
+            for table in open_tables(self, source):
+                file_stem = Path(table.place).name.split(".")[0]
+                scored_pairs += _read_table(table, file_stem, has_lang_column=True)
+        by_languages: dict[LanguagePair, list[ScoredPair]] = defaultdict(list)
+        for scored_pair in scored_pairs:
+            by_languages[scored_pair.languages].append(scored_pair)
+        similarity_pairs = {}
+        for pair in self._choose_pairs(source, languages, by_languages):
+            rows = by_languages[pair]
+            similarity_pairs[pair] = SimilarityPairs(
+                ids=[f"{'-'.join(pair)}:{number}" for number in range(len(rows))],
+                first=[row.first for row in rows],
+                second=[row.second for row in rows],
+                scores=[row.score for row in rows],
+            )
+        return SimilarityData(similarity_pairs, provenance_of(self, source, tested_split))
+
+    def _choose_configs(self, source: str, languages: Languages) -> list[LanguagePair]:
+        """Return the pairs of languages of a dataset's configs that are asked for."""
+        pairs = [pair_of(name) for name in config_names(source)]
+        return self._choose_pairs(source, languages, [pair for pair in pairs if pair is not None])
+
+    def _choose_pairs(
+        self, source: str, languages: Languages, pairs: Collection[LanguagePair]
+    ) -> list[LanguagePair]:
+        """Return the pairs of two of the languages; None for all, or those of `self.languages`.
+
+        Raises:
+            CorpusError: There are none.
+        """
+        available: list[str] = []
+        for pair in pairs:
+            available += pair
+        chosen = choose_languages(source, languages, available, self.languages)
+        chosen_pairs = [pair for pair in pairs if set(pair) <= set(chosen)]
+        if not chosen_pairs:
+            listed = ", ".join("-".join(pair) for pair in pairs)
+            raise bad_value(
+                source,
+                None,
+                "languages",
+                Words(f"no pair of {', '.join(sorted(chosen))}"),
+                f"one of {listed}",
+                "Request both languages of a pair.",
+            )
+        return chosen_pairs
 
 
-def _choose(task: Task, source: str, languages: Languages, pairs: Collection[Pair]) -> list[Pair]:
-    """The pairs of two of the languages; None: all, or those of `task.languages`."""
-    chosen = set(
-        choose_languages(
-            source, languages, [code for pair in pairs for code in pair], task.languages
-        )
-    )
-    kept = [pair for pair in pairs if chosen.issuperset(pair)]
-    if not kept:
-        found, listed = (
-            Words(f"no pair of {', '.join(sorted(chosen))}"),
-            ", ".join(map("-".join, pairs)),
-        )
-        raise bad_value(
-            source,
-            None,
-            "languages",
-            found,
-            f"one of {listed}",
-            "Request both languages of a pair.",
-        )
-    return kept
+def _read_table(table: Table, name: str, has_lang_column: bool) -> list[ScoredPair]:
+    """Read the pairs of sentences of a table.
+
+    Args:
+        table: The table.
+        name: The languages of its rows if it has no column `lang`, such as `en-de`.
+        has_lang_column: Whether a column `lang` counts.
+
+    Raises:
+        CorpusError: The languages of a row are not known, or its score is not a finite number.
+    """
+    numbers, columns = read_columns(table, ["sentence1", "sentence2"], ["score"])
+    names = [name] * len(numbers)
+    if has_lang_column and "lang" in columns:
+        names = columns["lang"]
+    scored_pairs = []
+    for row, number in enumerate(numbers):
+        languages = pair_of(str(names[row]))
+        if languages is None:
+            expected = "two language codes such as 'en-de'"
+            advice = "Add a column 'lang' with such codes, or name the file like en-de.tsv."
+            raise bad_value(table.place, number, "lang", names[row], expected, advice)
+        first = columns["sentence1"][row]
+        second = columns["sentence2"][row]
+        score = read_score(table.place, number, columns["score"][row])
+        scored_pairs.append(ScoredPair(languages, first, second, score))
+    return scored_pairs

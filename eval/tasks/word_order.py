@@ -5,22 +5,27 @@ from importlib import resources
 
 import yaml
 
-from .base import ContrastData, Languages, Provenance, Task, TaskError
+from .base import ContrastData, Languages, Provenance, Source, Task, TaskError
 from .sources import choose_languages
 
 CONTROL = "negation"
 
 
 class WordOrder(Task):
-    """Sentences of the same words with two meanings: who did what to whom, what is negated, which thing is how, and
-    from where to where or what came first. The contrast of the control, negation, has its words of negation besides.
+    """Sentences of the same words with two meanings.
 
-    A bag of tokens gets exactly 50 % but for the control. Character n-grams that hold the full stop or comma after a
-    word tell which word is there, so that TF-IDF gets more.
+    They differ in who did what to whom, what is negated, which thing is how, and from where to
+    where or what came first. In the control group, negation, the contrast also has a negation word.
+
+    A bag of tokens gets exactly 50 % except on the control. Character n-grams that hold the full
+    stop or comma after a word tell which word is there, so that TF-IDF gets more.
     """
 
     name = "word_order"
-    description = "built-in minimal pairs of the same words, 5 languages: which is the translation? (no files)"
+    description = (
+        "built-in minimal pairs of the same words, 5 languages: which is the translation? "
+        "(no files)"
+    )
     provenance = Provenance(
         "minimal pairs written by hand for tmde", "Apache-2.0", source="built-in"
     )
@@ -29,45 +34,55 @@ class WordOrder(Task):
 
     def load(
         self,
-        source: str | None = None,
+        source: Source = None,
         languages: Languages = None,
         streaming: bool = False,
         phenomena: Sequence[str] | None = None,
     ) -> ContrastData:
-        """Pairs of sentences with ids `"<phenomenon>-<number>"`. `streaming` is ignored.
+        """Load pairs of sentences with ids `"<phenomenon>-<number>"`.
 
         Args:
             source: None or `"built-in"`.
-            phenomena: Of `roles`, `negation_scope`, `attribute`, `order`, `negation`; the mean is over all of them.
-                None: all, the mean being over the first four, and negation measured beside it.
+            languages: None for all five.
+            streaming: Ignored.
+            phenomena: Some of `roles`, `negation_scope`, `attribute`, `order` and `negation`; the
+                mean is over all of them. None for all five, with the mean over the first four, and
+                negation measured beside it.
 
         Raises:
             TaskError: Another source, an unknown language or phenomenon.
         """
         if source not in (None, self.default_source):
             raise TaskError(
-                f"{self.name}: found the source {source!r}, expected none: its sentences are built in."
+                f"{self.name}: found the source {source!r}, expected none: its sentences are built "
+                "in."
             )
         chosen = choose_languages(
             self.default_source, languages, WordOrder.languages, self.languages
         )
-        path = (
-            resources.files(__package__) / "word_order.yaml"
-        )  # by phenomenon: {language: [sentence, contrast]}
-        pairs = yaml.safe_load(path.read_text(encoding="utf-8"))
+        pairs = _read_pairs()
         if not set(phenomena or ()) <= set(pairs):
-            found = f"{self.name}: found phenomena={phenomena!r}"
-            raise TaskError(f"{found}, expected a list of {', '.join(pairs)}. Pass e.g. ['roles'].")
-        items = {
-            (phenomenon, number): item
-            for phenomenon in pairs
-            if phenomenon in (phenomena or pairs)
-            for number, item in enumerate(pairs[phenomenon], 1)
-        }
-        return ContrastData(
-            ids=[f"{phenomenon}-{number:02}" for phenomenon, number in items],
-            texts={code: [tuple(item[code]) for item in items.values()] for code in chosen},
-            groups=[phenomenon for phenomenon, _ in items],
-            provenance=self.provenance,
-            controls=() if phenomena else (CONTROL,),
-        )
+            raise TaskError(
+                f"{self.name}: found phenomena={phenomena!r}, expected a list of "
+                f"{', '.join(pairs)}. Pass e.g. ['roles']."
+            )
+        ids = []
+        groups = []
+        texts: dict[str, list[tuple[str, str]]] = {language: [] for language in chosen}
+        for phenomenon, items in pairs.items():
+            if phenomena and phenomenon not in phenomena:
+                continue
+            for number, item in enumerate(items, 1):
+                ids.append(f"{phenomenon}-{number:02}")
+                groups.append(phenomenon)
+                for language in chosen:
+                    sentence, contrast = item[language]
+                    texts[language].append((sentence, contrast))
+        controls = () if phenomena else (CONTROL,)
+        return ContrastData(ids, texts, groups, self.provenance, controls)
+
+
+def _read_pairs() -> dict[str, list[dict[str, list[str]]]]:
+    """Return, by phenomenon, items that hold a sentence and its contrast by language."""
+    path = resources.files(__package__) / "word_order.yaml"
+    return yaml.safe_load(path.read_text(encoding="utf-8"))

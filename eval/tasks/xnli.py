@@ -1,8 +1,9 @@
-"""XNLI: does the first sentence entail the second? Fifteen languages, and its two baselines of machine translation."""
+"""XNLI: does the first sentence entail the second? With its baselines of machine translation."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -27,6 +28,7 @@ from .sources import (
 )
 
 LABELS = ("entailment", "neutral", "contradiction")
+# The columns of the published files, and what the Hub calls them.
 COLUMNS = {
     "sentence1": "premise",
     "sentence2": "hypothesis",
@@ -34,15 +36,22 @@ COLUMNS = {
     "hypo": "hypothesis",
 }
 ADVICE = (
-    "Pass source= with the folder where XNLI-1.0.zip and XNLI-MT-1.0.zip (https://github.com/facebookresearch/XNLI) "
-    "are unpacked."
+    "Pass source= with the folder where XNLI-1.0.zip and XNLI-MT-1.0.zip "
+    "(https://github.com/facebookresearch/XNLI) are unpacked."
 )
+
+Tables = dict[str, dict[str, Table]]  # by language and split
 
 
 class XNLI(Task):
     """Natural language inference (thesis, table 4.7; 004, section 4.2).
 
-    Rows of one number are translations of each other in all languages: dev and test by people, train by machine.
+    Rows of one number are translations of each other in all languages: dev and test by people,
+    train by machine.
+
+    Attributes:
+        monolingual: Whether each language has a classifier of its own.
+        translated_into: The language of the test sets if they were translated; None if not.
     """
 
     name = "xnli"
@@ -84,66 +93,97 @@ class XNLI(Task):
         seed: int = 42,
         train_languages: Sequence[str] | None = None,
     ) -> ClassificationData:
-        """Splits `train` (392,702 pairs), `dev` (2,490), `test` (5,010), with the hypotheses as `second_texts`.
+        """Load `train` (392,702 pairs), `dev` (2,490) and `test` (5,010).
+
+        The hypotheses are the `second_texts`.
 
         Args:
-            source: Hub dataset, or folder laid out like it, with a config for each language and the columns premise,
-                hypothesis, label; or the folder of the published files.
-            max_train: At most that many train rows of each language: the first after a shuffle with `seed`, the same
-                rows in every language, streaming or not.
-            train_languages: Languages whose train split is read; the others have dev and test only. None for
-                `self.train_languages` (English, as in LASER and the thesis), or for all of `languages` if these do
-                not include any of those.
+            source: Hub dataset, or folder laid out like it, with a config for each language and the
+                columns premise, hypothesis, label; or the folder of the published files.
+            languages: None for those of the task that the source has.
+            streaming: Read the Hub without downloading whole files first.
+            max_train: At most that many train rows of each language: the first after a shuffle with
+                `seed`, the same rows in every language, streaming or not.
+            seed: Seed of that shuffle.
+            train_languages: Languages whose train split is read; the others have dev and test only.
+                None for `self.train_languages` (English, as in LASER and the thesis), or for all of
+                `languages` if these do not include any of those.
 
         Raises:
-            CorpusError: Missing files, languages or columns; a label that is none of the three (-1, no gold label).
+            CorpusError: Missing files, languages or columns; a label that is none of the three (-1,
+                no gold label).
         """
         source = source_of(self, source, ADVICE)
         check_count(self, "max_train", max_train)
-        tables = (
-            None if not self.translated_into and is_dataset(source) else self._tables(Path(source))
-        )
-        there = config_names(source) if tables is None else tables
         # A model need not know the language that a test set was translated from.
-        chosen = choose_languages(
-            source, languages, there, XNLI.languages if self.translated_into else self.languages
-        )
-        trained = set(train_languages or self.train_languages or ()).intersection(chosen) or set(
-            chosen
-        )
+        defaults = XNLI.languages if self.translated_into else self.languages
+        if not self.translated_into and is_dataset(source):
+            published_tables = None
+            available = config_names(source)
+        else:
+            published_tables = self._open_published(Path(source))
+            available = list(published_tables)
+        chosen = choose_languages(source, languages, available, defaults)
+        trained = self._choose_trained(chosen, train_languages)
         splits: Splits = {}
         for language in chosen:
-            names = ("train", "dev", "test") if language in trained else ("dev", "test")
-            opened = tables[language] if tables else open_splits(source, language, names, streaming)
-            for name in filter(opened.get, names):
-                table, head = (
-                    opened[name],
-                    (max_train, seed) if max_train and name == "train" else None,
-                )
-                texts = ["premise", "hypothesis"]
-                numbers, rows = read_columns(table, texts, ["label"], empty_texts=True, head=head)
-                labels = read_labels(table, "label", numbers, rows["label"], LABELS)
-                ids = [f"{name}:{number - 1}" for number in numbers]
-                columns = (ids, rows["premise"], labels, rows["hypothesis"], self.translated_into)
-                splits.setdefault(language, {})[name] = Split(*columns, place=table.place)
+            names = ["train", "dev", "test"] if language in trained else ["dev", "test"]
+            if published_tables is None:
+                tables = open_splits(source, language, names, streaming)
+            else:
+                tables = published_tables[language]
+            by_name = {}
+            for name in names:
+                if name in tables:
+                    by_name[name] = self._read_split(tables[name], name, max_train, seed)
+            if by_name:
+                splits[language] = by_name
         check_parallel(source, splits)
         provenance = provenance_of(self, source, "test", copy=True)
         return ClassificationData(splits, provenance, self.head, self.monolingual)
 
-    def _tables(self, folder: Path) -> dict[str, dict[str, Table]]:
-        """The published files by language and split."""
-        tables: dict[str, dict[str, Table]] = {}
+    def _choose_trained(
+        self, languages: Sequence[str], train_languages: Sequence[str] | None
+    ) -> set[str]:
+        """Return the languages whose train split is read."""
+        requested = train_languages or self.train_languages or ()
+        trained = set(requested).intersection(languages)
+        return trained or set(languages)
+
+    def _read_split(self, table: Table, name: str, max_train: int | None, seed: int) -> Split:
+        """Read a table; of a train table, at most `max_train` rows."""
+        head = None
+        if name == "train" and max_train is not None:
+            head = (max_train, seed)
+        numbers, rows = read_columns(
+            table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head
+        )
+        return Split(
+            ids=[f"{name}:{number - 1}" for number in numbers],
+            texts=rows["premise"],
+            labels=read_labels(table, "label", numbers, rows["label"], LABELS),
+            second_texts=rows["hypothesis"],
+            language=self.translated_into,
+            place=table.place,
+        )
+
+    def _open_published(self, folder: Path) -> Tables:
+        """Open the published files."""
+        tables: Tables = defaultdict(dict)
         for path in sorted(folder.rglob("multinli.train.*.tsv")):
             language = path.name.split(".")[2]
-            tables.setdefault(language, {})["train"] = Table(str(path), enumerate(_rows(path), 1))
+            tables[language]["train"] = Table(str(path), enumerate(_read_published(path), 1))
         for name in ("dev", "test"):
-            for language, table in _tables_by_language(folder, f"xnli.{name}.tsv").items():
-                tables.setdefault(language, {})[name] = table
-        return tables
+            for language, table in _open_by_language(folder, f"xnli.{name}.tsv").items():
+                tables[language][name] = table
+        return dict(tables)
 
 
 class XNLITranslateTrain(XNLI):
-    """TRANSLATE TRAIN (004, section 4.2.3): in each language, a classifier trained on MultiNLI translated into it."""
+    """TRANSLATE TRAIN (004, section 4.2.3).
+
+    In each language, a classifier is trained on MultiNLI translated into it.
+    """
 
     name = "xnli_translate_train"
     description = "XNLI, trained in each language on MultiNLI translated into it"
@@ -152,37 +192,53 @@ class XNLITranslateTrain(XNLI):
 
 
 class XNLITranslateTest(XNLI):
-    """TRANSLATE TEST (004, section 4.2.3): one English classifier, tested on test sets translated into English."""
+    """TRANSLATE TEST (004, section 4.2.3).
+
+    One English classifier is tested on test sets translated into English.
+    """
 
     name = "xnli_translate_test"
     description = "XNLI, test sets translated into English (the published files: needs a source)"
     default_source = None
     translated_into = "en"
 
-    def _tables(self, folder: Path) -> dict[str, dict[str, Table]]:
-        tables = {"en": super()._tables(folder).get("en", {})}
+    def _open_published(self, folder: Path) -> Tables:
+        """Open the English files, and the translated ones of the other languages."""
+        original_tables = super()._open_published(folder)
+        tables: Tables = defaultdict(dict)
+        tables["en"] = original_tables.get("en", {})
         for name in ("dev", "test"):
-            for language, table in _tables_by_language(folder, f"xnli.{name}.en.tsv").items():
+            for language, table in _open_by_language(folder, f"xnli.{name}.en.tsv").items():
                 if language != "en":
-                    tables.setdefault(language, {})[name] = table
-        return tables
+                    tables[language][name] = table
+        return dict(tables)
 
 
-def _tables_by_language(folder: Path, name: str) -> dict[str, Table]:
-    """The rows of a file of all languages, numbered from 1 in each: those of one number are translations."""
-    path = next(iter(sorted(folder.rglob(name))), None)
-    if path is None:
+def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
+    """Return the rows of a file of all languages, by language.
+
+    They are numbered from 1 in each: those of one number are translations.
+
+    Raises:
+        CorpusError: There is no such file.
+    """
+    paths = sorted(folder.rglob(name))
+    if not paths:
         raise bad_value(str(folder), None, None, Words("no file"), name, ADVICE)
-    rows: dict[str, list[Row]] = {}
-    for row in _rows(path):
-        rows.setdefault(row.get("language"), []).append(row)
-    return {
-        code: Table(f"{path} (language {code})", enumerate(part, 1)) for code, part in rows.items()
-    }
+    path = paths[0]
+    rows: dict[str, list[Row]] = defaultdict(list)
+    for row in _read_published(path):
+        rows[row.get("language")].append(row)
+    tables = {}
+    for language, language_rows in rows.items():
+        tables[language] = Table(f"{path} (language {language})", enumerate(language_rows, 1))
+    return tables
 
 
-def _rows(path: Path) -> Iterator[Row]:
-    """The rows of a published file, with the names of columns and labels that the Hub has."""
-    for _, row in read_rows(FileSource("tsv", (str(path),))):
-        row = {COLUMNS.get(column, column): value for column, value in row.items()}
-        yield row | {"label": "contradiction"} if row.get("label") == "contradictory" else row
+def _read_published(path: Path) -> Iterator[Row]:
+    """Yield the rows of a published file, with the Hub's names of columns and labels."""
+    for _, published_row in read_rows(FileSource("tsv", (str(path),))):
+        row = {COLUMNS.get(column, column): value for column, value in published_row.items()}
+        if row.get("label") == "contradictory":
+            row["label"] = "contradiction"
+        yield row

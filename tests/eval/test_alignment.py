@@ -1,4 +1,4 @@
-"""Alignment of documents: the files of WMT16 and WMT19, and the recall of planted systems by hand."""
+"""Alignment of documents: the files of WMT16 and WMT19, and the recall of planted systems."""
 
 import base64
 import gzip
@@ -40,125 +40,156 @@ PAIRS = [
 FRENCH = ("un", "deux", "trois", "rien")
 
 
+def lett_line(site: str, path: str, language: str, text: str) -> str:
+    encoded = base64.b64encode(text.encode()).decode()
+    return f"{language}\ttext/html\tcharset=utf-8\thttp://{site}/{path}\tPA==\t{encoded}"
+
+
 @pytest.fixture
 def wmt16(tmp_path):
     for split, pairs in (("train", PAIRS[1:2]), ("test", PAIRS)):
-        (tmp_path / f"lett.{split}").mkdir()
+        folder = tmp_path / f"lett.{split}"
+        folder.mkdir()
         for site, pages in PAGES.items():
-            lines = [
-                f"{code}\ttext/html\tcharset=utf-8\thttp://{site}/{path}\tPA==\t{base64.b64encode(text.encode()).decode()}"
-                for path, code, text in pages
-            ]
-            (tmp_path / f"lett.{split}/{site}.lett.gz").write_bytes(
-                gzip.compress("\n".join(lines).encode())
-            )
-        lines = [
-            f"http://{site}/{first}\thttp://{site}/{second}\n" for site, first, second in pairs
-        ]
-        (tmp_path / f"{split}.pairs").write_text("".join(lines))
+            lines = [lett_line(site, *page) for page in pages]
+            (folder / f"{site}.lett.gz").write_bytes(gzip.compress("\n".join(lines).encode()))
+        urls = [f"http://{site}/{first}\thttp://{site}/{second}\n" for site, first, second in pairs]
+        (tmp_path / f"{split}.pairs").write_text("".join(urls))
     return tmp_path
 
 
-def topic(text, swapped=False):
-    """A system that knows the topic, or of French takes 0 for 1 and 1 for 0."""
+def topic(text: str) -> np.ndarray:
+    """The vector of a system that knows the topic."""
+    return np.eye(3)[int(text.split()[0])]
+
+
+def swapped_topic(text: str) -> np.ndarray:
+    """The vector of a system that takes 0 for 1 and 1 for 0 in French."""
     number, word = text.split()
-    return np.eye(3)[(1, 0, 2)[int(number)] if swapped and word in FRENCH else int(number)]
+    if word in FRENCH:
+        return np.eye(3)[(1, 0, 2)[int(number)]]
+    return topic(text)
 
 
-def measure(source, vector, task="wmt16", languages=None, **options):
+def measure(source, system, task="wmt16", languages=None, **options):
+    """The result of a system, or of a function that gives the vector of a text."""
     (planned,) = plan_tasks([f"{task}={source}"], options={task: options})
-    system = FakeSystem(vector) if callable(vector) else vector
+    if callable(system):
+        system = FakeSystem(system)
     loaded = planned.load(languages, known=["it", "fr", "en", "de"])
     (result,) = evaluate([loaded], [system], EvaluationOptions(samples=10, scoring="ratio"))
     return result
 
 
 def test_recall_of_pages_within_sites(wmt16):
-    """The page without text cannot be found. By URL, en/0 and fr/0 are paired, which leaves en/1 for x."""
+    """The page without text cannot be found."""
+    (cell,) = measure(wmt16, topic).cells
+    assert cell.pair == ("en", "fr")
+    assert cell.metric == "recall"
+    assert cell.value == 0.75
+    assert cell.outcomes.tolist() == [1, 1, 1, 0]
+    assert cell.ids[0] == "a.org:http://a.org/en/0|http://a.org/fr/0"
+    assert cell.extra == {"size": 4, "documents": 7}
+
+
+def test_the_result_states_rows_and_scoring(wmt16):
     result = measure(wmt16, topic)
-    (cell,) = result.cells
-    assert (cell.pair, cell.metric, cell.value, cell.outcomes.tolist()) == (
-        ("en", "fr"),
-        "recall",
-        0.75,
-        [1, 1, 1, 0],
-    )
-    assert cell.ids[0] == "a.org:http://a.org/en/0|http://a.org/fr/0" and cell.extra == {
-        "size": 4,
-        "documents": 7,
-    }
-    assert result.data["rows"] == {"en": 3, "fr": 4} and result.settings["scoring"] == "ratio"
-    assert measure(wmt16, lambda text: topic(text, swapped=True)).cells[0].outcomes.tolist() == [
-        0,
-        0,
-        1,
-        0,
-    ]
-    by_url = measure(wmt16, lambda text: topic(text, swapped=True), by_url=True)
-    assert by_url.cells[0].value == 0.75 and by_url.settings["by_url"]
+    assert result.data["rows"] == {"en": 3, "fr": 4}
+    assert result.settings["scoring"] == "ratio"
+
+
+def test_a_system_that_confuses_topics_finds_the_other_pages(wmt16):
+    (cell,) = measure(wmt16, swapped_topic).cells
+    assert cell.outcomes.tolist() == [0, 0, 1, 0]
+
+
+def test_pages_are_paired_by_url_first(wmt16):
+    """By URL, en/0 and fr/0 are paired, which leaves en/1 for x."""
+    result = measure(wmt16, swapped_topic, by_url=True)
+    assert result.cells[0].value == 0.75
+    assert result.settings["by_url"]
+
+
+def test_the_train_split_has_pairs_of_its_own(wmt16):
     assert measure(wmt16, topic, split="train").cells[0].extra["size"] == 1
+
+
+def test_a_pair_of_two_sites_is_an_error(wmt16):
     (wmt16 / "test.pairs").write_text("http://a.org/x\thttp://b.org/q\n")
-    with pytest.raises(
-        TaskError, match=r"test\.pairs, row 1: found .*expected two URLs of one \.lett file"
-    ):
+    message = r"test\.pairs, row 1: found .*expected two URLs of one \.lett file"
+    with pytest.raises(TaskError, match=message):
         TASKS["wmt16"]().load(wmt16)
+
+
+def test_a_text_that_is_not_base64_is_an_error(wmt16):
     (wmt16 / "lett.test/c.org.lett").write_text("en\ttext/html\tutf-8\thttp://c.org\tPA==\t!\n")
     with pytest.raises(TaskError, match=r"c\.org\.lett, row 1: found .*Base64"):
         TASKS["wmt16"]().load(wmt16)
 
 
+def commentary(number: int, first: str, second: str) -> list[str]:
+    """The lines of a document of three sentences."""
+    lines = []
+    for row in range(3):
+        lines.append(f"{number} {first} eins zwei {row}\t{number} {second} three four {row}")
+    return lines
+
+
 @pytest.fixture
 def wmt19(tmp_path):
-    """Commentaries 0 to 9 in two pairs of languages, of three sentences each, and one without its second side."""
-    for a, b in (("de", "en"), ("en", "fr")):
+    """Commentaries 0 to 9 in two pairs of languages, and one without its second side."""
+    for first, second in (("de", "en"), ("en", "fr")):
         lines = []
         for number in range(10):
-            lines += [
-                f"{number} {a} eins zwei {row}\t{number} {b} three four {row}" for row in range(3)
-            ] + ["\t"]
-        lines[1] = f"0 {a} alone\t"
-        text = "\n".join([*lines, "\t", "only one side\t", "", "last\tlast"])
-        (tmp_path / f"news-commentary-v14.{a}-{b}.tsv.gz").write_bytes(gzip.compress(text.encode()))
+            lines += [*commentary(number, first, second), "\t"]
+        lines[1] = f"0 {first} alone\t"
+        lines += ["\t", "only one side\t", "", "last\tlast"]
+        path = tmp_path / f"news-commentary-v14.{first}-{second}.tsv.gz"
+        path.write_bytes(gzip.compress("\n".join(lines).encode()))
     return tmp_path
 
 
-def test_recall_of_commentaries(wmt19):
+def test_commentaries_without_a_second_side_are_left_out(wmt19):
     data = TASKS["wmt19"]().load(wmt19)
-    assert list(data.collections) == ["de-en", "en-fr"] and data.rows() == {
-        "de": 11,
-        "en": 22,
-        "fr": 11,
-    }
-    german, english = data.collections["de-en"].documents
-    assert (
-        german["0"] == "0 de eins zwei 0\n0 de alone\n0 de eins zwei 2"
-        and english["0"].count("\n") == 1
-    )
-    result = measure(
-        wmt19, lambda text: np.eye(11)[10 if text == "last" else int(text[0])], "wmt19"
-    )
-    assert {cell.pair: cell.value for cell in result.cells} == {
-        ("de", "en"): 1.0,
-        ("en", "fr"): 1.0,
-    }
-    assert [
-        cell.pair for cell in measure(wmt19, CharacterTfidf(), "wmt19", ["en", "fr"]).cells
-    ] == [("en", "fr")]
-    with pytest.raises(
-        TaskError, match=r"found \['de', 'fr'\], expected both languages of one file: de-en, en-fr"
-    ):
+    assert list(data.collections) == ["de-en", "en-fr"]
+    assert data.rows() == {"de": 11, "en": 22, "fr": 11}
+
+
+def test_a_sentence_without_translation_is_in_its_own_document_alone(wmt19):
+    german, english = TASKS["wmt19"]().load(wmt19).collections["de-en"].documents
+    assert german["0"] == "0 de eins zwei 0\n0 de alone\n0 de eins zwei 2"
+    assert english["0"] == "0 en three four 0\n0 en three four 2"
+
+
+def test_recall_of_commentaries(wmt19):
+    def number(text):
+        return np.eye(11)[10 if text == "last" else int(text[0])]
+
+    cells = measure(wmt19, number, "wmt19").cells
+    assert {cell.pair: cell.value for cell in cells} == {("de", "en"): 1.0, ("en", "fr"): 1.0}
+
+
+def test_only_pairs_of_the_requested_languages_are_measured(wmt19):
+    cells = measure(wmt19, CharacterTfidf(), "wmt19", ["en", "fr"]).cells
+    assert [cell.pair for cell in cells] == [("en", "fr")]
+
+
+def test_languages_that_no_file_pairs_are_an_error(wmt19):
+    message = r"found \['de', 'fr'\], expected both languages of one file: de-en, en-fr"
+    with pytest.raises(TaskError, match=message):
         TASKS["wmt19"]().load(wmt19, ["de", "fr"])
 
 
 def test_documents_by_lawdr(wmt19, tokenizer):
     embedder = DocumentEmbedder(tiny_model(), tokenizer)
-    (cell,) = measure(
-        wmt19, EmbeddingSystem("tiny", embedder), "wmt19", ["de", "en"], lawdr_rank=2
-    ).cells
-    first, second = TASKS["wmt19"]().load(wmt19, ["de", "en"]).collections["de-en"].documents
-    sides = (
-        Lawdr(embedder, rank=2).fit_transform(x.values(), code)
-        for x, code in ((first, "de"), (second, "en"))
-    )
-    found = {pair.first for pair in align_documents(*sides) if pair.first == pair.second}
-    assert cell.outcomes.tolist() == [float(row in found) for row in range(11)]
+    system = EmbeddingSystem("tiny", embedder)
+    german, english = TASKS["wmt19"]().load(wmt19, ["de", "en"]).collections["de-en"].documents
+
+    (cell,) = measure(wmt19, system, "wmt19", ["de", "en"], lawdr_rank=2).cells
+
+    lawdr = Lawdr(embedder, rank=2)
+    german_vectors = lawdr.fit_transform(german.values(), "de")
+    english_vectors = lawdr.fit_transform(english.values(), "en")
+    aligned = align_documents(german_vectors, english_vectors)
+    right_rows = {pair.first for pair in aligned if pair.first == pair.second}
+    assert cell.outcomes.tolist() == [float(row in right_rows) for row in range(11)]

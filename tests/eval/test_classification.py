@@ -1,6 +1,7 @@
-"""Classification: what each protocol shows the classifier, and when; cells by hand, and planted cases."""
+"""Classification: what each protocol shows the classifier, and when; cells by hand."""
 
 from collections.abc import Collection
+from dataclasses import dataclass
 from types import SimpleNamespace
 
 import numpy as np
@@ -16,17 +17,18 @@ from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 class GuessHead:
     """Guesses the first class, with an odd seed the last; keeps what it is given."""
 
-    name, deterministic = "guess", False
+    name = "guess"
 
-    def __init__(self) -> None:
+    def __init__(self, deterministic: bool = False) -> None:
+        self.deterministic = deterministic
         self.fits: list[dict] = []
 
     def fit(self, features, labels, devs, seed):
         self.fits.append({"features": features, "devs": devs, "seed": seed})
-        label = sorted(set(labels))[-(seed % 2)]
-        return dict.fromkeys(
-            devs, SimpleNamespace(predict=lambda rows: np.array([label] * len(rows)))
-        )
+        classes = sorted(set(labels))
+        label = classes[-1] if seed % 2 else classes[0]
+        classifier = SimpleNamespace(predict=lambda rows: np.array([label] * len(rows)))
+        return dict.fromkeys(devs, classifier)
 
 
 def corpus(**labels: dict[str, str]) -> ClassificationData:
@@ -41,187 +43,256 @@ def corpus(**labels: dict[str, str]) -> ClassificationData:
 
 def planted(data: ClassificationData, wrong: Collection[str] = ()) -> FakeSystem:
     """One number a text: its class (a below 0, b above), or the other side for the `wrong` ones."""
-    parts = [part for parts in data.splits.values() for part in parts.values()]
-    labels = {
-        text: label for part in parts for text, label in zip(part.texts, part.labels, strict=True)
-    }
-    return FakeSystem(lambda text: [1.0 if (labels[text] == "b") != (text in wrong) else -1.0])
+    labels = {}
+    for splits in data.splits.values():
+        for split in splits.values():
+            labels.update(zip(split.texts, split.labels, strict=True))
+
+    def vector(text: str) -> list[float]:
+        is_above = (labels[text] == "b") != (text in wrong)
+        return [1.0 if is_above else -1.0]
+
+    return FakeSystem(vector)
 
 
-TWO = {
+TWO_LABELS = {
     "en": {"train": "aaabb", "dev": "abab", "test": "ab"},
     "de": {"train": "bbbba", "dev": "ba", "test": "abbb"},
 }
+TWO = corpus(**TWO_LABELS)
+# German test, row 1 (b) lies on the side of a; the English dev set has one of four on the wrong
+# side.
+TWO_SYSTEM = planted(TWO, ("de/test/1", "en/dev/0"))
 
 
-def test_cells_by_hand():
-    data = corpus(**TWO)
-    # German test, row 1 (b) lies on the side of a; the English dev set has one of four on the wrong side
-    system = planted(data, ("de/test/1", "en/dev/0"))
-    cells = evaluate_classification(data, system, "logistic_regression")
-    assert [(cell.source, cell.target) for cell in cells] == [
-        ("en", "en"),
-        ("en", "de"),
-        ("de", "en"),
-        ("de", "de"),
+@pytest.fixture
+def cells():
+    return evaluate_classification(TWO, TWO_SYSTEM, "logistic_regression")
+
+
+@pytest.fixture
+def english_german(cells):
+    """The cell of a classifier that is trained on English and tested on German."""
+    return cells[1]
+
+
+def test_values_of_all_cells_by_hand(cells):
+    assert [(cell.source, cell.target, cell.value) for cell in cells] == [
+        ("en", "en", 1),
+        ("en", "de", 0.75),
+        ("de", "en", 1),
+        ("de", "de", 0.75),
     ]
-    cell = cells[1]
-    assert (cell.metric, cell.value, cell.chance, cell.std) == ("accuracy", 0.75, 0.5, None)
-    assert cell.outcomes.tolist() == [1, 0, 1, 1]
-    assert cell.ids == [f"de/test/{row}" for row in range(4)]
-    # a: 1 of 2 guesses right, 1 of 1 found, F1 2/3; b: 2 of 2 right, 2 of 3 found, F1 4/5
-    assert cell.extra["macro_f1"] == pytest.approx((2 / 3 + 4 / 5) / 2)
-    assert (
-        cell.extra["majority"] == 0.25
-    )  # English trains on three a's of five, German tests on one of four
-    assert cells[3].extra["majority"] == 0.75
-    assert (cell.extra["size"], cell.extra["dev"], cells[3].extra["dev"]) == (4, 0.75, 1.0)
-    assert [cell.value for cell in cells] == [1, 0.75, 1, 0.75]
     assert summarize(cells) == {"Same": 0.875, "Cross": 0.875, "All": 0.875}
-    evaluation_1 = evaluate_classification(data, system, train_languages=["en"])
-    assert [(cell.source, cell.target, cell.value) for cell in evaluation_1] == [
+
+
+def test_values_of_evaluation_1_by_hand():
+    cells = evaluate_classification(TWO, TWO_SYSTEM, train_languages=["en"])
+    assert [(cell.source, cell.target, cell.value) for cell in cells] == [
         ("en", "en", 1),
         ("en", "de", 0.75),
     ]
-    assert summarize(evaluation_1) == {"Same": 1, "Cross": 0.75, "All": 0.875}
+    assert summarize(cells) == {"Same": 1, "Cross": 0.75, "All": 0.875}
 
 
-def test_seeds_by_hand():
-    data, head = corpus(**TWO), GuessHead()
-    cell = evaluate_classification(
-        data, planted(data), head, train_languages=["en"], seeds=(4, 1, 2)
-    )[1]
+def test_a_cell_by_hand(english_german):
+    assert english_german.metric == "accuracy"
+    assert english_german.chance == 0.5
+    assert english_german.std is None
+    assert english_german.ids == [f"de/test/{row}" for row in range(4)]
+    assert english_german.outcomes.tolist() == [1, 0, 1, 1]
+
+
+def test_macro_f1_by_hand(english_german):
+    """a: 1 of 2 guesses right, 1 of 1 found, 2/3; b: 2 of 2 right, 2 of 3 found, 4/5."""
+    assert english_german.extra["macro_f1"] == pytest.approx((2 / 3 + 4 / 5) / 2)
+
+
+def test_majority_is_that_of_the_train_set(cells):
+    """English trains on three a's of five, German on four b's; German tests on one a of four."""
+    assert cells[1].extra["majority"] == 0.25
+    assert cells[3].extra["majority"] == 0.75
+
+
+def test_dev_accuracy_and_size_by_hand(cells):
+    assert cells[1].extra["dev"] == 0.75
+    assert cells[3].extra["dev"] == 1.0
+    assert cells[1].extra["size"] == 4
+
+
+def english_german_of(head: GuessHead):
+    _, cell = evaluate_classification(
+        TWO, planted(TWO), head, train_languages=["en"], seeds=(4, 1, 2)
+    )
+    return cell
+
+
+def test_a_head_is_trained_once_a_seed():
+    head = GuessHead()
+    english_german_of(head)
     assert [fit["seed"] for fit in head.fits] == [4, 1, 2]
-    # seeds 4 and 2 guess a (right for one of "abbb"), seed 1 guesses b (right for three)
+
+
+def test_scores_are_means_over_seeds():
+    """Seeds 4 and 2 guess a (right for one of "abbb"), seed 1 guesses b (right for three)."""
+    cell = english_german_of(GuessHead())
     assert cell.value == pytest.approx((1 / 4 + 3 / 4 + 1 / 4) / 3)
     assert cell.std == pytest.approx(np.sqrt(((1 / 6) ** 2 + (1 / 3) ** 2 + (1 / 6) ** 2) / 2))
     np.testing.assert_allclose(cell.outcomes, [2 / 3, 1 / 3, 1 / 3, 1 / 3])
-    # macro F1 of guessing a: (2 * 1/4 / (1/4 + 1) + 0) / 2, of guessing b: (0 + 2 * 3/4 / (3/4 + 1)) / 2
+    # Guessing a: (2 * 1/4 / (1/4 + 1) + 0) / 2; guessing b: (0 + 2 * 3/4 / (3/4 + 1)) / 2
     assert cell.extra["macro_f1"] == pytest.approx((2 * 0.2 + 3 / 7) / 3)
     assert cell.extra["dev"] == 0.5
-    head.fits.clear()
-    head.deterministic = True
-    cell = evaluate_classification(
-        data, planted(data), head, train_languages=["en"], seeds=(4, 1, 2)
-    )[1]
+
+
+def test_a_deterministic_head_is_trained_for_the_first_seed_alone():
+    head = GuessHead(deterministic=True)
+    cell = english_german_of(head)
     assert [fit["seed"] for fit in head.fits] == [4]
     assert cell.std is None
 
 
-def test_each_protocol_shows_the_head_what_it_should():
-    data = corpus(**{x: {"train": "ab", "dev": "ab", "test": "ab"} for x in ("de", "en", "fr")})
-    splits = [
-        f"{language}/{name}" for language in data.languages for name in ("train", "dev", "test")
-    ]
+@dataclass
+class Shown:
+    """What a protocol shows: splits by their name, such as "en/train".
 
-    def names(rows):
-        return [splits[number] for number in dict.fromkeys(rows[:, 0].astype(int).tolist())]
+    cells: Source and target languages. train, dev: What each training of the head is given.
+    fitted: What the system may be fitted on, each list of splits once.
+    """
 
-    def seen(protocol, **options):
-        head, system = GuessHead(), FakeSystem(lambda text: [splits.index(text.rsplit("/", 1)[0])])
-        cells = evaluate_classification(data, system, head, protocol, seeds=(0,), **options)
-        shown = [
-            (names(fit["features"]), {key: names(dev[0]) for key, dev in fit["devs"].items()})
-            for fit in head.fits
-        ]
-        fitted = [
-            tuple(dict.fromkeys(text.rsplit("/", 1)[0] for text in fit_on))
-            for _, fit_on in system.calls
-        ]
-        return [(cell.source, cell.target) for cell in cells], shown, list(dict.fromkeys(fitted))
-
-    cells, shown, fitted = seen("zero-shot", train_languages=["en"])
-    assert cells == [("en", "de"), ("en", "en"), ("en", "fr")]
-    assert shown == [(["en/train"], {"en": ["en/dev"]})] and fitted == [("en/train",)]
-    cells, shown, fitted = seen("targeted", train_languages=["en"], test_languages=["de", "fr"])
-    assert cells == [("en", "de"), ("en", "fr")]
-    assert shown == [(["en/train"], {"de": ["de/dev"], "fr": ["fr/dev"]})] and fitted == [
-        ("en/train",)
-    ]
-    cells, shown, fitted = seen("leave-one-out", test_languages=["de", "en"])
-    assert cells == [("all-but-de", "de"), ("all-but-en", "en")]
-    assert shown == [
-        (["en/train", "fr/train"], {"en": ["en/dev"]}),
-        (["de/train", "fr/train"], {"de": ["de/dev"]}),
-    ]
-    assert fitted == [("en/train", "fr/train"), ("de/train", "fr/train")]
+    cells: list[tuple[str, str]]
+    train: list[list[str]]
+    dev: list[dict[str, list[str]]]
+    fitted: list[list[str]]
 
 
-def test_bad_plans():
+def split_name(text: str) -> str:
+    return text.rsplit("/", 1)[0]
+
+
+def shown_by(protocol: str, **options) -> Shown:
+    """Run a protocol on vectors that tell the split of their text."""
+    parts = {"train": "ab", "dev": "ab", "test": "ab"}
+    data = corpus(de=parts, en=parts, fr=parts)
+    names = [f"{language}/{name}" for language in data.languages for name in parts]
+
+    def names_of(features: np.ndarray) -> list[str]:
+        numbers = features[:, 0].astype(int).tolist()
+        return [names[number] for number in dict.fromkeys(numbers)]
+
+    head = GuessHead()
+    system = FakeSystem(lambda text: [names.index(split_name(text))])
+    cells = evaluate_classification(data, system, head, protocol, seeds=(0,), **options)
+    shown = Shown([cell.pair for cell in cells], [], [], [])
+    for fit in head.fits:
+        shown.train.append(names_of(fit["features"]))
+        shown.dev.append({key: names_of(features) for key, (features, _) in fit["devs"].items()})
+    for _, fit_on in system.calls:
+        fitted = list(dict.fromkeys(map(split_name, fit_on)))
+        if fitted not in shown.fitted:
+            shown.fitted.append(fitted)
+    return shown
+
+
+def test_zero_shot_trains_and_tunes_on_the_source():
+    shown = shown_by("zero-shot", train_languages=["en"])
+    assert shown.cells == [("en", "de"), ("en", "en"), ("en", "fr")]
+    assert shown.train == [["en/train"]]
+    assert shown.dev == [{"en": ["en/dev"]}]
+    assert shown.fitted == [["en/train"]]
+
+
+def test_targeted_tunes_on_the_target():
+    shown = shown_by("targeted", train_languages=["en"], test_languages=["de", "fr"])
+    assert shown.cells == [("en", "de"), ("en", "fr")]
+    assert shown.train == [["en/train"]]
+    assert shown.dev == [{"de": ["de/dev"], "fr": ["fr/dev"]}]
+    assert shown.fitted == [["en/train"]]
+
+
+def test_leave_one_out_trains_on_all_languages_but_the_target():
+    shown = shown_by("leave-one-out", test_languages=["de", "en"])
+    assert shown.cells == [("all-but-de", "de"), ("all-but-en", "en")]
+    assert shown.train == [["en/train", "fr/train"], ["de/train", "fr/train"]]
+    assert shown.dev == [{"en": ["en/dev"]}, {"de": ["de/dev"]}]
+    assert shown.fitted == [["en/train", "fr/train"], ["de/train", "fr/train"]]
+
+
+def test_leave_one_out_of_one_language_is_an_error():
     with pytest.raises(ValueError, match="found only 'de'"):
         plan_protocol("leave-one-out", ["de"], ["de"])
-    with pytest.raises(
-        ValueError, match="'few-shot', expected one of zero-shot, targeted, leave-one-out"
-    ):
+
+
+def test_an_unknown_protocol_is_an_error():
+    message = "'few-shot', expected one of zero-shot, targeted, leave-one-out"
+    with pytest.raises(ValueError, match=message):
         plan_protocol("few-shot", ["de"], ["de"])
 
 
-@pytest.mark.parametrize(
-    "head", [HEADS["logistic_regression"], HEADS["svm"], FfnHead(epochs=9)], ids=lambda h: h.name
-)
-def test_zero_shot_uses_nothing_of_the_target_but_its_test_set(head):
-    """There is nothing else of German, and its test labels change no prediction."""
-    english = {"train": "abab", "dev": "ab", "test": "abb"}
-    data, flipped = (corpus(en=english, de={"test": labels}) for labels in ("abab", "baba"))
+ENGLISH_LABELS = {"train": "abab", "dev": "ab", "test": "abb"}
+REAL_HEADS = [HEADS["logistic_regression"], HEADS["svm"], FfnHead(epochs=9)]
+
+
+@pytest.mark.parametrize("head", REAL_HEADS, ids=lambda head: head.name)
+def test_test_labels_of_the_target_change_no_prediction(head):
+    """There is nothing else of German than its test set; with flipped labels, right is wrong."""
+    data = corpus(en=ENGLISH_LABELS, de={"test": "abab"})
+    flipped = corpus(en=ENGLISH_LABELS, de={"test": "baba"})
     system = planted(data, ("de/test/1",))
-    (found,), (other,) = (
-        evaluate_classification(x, system, head, "zero-shot", ["en"], ["de"])
-        for x in (data, flipped)
-    )
-    np.testing.assert_allclose(found.outcomes + other.outcomes, 1)
+    (cell,) = evaluate_classification(data, system, head, "zero-shot", ["en"], ["de"])
+    (flipped_cell,) = evaluate_classification(flipped, system, head, "zero-shot", ["en"], ["de"])
+    np.testing.assert_allclose(cell.outcomes + flipped_cell.outcomes, 1)
+
+
+def test_targeted_needs_a_dev_set_of_the_target():
+    data = corpus(en=ENGLISH_LABELS, de={"test": "abab"})
     with pytest.raises(TaskError, match="'de' has no split 'dev'"):
-        evaluate_classification(data, system, head, "targeted", ["en"], ["de"])
+        evaluate_classification(data, planted(data), GuessHead(), "targeted", ["en"], ["de"])
 
 
 def test_pairs_become_pair_features():
-    part = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
-    data = ClassificationData(
-        {"en": dict.fromkeys(("train", "dev", "test"), part)}, Provenance("", "")
-    )
+    split = Split(["0", "1"], ["p", "q"], ["a", "b"], ["r", "s"])
+    splits = {"en": {"train": split, "dev": split, "test": split}}
+    data = ClassificationData(splits, Provenance("", ""))
     # Of unit length these are p (0.6, 0.8), q (1, 0), r (0, 1), s (-0.8, 0.6).
-    system, head = (
-        FakeSystem({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}.get),
-        GuessHead(),
-    )
+    system = FakeSystem({"p": [3, 4], "q": [3, 0], "r": [0, 2], "s": [-4, 3]}.get)
+    head = GuessHead()
+
     evaluate_classification(data, system, head, seeds=(0,))
+
     expected = [[0.6, 0.8, 0, 1, 0.6, 0.2, 0, 0.8], [1, 0, -0.8, 0.6, 1.8, 0.6, -0.8, 0]]
+    dev_features, _ = head.fits[0]["devs"]["en"]
     np.testing.assert_allclose(head.fits[0]["features"], expected, atol=1e-6)
-    assert head.fits[0]["devs"]["en"][0].tolist() == head.fits[0]["features"].tolist()
-    assert all(fit_on == ["p", "q", "r", "s"] for _, fit_on in system.calls)
+    np.testing.assert_allclose(dev_features, expected, atol=1e-6)
+    for _, fit_on in system.calls:
+        assert fit_on == ["p", "q", "r", "s"]
 
 
-@pytest.mark.parametrize(
-    ("language", "name", "letters", "options", "message"),
-    [
-        (
-            "de",
-            "dev",
-            None,
-            {},
-            r"'de' has no split 'dev', expected train, dev and test; found train, test",
-        ),
-        (
-            "de",
-            "test",
-            "ab",
-            {"test_languages": ["en", "fr"]},
-            r"no language 'fr', expected one of en, de",
-        ),
-        ("de", "train", "aaa", {}, r"de/train: found the class 'a' alone, expected at least two"),
-        (
-            "de",
-            "dev",
-            "ac",
-            {},
-            r"de/dev: found the label 'c' \(item 'de/dev/1'\).* train set of de, .*'a', 'b'",
-        ),
-    ],
-)
-def test_bad_data_is_found_before_anything_is_trained(language, name, letters, options, message):
-    labels = TWO | {language: TWO[language] | {name: letters}}
-    if letters is None:
-        del labels[language][name]
+BAD_DATA = [
+    (
+        {"train": "bbbba", "test": "abbb"},
+        r"'de' has no split 'dev', expected train, dev and test; found train, test",
+    ),
+    (
+        {"train": "aaa", "dev": "ba", "test": "abbb"},
+        r"de/train: found the class 'a' alone, expected at least two",
+    ),
+    (
+        {"train": "bbbba", "dev": "ac", "test": "abbb"},
+        r"de/dev: found the label 'c' \(item 'de/dev/1'\).* train set of de, .*'a', 'b'",
+    ),
+]
+
+
+@pytest.mark.parametrize(("german", "message"), BAD_DATA)
+def test_bad_data_is_found_before_anything_is_trained(german, message):
     head = GuessHead()
     with pytest.raises(TaskError, match=message):
-        evaluate_classification(corpus(**labels), planted(corpus(**TWO)), head, **options)
+        evaluate_classification(corpus(en=TWO_LABELS["en"], de=german), planted(TWO), head)
+    assert not head.fits
+
+
+def test_a_missing_test_language_is_found_before_anything_is_trained():
+    head = GuessHead()
+    with pytest.raises(TaskError, match=r"no language 'fr', expected one of en, de"):
+        evaluate_classification(TWO, planted(TWO), head, test_languages=["en", "fr"])
     assert not head.fits

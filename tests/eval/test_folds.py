@@ -1,99 +1,152 @@
-"""The ten folds: what is drawn, that nothing leaks, and `Cross` of planted systems by hand."""
+"""The ten and the six folds: what is drawn, that nothing leaks, and `Cross` of planted systems."""
 
-import itertools
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from tests.eval.fake_system import FakeSystem
-from tmde.eval.folds import draw_folds, draw_six_folds, run_folds
+from tmde.eval.folds import Fold, draw_folds, draw_six_folds, run_folds
 from tmde.eval.heads import get_head
-from tmde.eval.tasks import ClassificationData, Provenance, Split
+from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 # A dev set of a few items would choose by chance.
 ONE_C = replace(get_head("logistic_regression"), grid=(1.0,), sparse_grid=(10.0,))
+LANGUAGES = ("de", "en", "fr")
+PARALLEL_IDS = {language: [str(row) for row in range(33)] for language in LANGUAGES}
+OWN_IDS = {language: [f"{language}{row}" for row in range(33)] for language in LANGUAGES}
+
+all_ids = pytest.mark.parametrize("ids", [PARALLEL_IDS, OWN_IDS], ids=["parallel", "own"])
 
 
-@pytest.mark.parametrize("parallel", [True, False])
-def test_draws_are_disjoint_and_rotated(parallel):
-    ids = {x: [f"{'' if parallel else x}{row}" for row in range(33)] for x in ("de", "en", "fr")}
+@all_ids
+def test_train_and_test_of_a_draw_are_exchanged(ids):
     folds = draw_folds(ids, 6, seed=3)
     assert len(folds) == 10
-    for language in ids:
-        halves = []
-        for first, second in zip(folds[::2], folds[1::2], strict=True):
-            assert first.train[language] == second.test[language]
-            assert first.test[language] == second.train[language]
-            halves += [first.train[language], first.test[language]]
-        assert {len(half) for half in halves} == {3}
-        drawn = {name for half in halves for name in half}
-        assert len(drawn) == 30 and drawn <= set(ids[language])
-    assert all(fold.train["de"] == fold.train["en"] for fold in folds) == parallel
+    for first, second in zip(folds[::2], folds[1::2], strict=True):
+        assert first.train == second.test
+        assert first.test == second.train
+
+
+@all_ids
+def test_draws_are_disjoint(ids):
+    folds = draw_folds(ids, 6, seed=3)
+    for language in LANGUAGES:
+        drawn = []
+        for fold in folds[::2]:
+            assert len(fold.train[language]) == len(fold.test[language]) == 3
+            drawn += fold.train[language] + fold.test[language]
+        assert len(set(drawn)) == 30
+        assert set(drawn) <= set(ids[language])
+
+
+def test_translations_are_drawn_together():
+    for fold in draw_folds(PARALLEL_IDS, 6, seed=3):
+        assert fold.train["de"] == fold.train["en"]
+
+
+def test_languages_without_translations_are_drawn_on_their_own():
+    numbers = []
+    for fold in draw_folds(OWN_IDS, 6, seed=3):
+        numbers.append([[item_id[2:] for item_id in fold.train[code]] for code in ("de", "en")])
+    assert any(german != english for german, english in numbers)
+
+
+@all_ids
+def test_draws_do_not_depend_on_the_order_of_ids_or_languages(ids):
     shuffled = {language: ids[language][::-1] for language in reversed(ids)}
-    assert [fold.train["de"] for fold in draw_folds(shuffled, 6, seed=3)] == [
-        fold.train["de"] for fold in folds
-    ]
+    folds = draw_folds(ids, 6, seed=3)
+    folds_of_shuffled = draw_folds(shuffled, 6, seed=3)
+    assert [fold.train["de"] for fold in folds_of_shuffled] == [fold.train["de"] for fold in folds]
 
 
-def test_six_folds_are_the_train_set_and_fifths_of_the_test_set():
-    train, test = (
-        {x: [f"{x}{part}{row}" for row in range(size)] for x in ("de", "en")}
-        for part, size in (("a", 4), ("b", 22))
-    )
-    folds = draw_six_folds(train, test, seed=3)
-    assert sorted(folds[0].train["de"]) == train["de"] and sorted(folds[0].test["en"]) == sorted(
-        test["en"]
-    )
-    assert [len(fold.train["en"]) for fold in folds] == [4, 5, 5, 4, 4, 4]
-    for fold in folds:
-        for code in ("de", "en"):
-            assert sorted(fold.train[code] + fold.test[code]) == sorted(train[code] + test[code])
-    assert (
-        len({tuple(fold.train["de"]) for fold in folds}) == 6
-        and folds[1].train["de"] != test["de"][:5]
-    )
+TRAIN_IDS = {language: [f"{language} train {row}" for row in range(4)] for language in ("de", "en")}
+TEST_IDS = {language: [f"{language} test {row}" for row in range(22)] for language in ("de", "en")}
 
 
-def corpus(languages=("de", "en")) -> ClassificationData:
+@pytest.fixture
+def six_folds() -> list[Fold]:
+    return draw_six_folds(TRAIN_IDS, TEST_IDS, seed=3)
+
+
+def test_the_first_of_six_folds_is_the_published_split(six_folds):
+    assert sorted(six_folds[0].train["de"]) == TRAIN_IDS["de"]
+    assert sorted(six_folds[0].test["en"]) == sorted(TEST_IDS["en"])
+
+
+def test_the_other_folds_train_on_random_fifths_of_the_test_set(six_folds):
+    assert [len(fold.train["en"]) for fold in six_folds] == [4, 5, 5, 4, 4, 4]
+    assert len({tuple(fold.train["de"]) for fold in six_folds}) == 6
+    assert six_folds[1].train["de"] != TEST_IDS["de"][:5]
+
+
+def test_each_of_six_folds_tests_on_all_that_it_does_not_train_on(six_folds):
+    for fold in six_folds:
+        for language in ("de", "en"):
+            items = fold.train[language] + fold.test[language]
+            assert sorted(items) == sorted(TRAIN_IDS[language] + TEST_IDS[language])
+
+
+def corpus(languages: Sequence[str] = ("de", "en")) -> ClassificationData:
     """Texts "de train 0 a" ...; each split counts its ids from 0."""
-    splits = {language: {} for language in languages}
-    for language, (name, size) in itertools.product(
-        languages, {"train": 60, "dev": 20, "test": 20}.items()
-    ):
-        labels = ["ab"[(row + len(name)) % 2] for row in range(size)]
-        ids = [str(row) for row in range(size)]
-        texts = [f"{language} {name} {row} {label}" for row, label in enumerate(labels)]
-        splits[language][name] = Split(ids, texts, labels)
+    splits = {}
+    for language in languages:
+        splits[language] = {}
+        for name, size in (("train", 60), ("dev", 20), ("test", 20)):
+            labels = ["ab"[(row + len(name)) % 2] for row in range(size)]
+            ids = [str(row) for row in range(size)]
+            texts = [f"{language} {name} {row} {label}" for row, label in enumerate(labels)]
+            splits[language][name] = Split(ids, texts, labels)
     return ClassificationData(splits, Provenance("planted", "none"))
 
 
+def noisy_vector(text: str) -> list[float]:
+    """The class of a text with noise, so that the folds differ."""
+    noise = np.random.default_rng(list(text.encode())).normal(size=3)
+    side = 1 if text.endswith("a") else -1
+    return (noise + side * np.array([0.7, 0, 0])).tolist()
+
+
+def cross_by_hand(fold: Fold, items: dict[str, dict[str, tuple[list[float], str]]]) -> float:
+    """The mean accuracy of a classifier of either language on the other."""
+    correct = []
+    for source, target in (("de", "en"), ("en", "de")):
+        features, labels = zip(*(items[source][name] for name in fold.train[source]), strict=True)
+        dev = (np.array(features[8:]), labels[8:])  # a fifth of 10
+        classifier = ONE_C.fit(np.array(features[:8]), labels[:8], {"dev": dev}, 0)["dev"]
+        features, labels = zip(*(items[target][name] for name in fold.test[target]), strict=True)
+        correct += (classifier.predict(np.array(features)) == np.array(labels)).tolist()
+    return float(np.mean(correct))
+
+
+def measure(seed: int, **options) -> list[float]:
+    cross, _ = run_folds(corpus(), FakeSystem(noisy_vector), ONE_C, seed=seed, **options)
+    return cross
+
+
 def test_cross_against_a_loop_over_the_folds():
-    data = corpus()
+    items = {}
+    for language, splits in corpus().splits.items():
+        items[language] = {}
+        for name, split in splits.items():
+            for row, (text, label) in enumerate(zip(split.texts, split.labels, strict=True)):
+                items[language][f"{name}/{row}"] = (noisy_vector(text), label)
+    ids = {language: list(by_name) for language, by_name in items.items()}
+    expected = [cross_by_hand(fold, items) for fold in draw_folds(ids, size=20, seed=7)]
 
-    def vector(text):  # with noise, so that the folds differ
-        noise = np.random.default_rng(list(text.encode())).normal(size=3)
-        return (noise + (1 if text.endswith("a") else -1) * np.array([0.7, 0, 0])).tolist()
+    assert measure(seed=7, size=20) == pytest.approx(expected)
 
-    found, _ = run_folds(data, FakeSystem(vector), ONE_C, seed=7, size=20)
-    items = {
-        language: {
-            f"{name}/{row}": (vector(text), label)
-            for name, part in parts.items()
-            for row, (text, label) in enumerate(zip(part.texts, part.labels, strict=True))
-        }
-        for language, parts in data.splits.items()
-    }
-    expected = []
-    for fold in draw_folds({x: list(items[x]) for x in items}, size=20, seed=7):
-        right = []
-        for source, target in (("de", "en"), ("en", "de")):
-            x, y = zip(*(items[source][name] for name in fold.train[source]), strict=True)
-            dev = np.array(x[8:]), y[8:]  # a fifth of 10
-            classifier = ONE_C.fit(np.array(x[:8]), y[:8], {"dev": dev}, 0)["dev"]
-            x, y = zip(*(items[target][name] for name in fold.test[target]), strict=True)
-            right += (classifier.predict(np.array(x)) == np.array(y)).tolist()
-        expected.append(np.mean(right))
-    assert found == pytest.approx(expected) and len(set(found)) > 3
-    assert found == run_folds(data, FakeSystem(vector), ONE_C, seed=7, size=20)[0]
-    assert found != run_folds(data, FakeSystem(vector), ONE_C, seed=8, size=20)[0]
+
+def test_folds_differ():
+    assert len(set(measure(seed=7, size=20))) > 3
+
+
+def test_folds_depend_on_the_seed_alone():
+    assert measure(seed=7, size=20) == measure(seed=7, size=20)
+    assert measure(seed=7, size=20) != measure(seed=8, size=20)
+
+
+def test_too_little_data_for_folds_is_an_error():
+    with pytest.raises(TaskError, match="the data allow 20 items a fold, expected at least 100"):
+        measure(seed=7)

@@ -10,19 +10,28 @@ from tests.eval.fake_system import FakeSystem
 from tmde.eval.retrieval import evaluate_retrieval, precision_at_1, retrieval_pool
 from tmde.eval.tasks import Provenance, RetrievalData, TaskError
 
+PROVENANCE = Provenance(citation="by hand", licence="CC0")
 
-def test_precision_of_both_directions_by_hand():
-    # cosines:        t0    t1    t2
-    #   s0 (1, 0)     1     0.8   0.6      nearest t0: right
-    #   s1 (0, 1)     0     0.6   0.8      nearest t2: wrong
-    #   s2 (0.6, 0.8) 0.6   0.96  1        nearest t2: right
-    # nearest sources: t0 s0 right, t1 s2 wrong, t2 s2 right
-    sources = np.array([[1, 0], [0, 1], [0.6, 0.8]])
-    targets = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8]])
-    assert precision_at_1(sources, targets) == pytest.approx((2 / 3 + 2 / 3) / 2)
-    # t0 turned round: s0 takes t1 (0.8 > -1) and t0 takes s1 (0 > -0.6 > -1), so that s2 and t2 alone are right
-    targets[0] = [-1, 0]
-    assert precision_at_1(sources, targets) == pytest.approx((1 / 3 + 1 / 3) / 2)
+# cosines:        t0    t1    t2
+#   s0 (1, 0)     1     0.8   0.6      nearest t0: right
+#   s1 (0, 1)     0     0.6   0.8      nearest t2: wrong
+#   s2 (0.6, 0.8) 0.6   0.96  1        nearest t2: right
+# nearest sources: t0 s0 right, t1 s2 wrong, t2 s2 right
+SOURCES = np.array([[1, 0], [0, 1], [0.6, 0.8]])
+TARGETS = np.array([[1, 0], [0.8, 0.6], [0.6, 0.8]])
+
+
+def test_precision_is_the_mean_of_both_directions():
+    assert precision_at_1(SOURCES, TARGETS) == pytest.approx((2 / 3 + 2 / 3) / 2)
+
+
+def test_precision_with_a_vector_that_points_away():
+    """s0 takes t1 (0.8 > -1) and t0 takes s1 (0 > -0.6 > -1): s2 and t2 alone are right."""
+    targets = np.array([[-1, 0], *TARGETS[1:]])
+    assert precision_at_1(SOURCES, targets) == pytest.approx((1 / 3 + 1 / 3) / 2)
+
+
+def test_precision_of_an_empty_pool_is_zero():
     assert precision_at_1(np.zeros((0, 4)), np.zeros((0, 4))) == 0.0
 
 
@@ -41,60 +50,80 @@ ROWS = [
 
 def test_pool_leaves_out_missing_and_repeated_texts():
     pool = retrieval_pool(ROWS, "de", "en", size=4)
-    assert (pool.source_language, pool.target_language) == ("de", "en")
+    assert pool.source_language == "de"
+    assert pool.target_language == "en"
     assert pool.sources == ["eins", "one", "sieben", "fünf"]
     assert pool.targets == ["one", "eins", "seven", "five"]
+
+
+def test_pool_has_at_most_the_requested_size():
     assert retrieval_pool(ROWS, "de", "en", size=2).sources == ["eins", "one"]
-
-
-PROVENANCE = Provenance(citation="by hand", licence="CC0")
 
 
 # cosines:       e0             e1, a hub
 #   d0 (1, 0)    0.6 (right)    0.8
 #   d1 (0, 1)   -0.8            0.6 (right)
+# By cosine d0 takes the hub e1: ranks 2, 1; by ratio (k 4, lowered to 2) each takes its own.
+# Backwards: e0 to d0 0.6, d1 -0.8: rank 1; e1 to d0 0.8, d1 0.6: rank 2; ratios are the same.
 VECTORS = {"d0": [1, 0], "d1": [0, 1], "e0": [0.6, -0.8], "e1": [0.8, 0.6]}
 HUB = RetrievalData(["r0", "r1"], {"de": ["d0", "d1"], "en": ["e0", "e1"]}, PROVENANCE)
+HUB_EXTRA = {
+    "mrr": (1 / 2 + 1) / 2,
+    "recall_at_10": 1.0,
+    "precision_at_1_margin": 1.0,
+    "error_rate": 0.0,
+    "size": 2,
+    "left_out": 0,
+    "candidates": 2,
+}
+
+every_kind = pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
 
 
-@pytest.mark.parametrize("kind", [np.asarray, scipy.sparse.csr_matrix])
-def test_cells_by_hand(kind):
-    # by cosine d0 takes the hub e1: ranks 2, 1; by ratio (k 4, lowered to 2) each takes its own
-    # backwards: e0 to d0 0.6, d1 -0.8: rank 1; e1 to d0 0.8, d1 0.6: rank 2; the ratio is the same both ways
-    cells = evaluate_retrieval(HUB, FakeSystem(VECTORS.get, kind=kind))
-    assert [(cell.source, cell.target, cell.outcomes.tolist()) for cell in cells] == [
-        ("de", "en", [0, 1]),
-        ("en", "de", [1, 0]),
-    ]
-    for cell in cells:
-        assert (cell.metric, cell.value, cell.chance, list(cell.ids)) == (
-            "precision_at_1",
-            0.5,
-            0.5,
-            ["r0", "r1"],
-        )
-        scores = {
-            "mrr": (1 / 2 + 1) / 2,
-            "recall_at_10": 1.0,
-            "precision_at_1_margin": 1.0,
-            "error_rate": 0.0,
-        }
-        assert cell.extra == scores | {"size": 2, "left_out": 0, "candidates": 2}
-    (cell, _) = evaluate_retrieval(
-        HUB, FakeSystem((VECTORS | {"e0": [1, 0], "e1": [2, 0]}).get, kind=kind)
-    )
-    assert cell.outcomes.tolist() == [0, 0]  # e1 ties with e0
+@every_kind
+def test_outcomes_by_hand(kind):
+    to_english, to_german = evaluate_retrieval(HUB, FakeSystem(VECTORS.get, kind=kind))
+    assert (to_english.source, to_english.target) == ("de", "en")
+    assert to_english.outcomes.tolist() == [0, 1]
+    assert (to_german.source, to_german.target) == ("en", "de")
+    assert to_german.outcomes.tolist() == [1, 0]
 
 
-def test_rows_without_a_language_and_repeated_texts():
-    texts = {language: [row.get(language) for row in ROWS] for language in ("de", "en", "fr", "nl")}
-    data = RetrievalData([f"r{number}" for number in range(len(ROWS))], texts, PROVENANCE)
+@every_kind
+def test_scores_by_hand(kind):
+    for cell in evaluate_retrieval(HUB, FakeSystem(VECTORS.get, kind=kind)):
+        assert cell.metric == "precision_at_1"
+        assert cell.value == 0.5
+        assert cell.chance == 0.5
+        assert list(cell.ids) == ["r0", "r1"]
+        assert cell.extra == HUB_EXTRA
+
+
+@every_kind
+def test_a_tie_counts_as_a_miss(kind):
+    tied = VECTORS | {"e0": [1, 0], "e1": [2, 0]}
+    to_english, _ = evaluate_retrieval(HUB, FakeSystem(tied.get, kind=kind))
+    assert to_english.outcomes.tolist() == [0, 0]
+
+
+LANGUAGES = ("de", "en", "fr", "nl")
+TEXTS = {language: [row.get(language) for row in ROWS] for language in LANGUAGES}
+INCOMPLETE = RetrievalData([f"r{number}" for number in range(len(ROWS))], TEXTS, PROVENANCE)
+
+
+@pytest.fixture
+def random_system() -> FakeSystem:
     rng = np.random.default_rng(0)
-    system = FakeSystem(
-        {text: rng.normal(size=8) for column in texts.values() for text in column if text}.get
-    )
-    cells = {(cell.source, cell.target): cell for cell in evaluate_retrieval(data, system)}
-    assert list(cells) == [
+    vectors = {}
+    for column in TEXTS.values():
+        for text in filter(None, column):
+            vectors[text] = rng.normal(size=8)
+    return FakeSystem(vectors.get)
+
+
+def test_pairs_without_two_rows_have_no_cell(random_system):
+    cells = evaluate_retrieval(INCOMPLETE, random_system)
+    assert [(cell.source, cell.target) for cell in cells] == [
         ("de", "en"),
         ("de", "fr"),
         ("en", "de"),
@@ -102,34 +131,63 @@ def test_rows_without_a_language_and_repeated_texts():
         ("fr", "de"),
         ("fr", "en"),
     ]
-    assert list(cells["de", "en"].ids) == ["r0", "r6", "r7", "r8"]  # as in the pool tests above
+
+
+def test_rows_without_a_language_and_repeated_texts_are_left_out(random_system):
+    """The rows are those of the pools above."""
+    cells = {cell.pair: cell for cell in evaluate_retrieval(INCOMPLETE, random_system)}
+    assert list(cells["de", "en"].ids) == ["r0", "r6", "r7", "r8"]
     assert cells["de", "en"].extra["left_out"] == 2
     assert list(cells["fr", "de"].ids) == ["r0", "r1", "r2", "r5", "r6"]
-    # each language is represented as one list, and fitted on the pool alone
-    assert {tuple(asked) for asked, _ in system.calls} == {
-        tuple(filter(None, texts[code])) for code in ("de", "en", "fr")
-    }
+
+
+def test_each_language_is_represented_as_one_list(random_system):
+    evaluate_retrieval(INCOMPLETE, random_system)
+    represented = {tuple(texts) for texts, _ in random_system.calls}
+    assert represented == {tuple(filter(None, TEXTS[code])) for code in ("de", "en", "fr")}
+
+
+def test_a_system_is_fitted_on_the_pool_alone(random_system):
+    evaluate_retrieval(INCOMPLETE, random_system)
     pool = ["eins", "one", "sieben", "fünf", "one", "eins", "seven", "five"]
-    assert system.calls[0][1] == system.calls[1][1] == pool
-    with pytest.raises(TaskError, match="no pair with 2 rows in common among the languages de, nl"):
-        evaluate_retrieval(
-            replace(data, texts={code: data.texts[code] for code in ("de", "nl")}), system
-        )
+    for _, fit_on in random_system.calls[:2]:
+        assert fit_on == pool
 
 
-def test_max_queries():
+def test_languages_without_rows_in_common_are_an_error(random_system):
+    data = replace(INCOMPLETE, texts={code: TEXTS[code] for code in ("de", "nl")})
+    message = "no pair with 2 rows in common among the languages de, nl"
+    with pytest.raises(TaskError, match=message):
+        evaluate_retrieval(data, random_system)
+
+
+@pytest.fixture
+def first_cell():
+    """`first_cell(**options)`: the cell of 30 random rows."""
     rng = np.random.default_rng(0)
     texts = {language: [f"{language}{row}" for row in range(30)] for language in ("de", "en")}
+    vectors = {text: rng.normal(size=6) for text in texts["de"] + texts["en"]}
     data = RetrievalData([f"r{row}" for row in range(30)], texts, PROVENANCE)
-    system = FakeSystem(
-        {text: rng.normal(size=6) for column in texts.values() for text in column}.get
-    )
-    options = ({}, {"max_queries": 7}, {"max_queries": 7, "seed": 1})
-    whole, few, other = (evaluate_retrieval(data, system, **option)[0] for option in options)
-    assert few.ids == [name for name in whole.ids if name in few.ids] and len(few.ids) == 7
-    assert few.ids != whole.ids[:7] and other.ids != few.ids  # drawn from all of the file
-    found = dict(zip(whole.ids, whole.outcomes, strict=True))
-    assert few.outcomes.tolist() == [
-        found[name] for name in few.ids
-    ]  # the same candidates, by cosine
-    assert (few.extra["size"], few.extra["candidates"], few.chance) == (7, 30, 1 / 30)
+    return lambda **options: evaluate_retrieval(data, FakeSystem(vectors.get), **options)[0]
+
+
+def test_max_queries_are_drawn_from_all_rows(first_cell):
+    all_ids = first_cell().ids
+    few = first_cell(max_queries=7)
+    assert len(few.ids) == 7
+    assert few.ids == [row_id for row_id in all_ids if row_id in few.ids]
+    assert few.ids != all_ids[:7]
+
+
+def test_another_seed_draws_other_queries(first_cell):
+    assert first_cell(max_queries=7, seed=1).ids != first_cell(max_queries=7).ids
+
+
+def test_drawn_queries_are_searched_among_all_candidates(first_cell):
+    whole = first_cell()
+    few = first_cell(max_queries=7)
+    outcome_of = dict(zip(whole.ids, whole.outcomes, strict=True))
+    assert few.outcomes.tolist() == [outcome_of[row_id] for row_id in few.ids]
+    assert few.extra["size"] == 7
+    assert few.extra["candidates"] == 30
+    assert few.chance == 1 / 30

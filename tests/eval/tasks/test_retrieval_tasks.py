@@ -6,151 +6,221 @@ import pytest
 
 from tmde.eval.tasks import TASKS, TaskError, data_fingerprint
 
-SENTENCES, TATOEBA, MATRIX, XSR = (
-    TASKS[name]() for name in ("sentence_retrieval", "tatoeba", "europarl_matrix", "xsr")
-)
+SENTENCES = TASKS["sentence_retrieval"]()
+TATOEBA = TASKS["tatoeba"]()
+MATRIX = TASKS["europarl_matrix"]()
+XSR = TASKS["xsr"]()
+
 both = pytest.mark.parametrize("streaming", [False, True])
 
 
+# ---- Rows in several languages
+
+
 @pytest.fixture
-def n_way(tmp_path):
-    """Rows in three languages, of which every third lacks German."""
-    rows = [
-        {"de": None if i % 3 == 2 else f"de {i}", "en": f"en {i}", "fr": f"fr {i}"}
-        for i in range(9)
-    ]
-    (tmp_path / "rows.jsonl").write_text(
-        "".join(json.dumps({"translation": row}) + "\n" for row in rows)
-    )
-    return str(tmp_path / "rows.jsonl")
+def n_way(tmp_path) -> str:
+    """Nine rows in three languages, of which every third lacks German."""
+    lines = []
+    for i in range(9):
+        german = None if i % 3 == 2 else f"de {i}"
+        row = {"de": german, "en": f"en {i}", "fr": f"fr {i}"}
+        lines.append(json.dumps({"translation": row}))
+    path = tmp_path / "rows.jsonl"
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+COMPLETE = {language: [f"{language} {i}" for i in (0, 1, 3, 4)] for language in ("de", "en", "fr")}
 
 
 @both
-def test_n_way_rows(streaming, n_way):
+def test_rows_may_lack_languages(streaming, n_way):
     data = SENTENCES.load(n_way, streaming=streaming)
-    assert list(data.ids) == list("012345678") and data.languages == ["de", "en", "fr"]
+    assert data.languages == ["de", "en", "fr"]
+    assert list(data.ids) == list("012345678")
     assert list(data.texts["de"])[:4] == ["de 0", "de 1", None, "de 3"]
     assert list(data.texts["fr"]) == [f"fr {i}" for i in range(9)]
-    assert (data.provenance.source, data.provenance.hub_id, data.provenance.split) == (
-        n_way,
-        None,
-        None,
-    )
-    data = SENTENCES.load(n_way, languages=["fr", "de"], streaming=streaming, max_rows=3)
-    assert data.languages == ["fr", "de"] and list(data.texts["fr"]) == ["fr 0", "fr 1", "fr 3"]
-    complete = {code: [f"{code} {i}" for i in (0, 1, 3, 4)] for code in ("de", "en", "fr")}
-    assert dict(MATRIX.load(n_way, streaming=streaming, rows=4).texts) == complete
-    data = XSR.load(n_way, streaming=streaming, queries=2, candidates=4)
-    assert (
-        dict(data.texts) == complete
-        and list(data.ids) == ["0", "1", "2", "3"]
-        and data.queries == 2
-    )
-    assert data_fingerprint(data) != data_fingerprint(XSR.load(n_way, queries=3, candidates=4))
-    assert list(XSR.load(n_way, ["fr", "en"], streaming, 1, 9).texts) == ["fr", "en"]
-
-
-@pytest.fixture
-def europarl(dataset_folder):
-    """Pairs with overlapping English: de misses multiples of 5, fr comes in another order, some repeat."""
-    german = [i for i in range(60) if i % 5]
-    french = [i for i in range(60) if i % 4 != 1][::-1] + [2]
-    configs = {
-        "de-en": [{"de": f"de {i}", "en": f"en {i}"} for i in german],
-        "en-es": [{"en": f"en {i}", "es": f"es {i}"} for i in range(60)],
-        "en-fr": [{"en": f"en {i}", "fr": f"fr {i} {n}"} for n, i in enumerate(french)],
-        "de-fr": [{"de": " ", "fr": "empty"}, {"de": "never", "fr": "read"}],
-    }
-    splits = {
-        name: {"train": [{"translation": row} for row in rows]} for name, rows in configs.items()
-    }
-    return dataset_folder(splits), german, french
 
 
 @both
-def test_pairs(streaming, europarl):
-    folder, german, _ = europarl
-    data = SENTENCES.load(folder, ["fr", "de", "en"], streaming=streaming, max_rows=2)
-    assert list(data.ids) == [
-        "de-en:0",
-        "de-en:1",
-        "de-fr:0",
-        "en-fr:0",
-        "en-fr:1",
-    ]  # without the empty German
+def test_provenance_of_a_file(streaming, n_way):
+    provenance = SENTENCES.load(n_way, streaming=streaming).provenance
+    assert provenance.source == n_way
+    assert provenance.hub_id is None
+    assert provenance.split is None
+
+
+@both
+def test_the_first_rows_of_some_languages(streaming, n_way):
+    data = SENTENCES.load(n_way, languages=["fr", "de"], streaming=streaming, max_rows=3)
+    assert data.languages == ["fr", "de"]
+    assert list(data.texts["fr"]) == ["fr 0", "fr 1", "fr 3"]
+
+
+@both
+def test_the_matrix_has_complete_rows(streaming, n_way):
+    assert dict(MATRIX.load(n_way, streaming=streaming, rows=4).texts) == COMPLETE
+
+
+@both
+def test_xsr_has_complete_rows(streaming, n_way):
+    data = XSR.load(n_way, streaming=streaming, queries=2, candidates=4)
+    assert dict(data.texts) == COMPLETE
+    assert list(data.ids) == ["0", "1", "2", "3"]
+    assert data.queries == 2
+
+
+@both
+def test_xsr_without_german_has_all_rows(streaming, n_way):
+    data = XSR.load(n_way, ["fr", "en"], streaming, 1, 9)
+    assert list(data.texts) == ["fr", "en"]
+    assert len(data.ids) == 9
+
+
+def test_the_number_of_queries_is_in_the_fingerprint(n_way):
+    two = XSR.load(n_way, queries=2, candidates=4)
+    three = XSR.load(n_way, queries=3, candidates=4)
+    assert data_fingerprint(two) != data_fingerprint(three)
+
+
+# ---- Pairs of languages
+
+# German misses multiples of 5; French comes in another order, and one sentence of it twice.
+GERMAN = [i for i in range(60) if i % 5]
+FRENCH = [i for i in range(60) if i % 4 != 1][::-1] + [2]
+
+
+@pytest.fixture
+def europarl(dataset_folder) -> str:
+    """Pairs with overlapping English."""
+    configs = {
+        "de-en": [{"de": f"de {i}", "en": f"en {i}"} for i in GERMAN],
+        "en-es": [{"en": f"en {i}", "es": f"es {i}"} for i in range(60)],
+        "en-fr": [{"en": f"en {i}", "fr": f"fr {i} {n}"} for n, i in enumerate(FRENCH)],
+        "de-fr": [{"de": " ", "fr": "empty"}, {"de": "never", "fr": "read"}],
+    }
+    splits = {}
+    for name, rows in configs.items():
+        splits[name] = {"train": [{"translation": row} for row in rows]}
+    return dataset_folder(splits)
+
+
+@both
+def test_every_pair_of_the_languages_is_taken(streaming, europarl):
+    """Without the row of de-fr whose German is empty."""
+    data = SENTENCES.load(europarl, ["fr", "de", "en"], streaming=streaming, max_rows=2)
+    assert list(data.ids) == ["de-en:0", "de-en:1", "de-fr:0", "en-fr:0", "en-fr:1"]
     assert list(data.texts["de"]) == ["de 1", "de 2", "never", None, None]
     assert list(data.texts["en"]) == ["en 1", "en 2", None, "en 59", "en 58"]
-    assert SENTENCES.load(folder, config="de-en", streaming=streaming).languages == ["de", "en"]
-    data = XSR.load(
-        folder, languages=["en", "de", "es"], streaming=streaming, queries=10, candidates=30
-    )
-    assert data.languages == ["en", "de", "es"]
+
+
+@both
+def test_one_config(streaming, europarl):
+    data = SENTENCES.load(europarl, config="de-en", streaming=streaming)
+    assert data.languages == ["de", "en"]
+
+
+@both
+def test_xsr_has_pairs_with_english(streaming, europarl):
+    languages = ["en", "de", "es"]
+    data = XSR.load(europarl, languages, streaming=streaming, queries=10, candidates=30)
+    assert data.languages == languages
     assert list(data.ids) == [f"{pair}:{i}" for pair in ("de-en", "en-es") for i in range(30)]
-    assert list(data.texts["de"]) == [f"de {i}" for i in german[:30]] + [None] * 30
-    assert list(data.texts["en"]) == [f"en {i}" for i in [*german[:30], *range(30)]]
-    with pytest.raises(
-        TaskError, match=r"\(config de-en\), field 'candidates': found 48 rows .*expected 50\."
-    ):
-        XSR.load(folder, languages=["en", "de"], streaming=streaming, queries=10, candidates=50)
+    assert list(data.texts["de"]) == [f"de {i}" for i in GERMAN[:30]] + [None] * 30
+    assert list(data.texts["en"]) == [f"en {i}" for i in [*GERMAN[:30], *range(30)]]
+
+
+@both
+def test_too_few_candidates_of_a_pair_are_an_error(streaming, europarl):
+    message = r"\(config de-en\), field 'candidates': found 48 rows .*expected 50\."
+    with pytest.raises(TaskError, match=message):
+        XSR.load(europarl, ["en", "de"], streaming=streaming, queries=10, candidates=50)
 
 
 @both
 @pytest.mark.parametrize("block", [7, 1000])
-def test_matrix_joins_pairs_on_english(streaming, block, europarl, monkeypatch):
+def test_the_matrix_joins_pairs_on_english(streaming, block, europarl, monkeypatch):
     monkeypatch.setattr("tmde.eval.tasks.parallel.BLOCK_ROWS", block)
-    folder, german, french = europarl
-    data = MATRIX.load(folder, streaming=streaming, rows=20)
-    assert data.languages == ["de", "en", "es", "fr"]  # of the default ones, those that are there
+    data = MATRIX.load(europarl, streaming=streaming, rows=20)
+    assert data.languages == ["de", "en", "es", "fr"]  # The default ones that are there.
     assert list(data.ids) == [str(i) for i in range(20)]
     numbers = [int(text.split()[1]) for text in data.texts["en"]]
-    assert len(set(numbers)) == 20 and set(numbers) <= set(german) & set(french)
+    assert len(set(numbers)) == 20
+    assert set(numbers) <= set(GERMAN) & set(FRENCH)
     assert list(data.texts["de"]) == [f"de {i}" for i in numbers]
     assert list(data.texts["es"]) == [f"es {i}" for i in numbers]
-    assert list(data.texts["fr"]) == [
-        f"fr {i} {french.index(i)}" for i in numbers
-    ]  # the first of a repeated one
-    if block == 1000:  # everything is read: the complete rows in German's order
-        assert numbers == [i for i in german if i in french][:20]
-    size = len(set(german) & set(french))
-    with pytest.raises(
-        TaskError, match=rf"'rows': found {size} rows with all .*, expected {size + 1}"
-    ):
-        MATRIX.load(folder, ["fr", "en", "de"], streaming, rows=size + 1)
+    # The first translation of a repeated sentence.
+    assert list(data.texts["fr"]) == [f"fr {i} {FRENCH.index(i)}" for i in numbers]
 
 
 @both
-def test_tatoeba(streaming, tmp_path, dataset_folder):
-    pairs, files = {"deu": "abc", "cmn": "de", "ast": "f"}, tmp_path / "files"
-    files.mkdir()
-    for code, texts in pairs.items():
+def test_the_rows_of_the_matrix_are_in_the_order_of_the_first_pair(streaming, europarl):
+    """All rows are in one block, so that everything is read."""
+    data = MATRIX.load(europarl, streaming=streaming, rows=20)
+    numbers = [int(text.split()[1]) for text in data.texts["en"]]
+    assert numbers == [i for i in GERMAN if i in FRENCH][:20]
+
+
+@both
+@pytest.mark.parametrize("block", [7, 1000])
+def test_too_few_complete_rows_are_an_error(streaming, block, europarl, monkeypatch):
+    monkeypatch.setattr("tmde.eval.tasks.parallel.BLOCK_ROWS", block)
+    size = len(set(GERMAN) & set(FRENCH))
+    message = rf"'rows': found {size} rows with all .*, expected {size + 1}"
+    with pytest.raises(TaskError, match=message):
+        MATRIX.load(europarl, ["fr", "en", "de"], streaming, rows=size + 1)
+
+
+# ---- Tatoeba
+
+TATOEBA_TEXTS = {"deu": "abc", "cmn": "de", "ast": "f"}
+
+
+@pytest.fixture
+def tatoeba_files(tmp_path):
+    folder = tmp_path / "files"
+    folder.mkdir()
+    for code, texts in TATOEBA_TEXTS.items():
         for side in (code, "eng"):
-            (files / f"tatoeba.{code}-eng.{side}").write_text(
-                "".join(f"{side} {text}\n" for text in texts)
-            )
-    hub = dataset_folder(
-        {
-            f"{code}-eng": {
-                "test": [
-                    {"sentence1": f"{code} {text}\n", "sentence2": f"eng {text}"} for text in texts
-                ]
-            }
-            for code, texts in pairs.items()
-        }
-    )
-    loaded = [TATOEBA.load(source, ["zh", "de", "ast"], streaming) for source in (files, hub)]
-    assert data_fingerprint(loaded[0]) == data_fingerprint(loaded[1])
-    assert loaded[0].ids == [
-        "cmn-eng:0",
-        "cmn-eng:1",
-        "deu-eng:0",
-        "deu-eng:1",
-        "deu-eng:2",
+            lines = [f"{side} {text}\n" for text in texts]
+            (folder / f"tatoeba.{code}-eng.{side}").write_text("".join(lines))
+    return folder
+
+
+@pytest.fixture
+def tatoeba_dataset(dataset_folder) -> str:
+    """The same sentences; some kept the end of their line, as on the Hub."""
+    configs = {}
+    for code, texts in TATOEBA_TEXTS.items():
+        rows = [{"sentence1": f"{code} {text}\n", "sentence2": f"eng {text}"} for text in texts]
+        configs[f"{code}-eng"] = {"test": rows}
+    return dataset_folder(configs)
+
+
+@both
+def test_rows_of_tatoeba(streaming, tatoeba_files):
+    data = TATOEBA.load(tatoeba_files, ["zh", "de", "ast"], streaming)
+    assert data.ids == [
+        *("cmn-eng:0", "cmn-eng:1"),
+        *("deu-eng:0", "deu-eng:1", "deu-eng:2"),
         "ast-eng:0",
     ]
-    assert dict(loaded[0].texts) == {
+    assert dict(data.texts) == {
         "zh": ["cmn d", "cmn e", None, None, None, None],
         "de": [None, None, "deu a", "deu b", "deu c", None],
         "ast": [None, None, None, None, None, "ast f"],
         "en": ["eng d", "eng e", "eng a", "eng b", "eng c", "eng f"],
     }
-    assert TATOEBA.load(files, streaming=streaming).languages == ["de", "en"]
+
+
+@both
+def test_tatoeba_is_the_same_from_files_and_from_the_hub(streaming, tatoeba_files, tatoeba_dataset):
+    languages = ["zh", "de", "ast"]
+    from_files = TATOEBA.load(tatoeba_files, languages, streaming)
+    from_hub = TATOEBA.load(tatoeba_dataset, languages, streaming)
+    assert data_fingerprint(from_files) == data_fingerprint(from_hub)
+
+
+@both
+def test_tatoeba_has_the_default_languages_that_are_there(streaming, tatoeba_files):
+    assert TATOEBA.load(tatoeba_files, streaming=streaming).languages == ["de", "en"]

@@ -18,7 +18,7 @@ from modeling_tmde import TmdeError
 from tmde.data.io import replacing, write_atomically
 from tmde.embedding.loading import reading
 from tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
-from tmde.eval.systems import environment
+from tmde.eval.environment import environment
 
 EVAL_NAME = "eval.json"
 OUTCOMES_NAME = "outcomes.npz"

@@ -10,7 +10,7 @@ import pytest
 from modeling_tmde import BagModel
 from tmde import DocumentEmbedder
 from tmde.documents import align_documents
-from tmde.eval import figures, mteb_adapter, published, report, runner, systems, tasks
+from tmde.eval import environment, figures, mteb_adapter, published, report, runner, tasks
 from tmde.eval.imported_code import imported_files, imported_libraries
 
 # Libraries that read, show or move data. What they read has a fingerprint of its own.
@@ -57,7 +57,7 @@ def test_every_imported_library_is_recorded_or_decides_no_number():
     imported = imported_libraries(runner.__name__) - DECIDES_NO_NUMBER
     distributions = metadata.packages_distributions()
     for library in imported:
-        assert set(distributions.get(library, [library])) & set(systems.PACKAGES), library
+        assert set(distributions.get(library, [library])) & set(environment.PACKAGES), library
     assert {"sentencex", "sklearn", "torch"} <= imported
 
 

@@ -15,8 +15,7 @@ from sklearn.manifold import TSNE
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
-from tmde.eval.report import languages_of
-from tmde.eval.results import METRICS, Cell, summarize
+from tmde.eval.results import METRICS, Cell, languages_of, summarize
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

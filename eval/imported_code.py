@@ -1,7 +1,8 @@
-"""The code that a module runs: its file and those of this project that it imports, whether directly or not.
+"""Find the code that a module runs: its file, and the files of this project that it imports.
 
-Cached results are valid for the code that made them. Which files that is follows from the imports, so that a new
-module is never forgotten, and a change of figures or reports, which no measurement imports, throws nothing away.
+Cached results are valid for the code that made them. Which files that is follows from the imports,
+direct and indirect. So a new module is never forgotten, and a change of figures or reports, which
+no measurement imports, throws nothing away.
 """
 
 from __future__ import annotations
@@ -13,19 +14,24 @@ from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
-# Packages whose imports are followed. Code that a checkpoint of the Hub brings along is below the last one.
+# Packages whose imports are followed. transformers puts the code that comes with a checkpoint of
+# the Hub below the last one.
 PROJECT_PACKAGES = {"tmde", "modeling_tmde", "transformers_modules"}
 
 
 @cache
 def imported_files(*modules: str) -> tuple[Path, ...]:
-    """Return the files of modules and of all modules of this project that they import, in the order of their names.
+    """Return the files of modules, and of all modules of this project that they import.
 
-    The `__init__.py` of a package counts where something is imported from it, but not where only one of its modules
-    is: it would bring in everything that the package offers.
+    The `__init__.py` of a package counts if something is imported from it. It does not count if
+    only a module of the package is imported: it would bring in everything that the package offers.
 
     Args:
-        modules: Dotted names. They may be of another project; its other modules are not followed.
+        *modules: Dotted names. They may be of another project, whose other modules are not
+            followed.
+
+    Returns:
+        The files in the order of the names of their modules.
     """
     files: dict[str, Path] = {}
     pending = list(modules)
@@ -41,7 +47,11 @@ def imported_files(*modules: str) -> tuple[Path, ...]:
 
 
 def imported_libraries(*modules: str) -> set[str]:
-    """Return the top-level names of what the files of `imported_files` import from outside this project."""
+    """Return the top-level names of the libraries that the files of `imported_files` import.
+
+    Args:
+        *modules: Dotted names.
+    """
     names: set[str] = set()
     for file in imported_files(*modules):
         for node in _import_statements(_parse(file)):
@@ -66,17 +76,24 @@ def _imported_names(module: str, file: Path) -> set[str]:
 
 
 def _modules_of_import(source: str, imported: list[str]) -> Iterator[str]:
-    """Yield what `from source import imported` reads: modules of the package `source`, or `source` itself."""
+    """Yield the modules that `from source import imported` reads.
+
+    They are modules of the package `source`, or `source` itself.
+    """
     if not _is_package_of_project(source):
         yield source
         return
     for name in imported:
         submodule = f"{source}.{name}"
-        yield source if _file_of(submodule) is None else submodule
+        is_module = _file_of(submodule) is not None
+        yield submodule if is_module else source
 
 
 def _is_package_of_project(module: str) -> bool:
-    """Return whether a module may have others below it; looking for them imports it, but nothing else."""
+    """Return whether a module of this project may have others below it.
+
+    Looking for those imports the package, but none of its modules.
+    """
     if _package_of(module) not in PROJECT_PACKAGES:
         return False
     file = _file_of(module)
@@ -106,8 +123,10 @@ def _package_of(module: str) -> str:
 
 @cache
 def _file_of(module: str) -> Path | None:
-    """Return the Python file of a module; None where there is no such module, or it is not written in Python."""
-    origin = getattr(sys.modules.get(module), "__file__", None) or _origin_on_disk(module)
+    """Return the Python file of a module; None if there is none, or it is not written in Python."""
+    origin = getattr(sys.modules.get(module), "__file__", None)
+    if origin is None:
+        origin = _origin_on_disk(module)
     if origin is None or not origin.endswith(".py"):
         return None
     return Path(origin)
@@ -116,6 +135,7 @@ def _file_of(module: str) -> Path | None:
 def _origin_on_disk(module: str) -> str | None:
     try:
         spec = find_spec(module)
-    except (ModuleNotFoundError, ValueError):  # of a class that was made in a notebook
+    except (ModuleNotFoundError, ValueError):
+        # The module of a class that was made in a notebook is no file.
         return None
     return None if spec is None else spec.origin

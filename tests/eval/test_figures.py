@@ -6,7 +6,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tmde.eval.figures import draw_accuracy_matrix, draw_training_curves, read_log
+from tmde.eval.figures import draw_accuracy_matrix, draw_training_curves
+from tmde.eval.training_log import read_log
 from tmde.eval.results import Cell
 
 

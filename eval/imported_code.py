@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
@@ -23,8 +23,9 @@ PROJECT_PACKAGES = {"tmde", "modeling_tmde", "transformers_modules"}
 def imported_files(*modules: str) -> tuple[Path, ...]:
     """Return the files of modules, and of all modules of this project that they import.
 
-    The `__init__.py` of a package counts if something is imported from it. It does not count if
-    only a module of the package is imported: it would bring in everything that the package offers.
+    The `__init__.py` of a package counts only if it defines something that is imported. Where it
+    passes on a name of one of its modules, that module counts: with the `__init__.py` would come
+    everything that the package offers.
 
     Args:
         *modules: Dotted names. They may be of another project, whose other modules are not
@@ -75,18 +76,37 @@ def _imported_names(module: str, file: Path) -> set[str]:
     return names
 
 
-def _modules_of_import(source: str, imported: list[str]) -> Iterator[str]:
-    """Yield the modules that `from source import imported` reads.
+def _modules_of_import(source: str, imported: Iterable[str]) -> Iterator[str]:
+    """Yield the modules that define what `from source import imported` reads.
 
-    They are modules of the package `source`, or `source` itself.
+    They are modules of the package `source`, `source` itself, or modules from which the package
+    passes names on.
     """
     if not _is_package_of_project(source):
         yield source
         return
+    passed_on = _names_passed_on(source)
     for name in imported:
         submodule = f"{source}.{name}"
-        is_module = _file_of(submodule) is not None
-        yield submodule if is_module else source
+        if _file_of(submodule) is not None:
+            yield submodule
+        elif name in passed_on:
+            origin, original_name = passed_on[name]
+            yield from _modules_of_import(origin, [original_name])
+        else:
+            yield source
+
+
+@cache
+def _names_passed_on(package: str) -> dict[str, tuple[str, str]]:
+    """Return the names that a package imports from modules: the module, and the name there."""
+    names: dict[str, tuple[str, str]] = {}
+    for node in _import_statements(_parse(_file_of(package))):
+        if isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                names[alias.asname or alias.name] = (origin, alias.name)
+    return names
 
 
 def _is_package_of_project(module: str) -> bool:

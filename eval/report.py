@@ -305,8 +305,7 @@ def _titles_of_measures(result: TaskResult) -> dict[str, str]:
 
 def _has_matrix(result: TaskResult) -> bool:
     """Return whether the cells fill more than one row or column of a matrix."""
-    sources = {cell.source for cell in result.cells}
-    targets = {cell.target for cell in result.cells}
+    sources, targets = languages_of(result.cells)
     if len(sources) == 1 or len(targets) == 1:
         return False
     return len(result.cells) > max(len(sources), len(targets))

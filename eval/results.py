@@ -234,6 +234,16 @@ def summarize(cells: Sequence[Cell]) -> dict[str, float]:
     return same_cross([cell.pair for cell in cells], [cell.value for cell in cells])
 
 
+def pick_cells(cells: Sequence[Cell], positions: Sequence[int]) -> list[Cell]:
+    """Return the cells at some positions, such as those of a group."""
+    return [cells[position] for position in positions]
+
+
+def mean_value(cells: Sequence[Cell]) -> float:
+    """Return the mean of the values of cells."""
+    return float(np.mean([cell.value for cell in cells]))
+
+
 def languages_of(cells: Iterable[Cell]) -> tuple[list[str], list[str]]:
     """Return the source and the target languages; those that are both come in the same order."""
     cells = list(cells)
@@ -278,7 +288,7 @@ def summary_columns(result: TaskResult) -> list[SummaryColumn]:
     """
     groups: dict[str, list[Cell]] = {}
     for name, positions in group_cells(result.cells).items():
-        groups[name] = [result.cells[position] for position in positions]
+        groups[name] = pick_cells(result.cells, positions)
     if len(groups) < 3:
         # `All` equals the only other group.
         groups.pop("All")
@@ -303,7 +313,7 @@ def _summary_column(
             extra[name] = float(np.mean([cell.extra[name] for cell in cells]))
     return SummaryColumn(
         title=title,
-        value=float(np.mean([cell.value for cell in cells])),
+        value=mean_value(cells),
         std=_deviation_of_mean(cells),
         interval=interval,
         chance=_mean_or_none([cell.chance for cell in cells]),

@@ -16,7 +16,7 @@ import scipy.sparse
 from scipy import stats
 
 from modeling_tmde import TmdeError
-from tmde.eval.results import Cell, TaskResult, group_cells
+from tmde.eval.results import Cell, TaskResult, group_cells, mean_value, pick_cells
 
 # The largest number of resampled values (samples x items) at a time: 32 MB.
 _MAX_BATCH_VALUES = 4_000_000
@@ -115,8 +115,7 @@ def summary_intervals(
     """
     intervals = {}
     for name, positions in group_cells(cells).items():
-        cells_of_group = [cells[position] for position in positions]
-        intervals[name] = _interval_of_mean(cells_of_group, samples, seed)
+        intervals[name] = _interval_of_mean(pick_cells(cells, positions), samples, seed)
     return intervals
 
 
@@ -158,10 +157,10 @@ def compare(
     fold_p = paired_t_test(a.folds, b.folds) if a.folds and b.folds else None
     differences = []
     for name, positions in groups.items():
-        cells_a = [a.cells[position] for position in positions]
-        cells_b = [b.cells[position] for position in positions]
-        value_a = float(np.mean([cell.value for cell in cells_a]))
-        value_b = float(np.mean([cell.value for cell in cells_b]))
+        cells_a = pick_cells(a.cells, positions)
+        cells_b = pick_cells(b.cells, positions)
+        value_a = mean_value(cells_a)
+        value_b = mean_value(cells_b)
         difference = Difference(
             task=a.task,
             group=name,

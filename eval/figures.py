@@ -232,10 +232,11 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
         ImportError: Matplotlib is missing.
         TmdeError: A log is missing, empty or damaged, or holds nothing to draw.
     """
-    runs = {name: pd.DataFrame(read_log(log)) for name, log in logs.items()}
+    runs: dict[str, pd.DataFrame] = {}
     keys: set[str] = set()
-    for run in runs.values():
-        keys.update(run.columns)
+    for name, log in logs.items():
+        runs[name] = pd.DataFrame(read_log(log))
+        keys.update(runs[name].columns)
     panels = log_panels(keys)
     if not panels:
         paths = ", ".join(map(str, logs.values()))
@@ -250,13 +251,16 @@ def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Fi
         for name, run in runs.items():
             for data, keys_of_curve in keys_of_data.items():
                 curve = _curve(run, keys_of_curve)
-                style = {"color": colors[name], "linestyle": styles[data], "linewidth": 1.4}
                 # A training curve needs no marks, unless it is a single point.
                 has_marks = data != TRAINING or len(curve) == 1
-                style |= {"marker": "o", "markersize": 3 if has_marks else 0}
-                if not curve.empty:
-                    by_step.plot(curve["step"], curve["value"], **style)
-                    by_minute.plot(curve["minutes"], curve["value"], **style)
+                style = {
+                    "color": colors[name],
+                    "linestyle": styles[data],
+                    "linewidth": 1.4,
+                    "marker": "o",
+                    "markersize": 3 if has_marks else 0,
+                }
+                _draw_curve(by_step, by_minute, curve, style)
     _finish_axes(grid)
     _add_curve_legend(figure, colors, styles)
     _save(figure, path)
@@ -284,6 +288,15 @@ def _curve(run: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
     value = run.reindex(columns=keys).mean(axis=1)
     curve = pd.DataFrame({"step": run["step"], "minutes": minutes, "value": value})
     return curve.dropna(subset=["value"])
+
+
+def _draw_curve(
+    by_step: Axes, by_minute: Axes, curve: pd.DataFrame, style: Mapping[str, Any]
+) -> None:
+    if curve.empty:
+        return
+    by_step.plot(curve["step"], curve["value"], **style)
+    by_minute.plot(curve["minutes"], curve["value"], **style)
 
 
 def _finish_axes(grid: np.ndarray) -> None:

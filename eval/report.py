@@ -333,9 +333,9 @@ def _settings_table(section: Section) -> list[str]:
         for part, seconds in result.seconds.items():
             settings[f"seconds of {part}"] = f"{seconds:,.1f}"
         settings_of_systems.append(settings)
-    names: dict[str, None] = {}
+    names: dict[str, None] = {}  # a set in the order of insertion
     for settings in settings_of_systems:
-        names.update(dict.fromkeys(settings))
+        names |= dict.fromkeys(settings)
     rows = []
     for name in names:
         texts = [str(settings.get(name, "–")) for settings in settings_of_systems]

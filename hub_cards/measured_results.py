@@ -54,9 +54,12 @@ def read_evaluations(results: Sequence[str | os.PathLike], model_name: str) -> E
     cells: list[list[str]] = []
     model_index: list[EvalResult] = []
     for record in records:
-        columns.extend(_column_row(record, column) for column in record["columns"])
-        cells.extend(_cell_row(record, cell) for cell in record["cells"])
-        model_index.extend(EvalResult(**entry) for entry in record["model_index"])
+        for column in record["columns"]:
+            columns.append(_column_row(record, column))
+        for cell in record["cells"]:
+            cells.append(_cell_row(record, cell))
+        for entry in record["model_index"]:
+            model_index.append(EvalResult(**entry))
     column_header = [
         "task",
         "measure",
@@ -85,10 +88,12 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
     path = Path(folder, EVAL_NAME)
     if not path.is_file():
         raise TmdeError(f"{folder}: found no {EVAL_NAME}, expected the folder of an evaluation")
-    records = read_json(path).get("results") or []
-    # Baselines such as TF-IDF are no models.
-    names = [record["system"] for record in records if not record["baseline"]]
-    systems = list(dict.fromkeys(names))
+    records_of_system: dict[str, list[dict[str, Any]]] = {}
+    for record in read_json(path).get("results") or []:
+        # Baselines such as TF-IDF are no models.
+        if not record["baseline"]:
+            records_of_system.setdefault(record["system"], []).append(record)
+    systems = list(records_of_system)
     if system is None:
         system = systems[0] if len(systems) == 1 else model_name
     if system not in systems:
@@ -98,7 +103,7 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
             f"{folder}: found results of {listed}, expected some of {system!r}; "
             f"give FOLDER#SYSTEM, such as {folder}#{example}"
         )
-    return [record for record in records if record["system"] == system]
+    return records_of_system[system]
 
 
 def _split_place(place: str) -> tuple[str, str | None]:
@@ -201,11 +206,14 @@ def dev_results(records: RunRecords) -> tuple[str, list[EvalResult]]:
         A table, empty without results, and the entries for the metadata of the card.
     """
     dev_sets = _dev_retrievals(records)
-    pairs: dict[str, None] = {}
+    pairs: list[str] = []
     for dev_set in dev_sets:
-        pairs.update(dict.fromkeys(dev_set.values))
-    rows = [dev_set.table_row(list(pairs)) for dev_set in dev_sets]
-    entries = [dev_set.model_index_entry() for dev_set in dev_sets]
+        pairs.extend(pair for pair in dev_set.values if pair not in pairs)
+    rows = []
+    entries = []
+    for dev_set in dev_sets:
+        rows.append(dev_set.table_row(pairs))
+        entries.append(dev_set.model_index_entry())
     return table(["dev set", *pairs, "mean", "chance"], rows), entries
 
 

@@ -1,20 +1,23 @@
 """Evaluation: tasks, systems, protocols, statistics and reports.
 
-from tmde.embedding.document_embedder import DocumentEmbedder
+```python
+from tmde import DocumentEmbedder
 from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, markdown_report, plan_tasks
 
 tasks = [planned.load(["de", "en"]) for planned in plan_tasks(["sample"])]
 system = EmbeddingSystem("mine", DocumentEmbedder.from_pretrained("path/to/checkpoint"))
 results = list(evaluate(tasks, [system], EvaluationOptions()))
 print(markdown_report(results))
+```
 """
 
 from .classification import evaluate_classification
 from .contrast import evaluate_contrast
+from .planning import plan_tasks
 from .report import markdown_report
 from .results import read_results, summarize, write_results
 from .retrieval import evaluate_retrieval
-from .runner import EvaluationOptions, evaluate, plan_tasks
+from .runner import EvaluationOptions, evaluate
 from .similarity import evaluate_similarity
 from .statistics import compare
 from .systems import CharacterTfidf, EmbeddingSystem

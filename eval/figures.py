@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import math
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -15,17 +13,32 @@ from sklearn.manifold import TSNE
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
-from tmde.eval.report import languages_of
-from tmde.eval.results import METRICS, Cell, summarize
+from tmde.eval.results import METRICS, Cell, Metric, languages_of, summarize
+from tmde.eval.training_log import LOG_NAME, TRAINING, log_panels, read_log
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
+    from matplotlib.image import AxesImage
 
-# Okabe and Ito's colors, which color-blind people tell apart; with more groups the markers change.
+__all__ = [
+    "COLORS",
+    "LOG_NAME",
+    "draw_accuracy_matrix",
+    "draw_embedding_space",
+    "draw_training_curves",
+]
+
+# Okabe and Ito's colors, which color-blind people tell apart. With more groups the markers change.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
-LOG_NAME = "log.jsonl"
+
+# So many entries of a legend fit beside a map.
+MAX_LEGEND_ROWS = 24
+
+
+# ---- Embedding spaces
 
 
 def draw_embedding_space(
@@ -38,262 +51,283 @@ def draw_embedding_space(
     seed: int = 0,
     max_documents: int = 150,
 ) -> None:
-    """Draws a t-SNE map of documents, colored by class, colored by language, and with translations joined.
+    """Draw a t-SNE map of documents three times.
 
-    With a good embedder the classes separate in the first panel, the languages mix in the second, and the lines of
-    the third are too short to see (thesis, figures 3.2-3.4).
+    The first map is colored by class, the second by language, and the third joins translations.
+    With a good embedder the classes separate in the first, the languages mix in the second, and the
+    lines of the third are too short to see (thesis, figures 3.2-3.4).
 
     Args:
-        path: PNG, SVG or PDF to write.
-        vectors: (n, d), one document a row.
-        labels, languages, document_ids: One per row; rows with the same document id are translations.
-        title: Title of the figure.
-        seed: Seed of t-SNE and of the sampled documents.
-        max_documents: Largest number of document ids to draw, each with all its translations. A larger set is
-            sampled: t-SNE of more than about 2,000 points is slow and hard to read.
+        path: The PNG, SVG or PDF to write.
+        vectors: One document per row, (n, d).
+        labels: The class of each row.
+        languages: The language of each row.
+        document_ids: The id of each row; rows with the same id are translations.
+        title: The title of the figure.
+        seed: The seed of t-SNE and of the sampled documents.
+        max_documents: The largest number of document ids to draw, each with all its translations.
+            A larger set is sampled: t-SNE of more than about 2,000 points is slow and hard to read.
 
     Raises:
-        ImportError: If matplotlib is missing.
-        ValueError: If there are fewer than four documents, too few for t-SNE.
+        ImportError: Matplotlib is missing.
+        ValueError: There are fewer than four documents, too few for t-SNE.
     """
-    labels, languages, ids = (
-        np.asarray(column, dtype=object) for column in (labels, languages, document_ids)
+    documents = pd.DataFrame(
+        {"label": list(labels), "language": list(languages), "id": list(document_ids)},
+        dtype=object,
     )
-    names = pd.unique(ids)
+    names = pd.unique(documents["id"])
     if len(names) > max_documents:
-        kept = np.isin(
-            ids, names[np.random.default_rng(seed).choice(len(names), max_documents, replace=False)]
-        )
-        vectors, labels, languages, ids = (
-            column[kept] for column in (vectors, labels, languages, ids)
-        )
+        sampled = np.random.default_rng(seed).choice(len(names), max_documents, replace=False)
+        is_sampled = np.isin(documents["id"].to_numpy(), names[sampled])
+        documents = documents[is_sampled]
+        vectors = vectors[is_sampled]
         title = f"{title} ({max_documents:,} of {len(names):,} documents)".strip()
-    figure = _figure((16.5, 5.6))
-    perplexity = min(30, len(vectors) // 4)
-    points = TSNE(
-        metric="cosine", init="random", perplexity=perplexity, random_state=seed
-    ).fit_transform(vectors)
-    panels = {
-        "by class": (labels, 14),
-        "by language": (languages, 14),
-        "translations joined": (languages, 7),
-    }
-    for axes, (name, (groups, size)) in zip(figure.subplots(1, 3), panels.items(), strict=True):
-        for index, group in enumerate(sorted(set(groups))):
-            style = {
-                "color": COLORS[index % len(COLORS)],
-                "marker": MARKERS[index // len(COLORS) % len(MARKERS)],
-            }
-            axes.scatter(
-                *points[groups == group].T, s=size, label=group, linewidths=0, zorder=2, **style
-            )
-        axes.set(title=name, xticks=[], yticks=[])
-        if name == "translations joined":
-            for document in pd.unique(ids):
-                axes.plot(*points[ids == document].T, color="0.6", linewidth=0.6, zorder=1)
-        else:
-            columns = math.ceil(len(set(groups)) / 24)  # 24 rows fit
-            axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, ncols=columns)
+    figure = _figure(width=16.5, height=5.6)
+    points = _tsne(vectors, seed)
+    by_class, by_language, joined = figure.subplots(1, 3)
+    _draw_map(by_class, "by class", points, documents["label"], size=14)
+    _draw_map(by_language, "by language", points, documents["language"], size=14)
+    _draw_map(joined, "translations joined", points, documents["language"], size=7)
+    _add_legend(by_class, documents["label"])
+    _add_legend(by_language, documents["language"])
+    ids = documents["id"].to_numpy()
+    for document_id in pd.unique(ids):
+        translations = points[ids == document_id]
+        joined.plot(*translations.T, color="0.6", linewidth=0.6, zorder=1)
     figure.suptitle(title)
     _save(figure, path)
+
+
+def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
+    """Return the points (n, 2) of a map of vectors (n, d)."""
+    perplexity = min(30, len(vectors) // 4)
+    tsne = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed)
+    return tsne.fit_transform(vectors)
+
+
+def _draw_map(axes: Axes, title: str, points: np.ndarray, groups: pd.Series, size: float) -> None:
+    """Draw points (n, 2) in the colors and markers of their groups."""
+    for index, group in enumerate(sorted(set(groups))):
+        group_points = points[(groups == group).to_numpy()]
+        axes.scatter(
+            *group_points.T,
+            s=size,
+            label=group,
+            color=COLORS[index % len(COLORS)],
+            marker=MARKERS[index // len(COLORS) % len(MARKERS)],
+            linewidths=0,
+            zorder=2,
+        )
+    axes.set(title=title, xticks=[], yticks=[])
+
+
+def _add_legend(axes: Axes, groups: pd.Series) -> None:
+    columns = math.ceil(len(set(groups)) / MAX_LEGEND_ROWS)
+    axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, ncols=columns)
+
+
+# ---- Accuracy by language pair
 
 
 def draw_accuracy_matrix(
     path: str | Path, cells_by_system: Mapping[str, Sequence[Cell]], title: str = ""
 ) -> Figure:
-    """Draws the X-Y matrix of each system as a heat map in %, all on one color scale.
+    """Draw the X-Y matrix of each system as a heat map in %, all on one color scale.
 
     Args:
-        path: PNG, SVG or PDF to write.
-        cells_by_system: Cells of one metric by system name. Missing pairs stay gray.
-        title: Title of the figure.
+        path: The PNG, SVG or PDF to write.
+        cells_by_system: The cells of one metric by name of a system. Missing pairs stay gray.
+        title: The title of the figure.
+
+    Returns:
+        The figure.
 
     Raises:
-        ImportError: If matplotlib is missing.
+        ImportError: Matplotlib is missing.
     """
-    every = [cell for cells in cells_by_system.values() for cell in cells]
-    metric = METRICS[every[0].metric]
-    sources, targets = languages_of(every)
-    low, high = (100 * extreme(cell.value for cell in every) for extreme in (min, max))
+    all_cells: list[Cell] = []
+    for cells in cells_by_system.values():
+        all_cells.extend(cells)
+    metric = METRICS[all_cells[0].metric]
+    sources, targets = languages_of(all_cells)
+    values = [100 * cell.value for cell in all_cells]
+    limits = (min(values), max(values))
+
     columns = min(3, len(cells_by_system))
     rows = math.ceil(len(cells_by_system) / columns)
     figure = _figure(
-        (columns * (0.6 * len(targets) + 1.2) + 1.2, rows * (0.6 * len(sources) + 1.5) + 0.4)
+        width=columns * (0.6 * len(targets) + 1.2) + 1.2,
+        height=rows * (0.6 * len(sources) + 1.5) + 0.4,
     )
     grid = figure.subplots(rows, columns, squeeze=False).ravel()
-    for axes in grid[len(cells_by_system) :]:
+    panels = grid[: len(cells_by_system)]
+    unused_panels = grid[len(cells_by_system) :]
+    for axes in unused_panels:
         axes.set_axis_off()
-    for axes, (system, cells) in zip(grid, cells_by_system.items(), strict=False):
-        values = np.full((len(sources), len(targets)), np.nan)
-        for cell in cells:
-            values[sources.index(cell.source), targets.index(cell.target)] = 100 * cell.value
-        image = axes.imshow(values, cmap="cividis", vmin=low, vmax=high)
-        for (row, column), value in np.ndenumerate(values):
-            if np.isfinite(value):
-                color = "white" if value < (low + high) / 2 else "black"
-                place = {"ha": "center", "va": "center", "fontsize": 10}
-                axes.text(column, row, f"{value:.1f}", color=color, **place)
-        axes.set_facecolor("0.9")
-        axes.set_xticks(
-            range(len(targets)), targets, rotation=45 if max(map(len, targets)) > 4 else 0
-        )
-        axes.set_yticks(range(len(sources)), sources)
-        means = ", ".join(
-            f"{name} {100 * value:.1f}" for name, value in summarize(cells).items() if name != "All"
-        )
-        axes.set_title(f"{system}\n{means}", fontsize=11)
-        axes.set(ylabel=metric.rows, xlabel=metric.columns)
-    figure.colorbar(image, ax=list(grid[: len(cells_by_system)]), label=metric.title, shrink=0.8)
+    for axes, (system, cells) in zip(panels, cells_by_system.items(), strict=True):
+        matrix = _matrix(cells, sources, targets)
+        image = _draw_matrix(axes, matrix, limits)
+        _label_matrix(axes, sources, targets, metric)
+        axes.set_title(f"{system}\n{_means_text(cells)}", fontsize=11)
+    figure.colorbar(image, ax=list(panels), label=metric.title, shrink=0.8)
     figure.suptitle(title)
     _save(figure, path)
     return figure
 
 
+def _matrix(cells: Sequence[Cell], sources: list[str], targets: list[str]) -> np.ndarray:
+    """Return the values in %, (sources, targets); NaN where a pair is missing."""
+    matrix = np.full((len(sources), len(targets)), np.nan)
+    for cell in cells:
+        matrix[sources.index(cell.source), targets.index(cell.target)] = 100 * cell.value
+    return matrix
+
+
+def _draw_matrix(axes: Axes, matrix: np.ndarray, limits: tuple[float, float]) -> AxesImage:
+    """Draw a matrix as colors and numbers; `limits` are the ends of the color scale."""
+    low, high = limits
+    image = axes.imshow(matrix, cmap="cividis", vmin=low, vmax=high)
+    axes.set_facecolor("0.9")
+    for (row, column), value in np.ndenumerate(matrix):
+        if np.isfinite(value):
+            is_dark = value < (low + high) / 2
+            color = "white" if is_dark else "black"
+            axes.text(
+                column, row, f"{value:.1f}", color=color, ha="center", va="center", fontsize=10
+            )
+    return image
+
+
+def _label_matrix(axes: Axes, sources: list[str], targets: list[str], metric: Metric) -> None:
+    has_long_names = max(map(len, targets)) > 4
+    rotation = 45 if has_long_names else 0
+    axes.set_xticks(range(len(targets)), targets, rotation=rotation)
+    axes.set_yticks(range(len(sources)), sources)
+    axes.set(ylabel=metric.rows, xlabel=metric.columns)
+
+
+def _means_text(cells: Sequence[Cell]) -> str:
+    """Return a text such as `Same 85.0, Cross 65.0`."""
+    means = summarize(cells)
+    return ", ".join(f"{name} {100 * mean:.1f}" for name, mean in means.items() if name != "All")
+
+
+# ---- Training curves
+
+
 def draw_training_curves(path: str | Path, logs: Mapping[str, str | Path]) -> Figure:
-    """Draws losses, dev measures and words per second against steps and minutes.
+    """Draw losses, dev measures and words per second against steps and minutes.
 
     Each run has a color; training and each dev set have a line style.
 
     Args:
-        path: PNG, SVG or PDF to write.
-        logs: `log.jsonl` or run folder by run name. A run may still be in progress.
+        path: The PNG, SVG or PDF to write.
+        logs: `log.jsonl` or the run's folder, by name of a run. A run may still be in progress.
+
+    Returns:
+        The figure.
 
     Raises:
-        ImportError: If matplotlib is missing.
-        ValueError: If a log is missing, empty or damaged, or holds nothing to draw.
+        ImportError: Matplotlib is missing.
+        TmdeError: A log is missing, empty or damaged, or holds nothing to draw.
     """
-    from matplotlib.lines import Line2D
-
-    runs = {name: pd.DataFrame(read_log(path)) for name, path in logs.items()}
-    panels = log_panels({key for run in runs.values() for key in run})
+    runs: dict[str, pd.DataFrame] = {}
+    keys: set[str] = set()
+    for name, log in logs.items():
+        runs[name] = pd.DataFrame(read_log(log))
+        keys.update(runs[name].columns)
+    panels = log_panels(keys)
     if not panels:
-        raise TmdeError(
-            f"{', '.join(map(str, logs.values()))}: found no loss, dev measure or speed to draw"
-        )
-    names = sorted(
-        {name for sets in panels.values() for name in sets},
-        key=lambda name: (name != "training", name),
-    )
-    colors = {name: COLORS[place % len(COLORS)] for place, name in enumerate(runs)}
-    styles = {name: LINES[place % len(LINES)] for place, name in enumerate(names)}
-    figure = _figure((12.8, 2.3 * len(panels) + 0.9))
+        paths = ", ".join(map(str, logs.values()))
+        raise TmdeError(f"{paths}: found no loss, dev measure or speed to draw")
+    colors = {name: COLORS[index % len(COLORS)] for index, name in enumerate(runs)}
+    styles = _line_styles(panels)
+
+    figure = _figure(width=12.8, height=2.3 * len(panels) + 0.9)
     grid = figure.subplots(len(panels), 2, squeeze=False, sharex="col", sharey="row")
-    for (title, sets), (by_step, by_minute) in zip(panels.items(), grid, strict=True):
+    for (title, keys_of_data), (by_step, by_minute) in zip(panels.items(), grid, strict=True):
         by_step.set_ylabel(title)
         for name, run in runs.items():
-            minutes = run.reindex(columns=["minutes", "eval_minutes"]).bfill(axis=1)["minutes"]
-            for data, keys in sets.items():
-                values = run.reindex(columns=keys).mean(axis=1).dropna()
-                if values.empty:
-                    continue
-                style = {"color": colors[name], "linestyle": styles[data], "linewidth": 1.4}
-                style |= {
+            for data, keys_of_curve in keys_of_data.items():
+                curve = _curve(run, keys_of_curve)
+                # A training curve needs no marks, unless it is a single point.
+                has_marks = data != TRAINING or len(curve) == 1
+                style = {
+                    "color": colors[name],
+                    "linestyle": styles[data],
+                    "linewidth": 1.4,
                     "marker": "o",
-                    "markersize": 0 if data == "training" and len(values) > 1 else 3,
+                    "markersize": 3 if has_marks else 0,
                 }
-                by_step.plot(run["step"][values.index], values, **style)
-                by_minute.plot(minutes[values.index], values, **style)
+                _draw_curve(by_step, by_minute, curve, style)
+    _finish_axes(grid)
+    _add_curve_legend(figure, colors, styles)
+    _save(figure, path)
+    return figure
+
+
+def _line_styles(panels: Mapping[str, Mapping[str, list[str]]]) -> dict[str, Any]:
+    """Return the line style of training and of each dev set."""
+    data_names: set[str] = set()
+    for keys_of_data in panels.values():
+        data_names.update(keys_of_data)
+    dev_sets = sorted(data_names - {TRAINING})
+    ordered = [TRAINING, *dev_sets] if TRAINING in data_names else dev_sets
+    return {name: LINES[index % len(LINES)] for index, name in enumerate(ordered)}
+
+
+def _curve(run: pd.DataFrame, keys: Sequence[str]) -> pd.DataFrame:
+    """Return step, minutes and value of the lines of a log that have any of these measures.
+
+    Args:
+        run: The log, one line per row.
+        keys: The names of the measures; the value is their mean.
+    """
+    minutes = run.reindex(columns=["minutes", "eval_minutes"]).bfill(axis=1)["minutes"]
+    value = run.reindex(columns=keys).mean(axis=1)
+    curve = pd.DataFrame({"step": run["step"], "minutes": minutes, "value": value})
+    return curve.dropna(subset=["value"])
+
+
+def _draw_curve(
+    by_step: Axes, by_minute: Axes, curve: pd.DataFrame, style: Mapping[str, Any]
+) -> None:
+    if curve.empty:
+        return
+    by_step.plot(curve["step"], curve["value"], **style)
+    by_minute.plot(curve["minutes"], curve["value"], **style)
+
+
+def _finish_axes(grid: np.ndarray) -> None:
     for axes in grid.flat:
         axes.grid(color="0.9")
         axes.spines[["top", "right"]].set_visible(False)
     grid[-1][0].set_xlabel("step")
     grid[-1][1].set_xlabel("minutes")
-    handles = [
-        Line2D([], [], color=color, linewidth=3, label=name) for name, color in colors.items()
-    ]
-    handles += [
-        Line2D([], [], color="0.3", linestyle=style, label=name) for name, style in styles.items()
-    ]
-    figure.legend(
-        handles=handles, loc="outside upper center", ncols=min(6, len(handles)), frameon=False
-    )
-    _save(figure, path)
-    return figure
 
 
-def log_panels(keys: Iterable[str]) -> dict[str, dict[str, list[str]]]:
-    """Logged measures by title of their panel, then by data: `training`, or the name of a dev set.
+def _add_curve_legend(figure: Figure, colors: Mapping[str, str], styles: Mapping[str, Any]) -> None:
+    """Add a legend of the colors of the runs and of the line styles of their data."""
+    from matplotlib.lines import Line2D
 
-    The panels: loss, precision at 1 of dev retrieval of documents and of sentences (mean over language pairs),
-    accuracy Same and Cross on the dev split of classification tasks, the loss of each objective, words per second.
-    """
-    keys = sorted(set(keys) - {"train_loss"}, key=lambda key: (key.startswith("eval_"), key))
-    patterns = {
-        "Weighted sum of losses": "(?P<data>)loss",
-        "Dev documents, P@1": "eval_(?P<data>.+)_doc_p1_.+",
-        "Dev retrieval, P@1": "eval_(?:(?P<data>.+)_)?p1_.+",
-        "Dev accuracy": "eval_(?P<data>same|cross)",
-    }
-    losses = [key for key in keys if key.endswith("_loss") and not key.startswith("eval_")]
-    for key in sorted(
-        losses, key=len, reverse=True
-    ):  # the name of one objective may end with that of another
-        title = key.replace("_", " ").capitalize()
-        patterns[title] = rf"(?:eval_(?:(?P<data>.+)_)?)?{key}"
-    patterns["Words per second"] = "(?P<data>)words_per_second"
-    panels: dict[str, dict[str, list[str]]] = {title: {} for title in patterns}
-    for key in keys:
-        for title, pattern in patterns.items():
-            if match := re.fullmatch(pattern, key):
-                data = match["data"] or ("dev" if key.startswith("eval_") else "training")
-                panels[title].setdefault(data, []).append(key)
-                break
-    return {title: sets for title, sets in panels.items() if sets}
+    handles = []
+    for name, color in colors.items():
+        handles.append(Line2D([], [], color=color, linewidth=3, label=name))
+    for name, style in styles.items():
+        handles.append(Line2D([], [], color="0.3", linestyle=style, label=name))
+    columns = min(6, len(handles))
+    figure.legend(handles=handles, loc="outside upper center", ncols=columns, frameon=False)
 
 
-def read_log(path: str | Path) -> list[dict[str, float]]:
-    """Reads the log of a run, in order of steps.
-
-    An incomplete last line (still being written, or cut off by a kill) is skipped. When a run was resumed from a
-    checkpoint, only the last attempt at each step counts.
-
-    Args:
-        path: `log.jsonl`, or the run's folder.
-
-    Raises:
-        ValueError: No log, no line in it, or a line that is no JSON object of numbers with a step.
-    """
-    path = Path(path)
-    path = path / LOG_NAME if path.is_dir() else path
-    if not path.is_file():
-        raise TmdeError(
-            f"{path}: found no log, expected the {LOG_NAME} of a training run, or the run's folder"
-        )
-    texts = path.read_text(encoding="utf-8", errors="replace").split("\n")
-    lines: list[dict[str, float]] = []
-    for number, text in enumerate(texts, start=1):
-        try:
-            line = {name: float(value) for name, value in json.loads(text).items()}
-            step = line["step"]
-        except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError):
-            if not text.strip() or number == len(
-                texts
-            ):  # nothing follows the last line, not even its end
-                continue
-            raise TmdeError(
-                f"{path}, line {number}: found {text[:60]!r}, expected numbers with a step"
-            ) from None
-        if (
-            lines and step <= lines[-1]["step"]
-        ):  # lines of one step with other keys are training, dev and summary
-            lines = [
-                x
-                for x in lines
-                if x["step"] < step or (x["step"] == step and x.keys() != line.keys())
-            ]
-        lines.append(line)
-    if not lines:
-        raise TmdeError(
-            f"{path}: found no complete line, expected at least one; has the run logged yet?"
-        )
-    return lines
+# ---- Files
 
 
-def _figure(size: tuple[float, float]) -> Figure:
-    """An empty figure of (width, height) inches."""
+def _figure(width: float, height: float) -> Figure:
+    """Return an empty figure; the sizes are in inches."""
     from matplotlib.figure import Figure
 
-    return Figure(figsize=size, layout="constrained")
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def _save(figure: Figure, path: str | Path) -> None:

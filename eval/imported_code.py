@@ -1,36 +1,38 @@
-"""The code that a module runs: its file and those of this project that it imports, even indirectly.
+"""Find the code that a module runs: its file, and the files of this project that it imports.
 
 Cached results are valid for the code that made them. Which files that is follows from the imports,
-so that a new module is never forgotten, and a change of figures or reports, which no measurement
-imports, throws nothing away.
+direct and indirect. So a new module is never forgotten, and a change of figures or reports, which
+no measurement imports, throws nothing away.
 """
 
 from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from functools import cache
 from importlib.util import find_spec, resolve_name
 from pathlib import Path
 
-# Packages whose imports are followed. Code that a checkpoint of the Hub brings along is below the
-# last one.
+# Packages whose imports are followed. transformers puts the code that comes with a checkpoint of
+# the Hub below the last one.
 PROJECT_PACKAGES = {"tmde", "modeling_tmde", "transformers_modules"}
 
 
 @cache
 def imported_files(*modules: str) -> tuple[Path, ...]:
-    """Return the files of modules and of all modules of this project that they import.
+    """Return the files of modules, and of all modules of this project that they import.
 
-    The `__init__.py` of a package counts where something is imported from it, but not where only
-    one of its modules is: it would bring in everything that the package offers.
+    The `__init__.py` of a package counts only if it defines something that is imported. Where it
+    passes on a name of one of its modules, that module counts: with the `__init__.py` would come
+    everything that the package offers.
 
     Args:
-        *modules: Dotted names. They may be of another project; its other modules are not followed.
+        *modules: Dotted names. They may be of another project, whose other modules are not
+            followed.
 
     Returns:
-        The files, in the order of the modules' names.
+        The files in the order of the names of their modules.
     """
     files: dict[str, Path] = {}
     pending = list(modules)
@@ -46,10 +48,10 @@ def imported_files(*modules: str) -> tuple[Path, ...]:
 
 
 def imported_libraries(*modules: str) -> set[str]:
-    """Return the top-level names of what modules of this project import from outside of it.
+    """Return the top-level names of the libraries that the files of `imported_files` import.
 
     Args:
-        *modules: Dotted names; the imports of all their `imported_files` count.
+        *modules: Dotted names.
     """
     names: set[str] = set()
     for file in imported_files(*modules):
@@ -74,24 +76,43 @@ def _imported_names(module: str, file: Path) -> set[str]:
     return names
 
 
-def _modules_of_import(source: str, imported: list[str]) -> Iterator[str]:
-    """Yield what `from source import imported` reads.
+def _modules_of_import(source: str, imported: Iterable[str]) -> Iterator[str]:
+    """Yield the modules that define what `from source import imported` reads.
 
-    These are modules of the package `source`, or `source` itself.
+    They are modules of the package `source`, `source` itself, or modules from which the package
+    passes names on.
     """
     if not _is_package_of_project(source):
         yield source
         return
+    passed_on = _names_passed_on(source)
     for name in imported:
         submodule = f"{source}.{name}"
-        is_module = _file_of(submodule) is not None
-        yield submodule if is_module else source
+        if _file_of(submodule) is not None:
+            yield submodule
+        elif name in passed_on:
+            origin, original_name = passed_on[name]
+            yield from _modules_of_import(origin, [original_name])
+        else:
+            yield source
+
+
+@cache
+def _names_passed_on(package: str) -> dict[str, tuple[str, str]]:
+    """Return the names that a package imports from modules: the module, and the name there."""
+    names: dict[str, tuple[str, str]] = {}
+    for node in _import_statements(_parse(_file_of(package))):
+        if isinstance(node, ast.ImportFrom):
+            origin = resolve_name("." * node.level + (node.module or ""), package)
+            for alias in node.names:
+                names[alias.asname or alias.name] = (origin, alias.name)
+    return names
 
 
 def _is_package_of_project(module: str) -> bool:
-    """Return whether a module may have others below it.
+    """Return whether a module of this project may have others below it.
 
-    Looking for them imports it, but nothing else.
+    Looking for those imports the package, but none of its modules.
     """
     if _package_of(module) not in PROJECT_PACKAGES:
         return False
@@ -122,10 +143,7 @@ def _package_of(module: str) -> str:
 
 @cache
 def _file_of(module: str) -> Path | None:
-    """Return the Python file of a module.
-
-    None if there is no such module, or if it is not written in Python.
-    """
+    """Return the Python file of a module; None if there is none, or it is not written in Python."""
     origin = getattr(sys.modules.get(module), "__file__", None)
     if origin is None:
         origin = _origin_on_disk(module)
@@ -137,9 +155,7 @@ def _file_of(module: str) -> Path | None:
 def _origin_on_disk(module: str) -> str | None:
     try:
         spec = find_spec(module)
-    # A class that was made in a notebook has a module without a file.
     except (ModuleNotFoundError, ValueError):
+        # The module of a class that was made in a notebook is no file.
         return None
-    if spec is None:
-        return None
-    return spec.origin
+    return None if spec is None else spec.origin

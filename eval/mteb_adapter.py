@@ -1,16 +1,19 @@
 """A `DocumentEmbedder` as a model of MTEB, for its hundreds of tasks and its leaderboard.
 
+```python
 import mteb
 from tmde.eval.mteb_adapter import MtebEncoder
 
 encoder = MtebEncoder.from_pretrained("path/to/checkpoint", name="organization/model")
-result = mteb.evaluate(encoder, mteb.get_tasks(tasks=["Tatoeba"]), encode_kwargs={"batch_size": 64})
+tasks = mteb.get_tasks(tasks=["Tatoeba"])
+result = mteb.evaluate(encoder, tasks, encode_kwargs={"batch_size": 64})
+```
 """
 
 from __future__ import annotations
 
 import os
-from contextlib import suppress
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -24,7 +27,7 @@ from yaml import YAMLError
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.eval.systems import model_fingerprint
+from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores, iso_of_iso3
 
 try:
@@ -39,68 +42,40 @@ if TYPE_CHECKING:
     from mteb.types import BatchedInput, PromptType
     from torch.utils.data import DataLoader
 
+BYTES_OF_MEBIBYTE = 2**20
+
 
 class MtebEncoder(AbsEncoder):
-    """
-    MTEB's `EncoderProtocol` over a `DocumentEmbedder`: texts are embedded alike in all tasks, with the embedder's
-    prompt, and compared by cosine. A model with an encoder for each language embeds texts in the language of the
-    subset, which must have one.
+    """MTEB's `EncoderProtocol` over a `DocumentEmbedder`.
 
-    `mteb_model_meta` states what the model and its card say; MTEB itself finds the release date of a model on the Hub.
+    Texts are embedded alike in all tasks, with the embedder's prompt, and compared by cosine. A
+    model with an encoder for each language embeds texts in the language of the subset, which must
+    have one.
 
-    MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless `mteb.evaluate` gets another
-    `cache`) and measures nothing twice. The default revision is therefore the fingerprint of weights, tokenizer,
-    pooling and limit, which a further trained model does not share.
+    `mteb_model_meta` states what the model and its card say. MTEB itself finds the release date of
+    a model on the Hub.
+
+    MTEB keeps results by name and revision (in `$MTEB_CACHE` or `~/.cache/mteb`, unless
+    `mteb.evaluate` gets another `cache`) and measures nothing twice. The default revision is
+    therefore the fingerprint of the model: if it is trained further, its fingerprint changes.
 
     Args:
-        embedder: Loaded embedder.
-        name: `organization/model`, under which MTEB lists the results. Default: the Hub id that the model was loaded
-            from, else `local/` and its folder's name.
-        revision: Of the model, such as its commit on the Hub. Default: its fingerprint.
+        embedder: The loaded embedder.
+        name: The name `organization/model` under which MTEB lists the results. By default it is the
+            Hub id that the model was loaded from, or else `local/` and the name of its folder.
+        revision: The revision of the model, such as its commit on the Hub. By default it is the
+            fingerprint of weights, tokenizer, pooling and limit.
     """
 
     def __init__(
         self, embedder: DocumentEmbedder, name: str | None = None, revision: str | None = None
     ) -> None:
-        if name is None:
-            path = Path(embedder.model.name_or_path)
-            is_hub_id = len(path.parts) == 2 and not path.exists()
-            name = (
-                str(path) if is_hub_id else f"local/{path.name or embedder.model.config.model_type}"
-            )
         self.embedder = embedder
-        model, parameters = embedder.model, list(embedder.model.parameters())
-        commit = getattr(model.config, "_commit_hash", None)
-        loading = {
-            "pooling": embedder.pooling,
-            "max_length": embedder.max_length,
-            "prompt": embedder.prompt,
-        }
-        loading |= {"revision": commit, "dtype": model.dtype, **embedder.long_document_settings}
-        card = _metadata_of_card(model.name_or_path, commit)
-        tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
-        codes = {iso_of_flores(code): code.replace("_", "-") for code in FLORES_CODES}
         # An attribute, not a property: MTEB sets it when it loads the model by itself.
-        self.mteb_model_meta = ModelMeta.create_empty(
-            {
-                "name": name,
-                "revision": revision or model_fingerprint(embedder),
-                "loader": partial(_load, model.name_or_path, loading),
-                "languages": [codes[code] for code in model.config.languages or () if code in codes]
-                or None,
-                "license": next(iter(card["license"]), None),
-                "open_weights": True,
-                "training_datasets": set(card["datasets"]) or None,
-                "adapted_from": next(iter(card["base_model"]), None),
-                "n_parameters": sum(parameter.numel() for parameter in parameters),
-                "n_embedding_parameters": sum(table.weight.numel() for table in tables),
-                "memory_usage_mb": sum(parameter.nbytes for parameter in parameters) / 2**20,
-                "max_tokens": embedder.max_length,
-                "embed_dim": embedder.dimension,
-                "framework": ["PyTorch", "Transformers"],
-                "similarity_fn_name": ScoringFunction.COSINE,
-                "use_instructions": False,
-            }
+        self.mteb_model_meta = _model_meta(
+            embedder,
+            name=_default_name(embedder) if name is None else name,
+            revision=revision or model_fingerprint(embedder),
         )
 
     @classmethod
@@ -111,12 +86,13 @@ class MtebEncoder(AbsEncoder):
         name: str | None = None,
         **options: Any,
     ) -> MtebEncoder:
-        """Loads an embedder; fit to be the `loader` of a `ModelMeta`.
+        """Load an embedder. The method may be the `loader` of a `ModelMeta`.
 
         Args:
-            path_or_hub_id, **options: As for `DocumentEmbedder.from_pretrained`.
-            revision: Commit, branch or tag of the Hub repository, recorded as it is given.
+            path_or_hub_id: See `DocumentEmbedder.from_pretrained`.
+            revision: The commit, branch or tag of the Hub repository. It is recorded as given.
             name: See the class.
+            **options: The other arguments of `DocumentEmbedder.from_pretrained`.
         """
         embedder = DocumentEmbedder.from_pretrained(path_or_hub_id, revision=revision, **options)
         return cls(embedder, name=name, revision=revision)
@@ -133,74 +109,145 @@ class MtebEncoder(AbsEncoder):
         show_progress_bar: bool | None = None,
         **kwargs: Any,
     ) -> np.ndarray:
-        """Vectors of the `text` of every batch.
+        """Return the vectors of the `text` of every batch.
 
         Args:
-            inputs: Batches `{"text": [...]}`; the embedder makes its own, of texts of like length.
-            task_metadata, hf_subset: Name the language, for a model that needs it.
-            hf_split, prompt_type, **kwargs: Not used; other models choose a prompt by them.
-            batch_size: A forward pass takes at most as many tokens as `batch_size` texts of the maximum length have.
-                The default, and a model without a maximum length (LASER, bag), takes that of
-                `DocumentEmbedder.encode`.
-            show_progress_bar: As for `DocumentEmbedder.encode`.
+            inputs: Batches `{"text": [...]}`. The embedder makes batches of its own, of texts of
+                similar length.
+            task_metadata: The task; with the subset it tells the language, for a model that needs
+                it.
+            hf_split: The split, for error messages.
+            hf_subset: The subset.
+            prompt_type: Not used; other models choose a prompt by it.
+            batch_size: A forward pass takes at most as many tokens as `batch_size` texts of the
+                maximum length have. By default, and for a model without a maximum length (LASER,
+                bag), the limit is that of `DocumentEmbedder.encode`.
+            show_progress_bar: See `DocumentEmbedder.encode`.
+            **kwargs: Not used.
 
         Returns:
-            (n, d) float32, in the order of the inputs.
+            A float32 array of shape (n, d), in the order of the inputs.
 
         Raises:
-            ValueError: A batch without text; for a model with an encoder for each language, a subset of several
-                languages (bitext, cross-lingual retrieval) or of an unknown one.
+            TmdeError: A batch has no text; or, for a model with an encoder for each language, the
+                subset has several languages (bitext, cross-lingual retrieval) or an unknown one.
         """
         texts: list[str] = []
         for index, batch in enumerate(inputs):
             if "text" not in batch:
-                place = f"Task {task_metadata.name}, split {hf_split}: batch {index}"
                 raise TmdeError(
-                    f"{place} has {sorted(batch)}, expected 'text'; the model embeds text alone"
+                    f"Task {task_metadata.name}, split {hf_split}: batch {index} has "
+                    f"{sorted(batch)}, expected 'text'; the model embeds text alone"
                 )
             texts.extend(batch["text"])
-        budget = {}
-        # MTEB always names a size. Times no limit, it would put a whole dataset into one forward pass.
-        if batch_size is not None and self.embedder.max_length < NO_LIMIT:
-            budget["batch_tokens"] = batch_size * self.embedder.max_length
         language = None
         if self.embedder.needs_language:
-            codes = task_metadata.hf_subsets_to_langscripts.get(hf_subset, [])  # such as deu-Latn
-            found = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
-            if len(found) != 1:
-                place, name = (
-                    f"Task {task_metadata.name}, subset {hf_subset}",
-                    type(self.embedder.model).__name__,
-                )
-                raise TmdeError(
-                    f"{place}: found the languages {found}, expected one: {name} has an encoder for each"
-                )
-            language = found[0]
+            language = self._language_of_subset(task_metadata, hf_subset)
         return self.embedder.encode(
-            texts, show_progress_bar=show_progress_bar, language=language, **budget
+            texts,
+            show_progress_bar=show_progress_bar,
+            language=language,
+            **self._encoding_options(batch_size),
         )
 
+    def _encoding_options(self, batch_size: int | None) -> dict[str, int]:
+        """Return the budget of tokens of a forward pass, if the batch size says one.
 
-def _metadata_of_card(name: str, revision: str | None) -> dict[str, list[str]]:
-    """Fields of the card of a folder or of a model on the Hub; empty where it does not tell or cannot be read."""
-    found, readme = (
-        {},
-        Path(name or os.devnull, "README.md"),
-    )  # a model that was never saved has no name
-    with suppress(OSError, ValueError, YAMLError):
-        readme = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
-        found = metadata_load(readme) or {}
-    fields = ("license", "datasets", "base_model")
-    return {
-        name: [value] if isinstance(value := found.get(name) or [], str) else value
-        for name in fields
+        MTEB always names a batch size. For a model without a limit, the product of both would put
+        a whole dataset into one forward pass.
+        """
+        max_length = self.embedder.max_length
+        if batch_size is None or max_length >= NO_LIMIT:
+            return {}
+        return {"batch_tokens": batch_size * max_length}
+
+    def _language_of_subset(self, task_metadata: TaskMetadata, subset: str) -> str:
+        codes = task_metadata.hf_subsets_to_langscripts.get(subset, [])  # such as deu-Latn
+        languages = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
+        if len(languages) != 1:
+            model_name = type(self.embedder.model).__name__
+            raise TmdeError(
+                f"Task {task_metadata.name}, subset {subset}: found the languages {languages}, "
+                f"expected one: {model_name} has an encoder for each"
+            )
+        return languages[0]
+
+
+def _default_name(embedder: DocumentEmbedder) -> str:
+    """Return the Hub id of the model, or else `local/` and the name of its folder or its type."""
+    path = Path(embedder.model.name_or_path)
+    is_hub_id = len(path.parts) == 2 and not path.exists()
+    if is_hub_id:
+        return str(path)
+    return f"local/{path.name or embedder.model.config.model_type}"
+
+
+def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMeta:
+    """Return what the model and its card say about it."""
+    model = embedder.model
+    commit = getattr(model.config, "_commit_hash", None)
+    card = _read_card_metadata(model.name_or_path, commit)
+    parameters = list(model.parameters())
+    tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    loading = {
+        "pooling": embedder.pooling,
+        "max_length": embedder.max_length,
+        "prompt": embedder.prompt,
+        "revision": commit,
+        "dtype": model.dtype,
+        **embedder.long_document_settings,
     }
+    return ModelMeta.create_empty(
+        {
+            "name": name,
+            "revision": revision,
+            "loader": partial(_load, model.name_or_path, loading),
+            "languages": _language_codes(model.config.languages or ()) or None,
+            "license": next(iter(_values(card, "license")), None),
+            "open_weights": True,
+            "training_datasets": set(_values(card, "datasets")) or None,
+            "adapted_from": next(iter(_values(card, "base_model")), None),
+            "n_parameters": sum(parameter.numel() for parameter in parameters),
+            "n_embedding_parameters": sum(table.weight.numel() for table in tables),
+            "memory_usage_mb": sum(part.nbytes for part in parameters) / BYTES_OF_MEBIBYTE,
+            "max_tokens": embedder.max_length,
+            "embed_dim": embedder.dimension,
+            "framework": ["PyTorch", "Transformers"],
+            "similarity_fn_name": ScoringFunction.COSINE,
+            "use_instructions": False,
+        }
+    )
+
+
+def _language_codes(languages: tuple[str, ...] | list[str]) -> list[str]:
+    """Return MTEB's codes of languages, such as `deu-Latn`; unknown languages are left out."""
+    code_of_language = {iso_of_flores(code): code.replace("_", "-") for code in FLORES_CODES}
+    return [code_of_language[name] for name in languages if name in code_of_language]
+
+
+def _read_card_metadata(name: str, revision: str | None) -> Mapping[str, Any]:
+    """Return the metadata of the card of a folder or of a model on the Hub.
+
+    They are empty if there is no card, or if it cannot be read.
+    """
+    # A model that was never saved has no name.
+    readme = Path(name or os.devnull, "README.md")
+    try:
+        path = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
+        return metadata_load(path) or {}
+    except (OSError, ValueError, YAMLError):
+        return {}
+
+
+def _values(card: Mapping[str, Any], field: str) -> list[str]:
+    """Return the values of a field of a card, which may hold one value or a list of them."""
+    value = card.get(field) or []
+    return [value] if isinstance(value, str) else value
 
 
 def _load(
     path: str, loading: dict[str, Any], name: str, revision: str | None = None, **options: Any
 ) -> MtebEncoder:
-    """The loader of `ModelMeta.load_model`: the model from where it was, with its settings."""
-    return MtebEncoder(
-        DocumentEmbedder.from_pretrained(path, **loading | options), name=name, revision=revision
-    )
+    """Load the model from where it was, with its settings: the loader of `ModelMeta.load_model`."""
+    embedder = DocumentEmbedder.from_pretrained(path, **loading | options)
+    return MtebEncoder(embedder, name=name, revision=revision)

@@ -1,16 +1,19 @@
-"""Published tables from `published_tables/*.yaml`, and whether measured numbers compare with them."""
+"""Published tables from `published_tables`, and whether measured numbers compare with them."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from itertools import product
+from typing import Any
 
 import yaml
 
 from tmde.eval.results import Cell, TaskResult, summarize
+
+Value = float | str | None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,19 +21,29 @@ class PublishedTable:
     """A table as printed.
 
     Args:
-        number, section, page, caption: As in the paper; the page is None if the source has no page numbers.
-        citation, short: Full citation of the paper, and a short one such as `Li, 2021`.
-        task, protocol, metric: As in a `TaskResult`, or a metric of `Cell.extra`; empty if no evaluation measures it.
-            Values are in % (except for the metric `p`).
-        labels: Names of the label columns, such as `["Model", "β"]`.
-        columns: Meaning of each column by title, among the cells of `pairs`: `en -> de`, or the mean `Same`, `Cross`
-            or `All`; None for a column that an evaluation of the task does not measure.
-        rows: Top to bottom: the labels, then one value a column (a number, text such as `<0.0001`, None for empty).
-        sources, targets: Training and test languages (query and candidate languages).
-        part: Part of a table that is split by task.
-        notes, inconsistent: Remarks on the table, and on numbers in it that contradict each other.
-        conditions: Required of a comparable measurement: `rows` (by split; a number for aligned texts and pairs of
-            texts), and settings by name, `head` being the classifier.
+        number: The number of the table.
+        section: The number of its section.
+        caption: Its caption.
+        citation: The full citation of the paper.
+        short: A short citation, such as `Li, 2021`.
+        task: The task, as in a `TaskResult`; empty if no evaluation measures the table.
+        protocol: The protocol, as in a `TaskResult`.
+        metric: The metric, as in a `TaskResult` or in `Cell.extra`. Values are in %, except for the
+            metric `p`.
+        labels: The names of the label columns, such as `["Model", "β"]`.
+        columns: What each column means, by title: a cell of `pairs`, such as `en -> de`, or the
+            mean `Same`, `Cross` or `All`; None if an evaluation of the task does not measure it.
+        rows: The rows from top to bottom. Each has the labels, then one value per column: a number,
+            text such as `<0.0001`, or None for an empty place.
+        sources: The languages of training or of queries.
+        targets: The languages of tests or of candidates.
+        part: The part of a table that is split by task.
+        page: The page; None if the source has no page numbers.
+        notes: Remarks on the table.
+        inconsistent: Remarks on numbers that contradict each other.
+        conditions: What a comparable measurement must have. `rows` are the numbers of rows by
+            split, or one number for aligned texts and for pairs of texts. The other keys are
+            settings by name, of which `head` is the classifier.
     """
 
     number: str
@@ -43,7 +56,7 @@ class PublishedTable:
     metric: str = ""
     labels: list[str]
     columns: dict[str, str | None]
-    rows: list[list[float | str | None]]
+    rows: list[list[Value]]
     sources: Sequence[str] = ()
     targets: Sequence[str] = ()
     part: str | None = None
@@ -54,98 +67,131 @@ class PublishedTable:
 
     @property
     def pairs(self) -> set[tuple[str, str]]:
-        """The published pairs of languages: `sources` x `targets`, or else those that columns name."""
-        named = {
-            tuple(measure.split(" -> "))
-            for measure in self.columns.values()
-            if measure and " -> " in measure
-        }
-        return set(product(self.sources, self.targets)) or named
+        """The published pairs of languages: `sources` x `targets`, or those of the columns."""
+        if self.sources and self.targets:
+            return set(product(self.sources, self.targets))
+        pairs = set()
+        for measure in self.columns.values():
+            if measure and " -> " in measure:
+                source, target = measure.split(" -> ")
+                pairs.add((source, target))
+        return pairs
 
     def cells(self, result: TaskResult) -> list[Cell]:
-        """The measured cells of this task, protocol and metric in the published languages."""
-        if (self.task, self.protocol) != (result.task.partition("/")[0], result.protocol):
+        """Return the measured cells of this task, protocol and metric in the published languages.
+
+        If the metric is one of `Cell.extra`, it is the `value` of the returned cells.
+        """
+        task, _, _ = result.task.partition("/")
+        if task != self.task or result.protocol != self.protocol:
             return []
-        chosen = [cell for cell in result.cells if cell.pair in self.pairs]
+        published_pairs = self.pairs
+        cells = [cell for cell in result.cells if cell.pair in published_pairs]
         if self.metric == result.metric:
-            return chosen
-        return [
-            replace(cell, value=cell.extra[self.metric])
-            for cell in chosen
-            if self.metric in cell.extra
-        ]
+            return cells
+        cells = [cell for cell in cells if self.metric in cell.extra]
+        return [replace(cell, value=cell.extra[self.metric]) for cell in cells]
 
     def measured(self, result: TaskResult) -> dict[str, float]:
-        """The columns of this table that were measured, in %; means only if every published pair was."""
+        """Return the columns that were measured, in %; means only if every published pair was."""
         cells = self.cells(result)
-        values = {f"{cell.source} -> {cell.target}": cell.value for cell in cells}
+        value_of_measure = {f"{cell.source} -> {cell.target}": cell.value for cell in cells}
         if len(cells) == len(self.pairs):
-            values |= summarize(cells)
-        return {
-            column: 100 * values[measure]
-            for column, measure in self.columns.items()
-            if measure in values
-        }
+            value_of_measure |= summarize(cells)
+        values = {}
+        for title, measure in self.columns.items():
+            if measure in value_of_measure:
+                values[title] = 100 * value_of_measure[measure]
+        return values
 
-    def printed(self) -> list[tuple[str, dict[str, float | str | None]]]:
-        """Label and values by column of each row."""
-        count = len(self.labels)
-        names = ["", *(f"{name} = " for name in self.labels[1:])]
-        return [
-            (
-                ", ".join(map("{}{}".format, names, row[:count])),
-                dict(zip(self.columns, row[count:], strict=True)),
-            )
-            for row in self.rows
-        ]
+    def printed(self) -> list[tuple[str, dict[str, Value]]]:
+        """Return the label of each row, and its values by column."""
+        printed_rows = []
+        for row in self.rows:
+            labels = row[: len(self.labels)]
+            values = row[len(self.labels) :]
+            parts = [str(labels[0])]
+            for name, label in zip(self.labels[1:], labels[1:], strict=True):
+                parts.append(f"{name} = {label}")
+            printed_rows.append((", ".join(parts), dict(zip(self.columns, values, strict=True))))
+        return printed_rows
 
     def differences(self, result: TaskResult) -> list[str]:
-        """Differences from the published conditions, such as `en: test 200 instead of 4,000`; empty if comparable."""
-        expected, rows = self.conditions.get("rows", {}), result.data.get("rows") or {}
-        counts: dict[str, tuple[int | str, int]] = {}  # found and published, by name
-        for pair in (cell.pair for cell in self.cells(result)):
-            if isinstance(expected, int):
-                name = "-".join(pair)
-                counts[f"{name}:"] = (
-                    rows.get(name) or min(rows.get(code, 0) for code in pair),
-                    expected,
-                )
+        """Return how a measurement differs from the published conditions.
+
+        Returns:
+            Texts such as `en: test 200 instead of 4,000`; none if the numbers are comparable.
+        """
+        differences = list(dict.fromkeys(self._differences_of_rows(result)))
+        settings = result.settings | {"head": result.head}
+        for name, published in self.conditions.items():
+            if name != "rows" and settings.get(name) != published:
+                differences.append(f"{name} {settings.get(name)}, published {published}")
+        return differences
+
+    def _differences_of_rows(self, result: TaskResult) -> Iterator[str]:
+        published_rows = self.conditions.get("rows", {})
+        measured_rows = result.data.get("rows") or {}
+        for cell in self.cells(result):
+            if isinstance(published_rows, int):
+                count = _rows_of_pair(measured_rows, cell.pair)
+                if count != published_rows:
+                    name = "-".join(cell.pair)
+                    yield f"{name}: {count} instead of {published_rows}"
                 continue
-            for split, count in expected.items():
-                language = pair[0] if split == "train" else pair[1]
-                counts[f"{language}: {split}"] = rows.get(language, {}).get(split, "unknown"), count
-        found = [
-            f"{name} {count} instead of {right}"
-            for name, (count, right) in counts.items()
-            if count != right
-        ]
-        settings = result.settings | {"head": result.settings.get("head", {}).get("head")}
-        for name, right in self.conditions.items():
-            if name != "rows" and settings.get(name) != right:
-                found.append(f"{name} {settings.get(name)}, published {right}")
-        return found
+            for split, published_count in published_rows.items():
+                language = cell.source if split == "train" else cell.target
+                count = measured_rows.get(language, {}).get(split, "unknown")
+                if count != published_count:
+                    yield f"{language}: {split} {count} instead of {published_count}"
+
+
+def _rows_of_pair(rows: Mapping[str, int], pair: tuple[str, str]) -> int:
+    """Return the number of rows of a pair of languages, or else of its smaller language."""
+    name = "-".join(pair)
+    if rows.get(name):
+        return rows[name]
+    return min(rows.get(language, 0) for language in pair)
 
 
 @functools.cache
 def published_tables() -> tuple[PublishedTable, ...]:
-    """All tables, in the order of the files; one a task of those whose columns are tasks."""
-    tables = []
+    """Return all tables in the order of the files.
+
+    A table whose columns are tasks is returned once for each of these tasks.
+    """
+    tables: list[PublishedTable] = []
     folder = resources.files("tmde.eval") / "published_tables"
     for file in sorted(folder.iterdir(), key=lambda file: file.name):
         paper = yaml.safe_load(file.read_text(encoding="utf-8"))
-        about = {"citation": paper["citation"], "short": paper["short"]}
         for record in paper["tables"]:
-            columns, own = record.pop("columns"), record.pop("conditions", {})
-            columns = dict.fromkeys(columns) if isinstance(columns, list) else columns
-            tasks = record.pop("tasks", None)
-            for title, task in tasks.items() if tasks else [(None, record.pop("task", ""))]:
-                of_task = {
-                    column: "en -> en" if column == title else columns[column] for column in columns
-                }
-                conditions = paper.get("conditions", {}).get(task, {}) | own
-                tables.append(
-                    PublishedTable(
-                        **record, **about, task=task, columns=of_task, conditions=conditions
-                    )
-                )
+            tables.extend(_tables_of_record(record, paper))
     return tuple(tables)
+
+
+def _tables_of_record(record: dict[str, Any], paper: Mapping[str, Any]) -> Iterator[PublishedTable]:
+    """Yield the tables of a record of a file."""
+    record = dict(record)
+    conditions = record.pop("conditions", {})
+    columns = record.pop("columns")
+    if isinstance(columns, list):
+        columns = dict.fromkeys(columns)
+    task = record.pop("task", "")
+    task_of_column = record.pop("tasks", {})
+
+    def make_table(task: str, columns: dict[str, str | None]) -> PublishedTable:
+        conditions_of_task = paper.get("conditions", {}).get(task, {})
+        return PublishedTable(
+            **record,
+            citation=paper["citation"],
+            short=paper["short"],
+            task=task,
+            columns=columns,
+            conditions=conditions_of_task | conditions,
+        )
+
+    if not task_of_column:
+        yield make_table(task, columns)
+    for title, task_name in task_of_column.items():
+        # The tasks whose results are columns of one table are all in English.
+        yield make_table(task_name, columns | {title: "en -> en"})

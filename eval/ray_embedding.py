@@ -1,10 +1,13 @@
-"""Embeds corpora larger than one machine with Ray Data (`pip install 'tmde[ray]'`).
+"""Embed corpora larger than one machine with Ray Data (`pip install 'tmde[ray]'`).
 
+```python
 import ray
 from tmde.eval.ray_embedding import embed_dataset
 
 documents = ray.data.read_parquet("s3://bucket/documents")
-embed_dataset(documents, "path/to/model", concurrency=8, num_gpus=1).write_parquet("s3://bucket/vectors")
+vectors = embed_dataset(documents, "path/to/model", concurrency=8, num_gpus=1)
+vectors.write_parquet("s3://bucket/vectors")
+```
 """
 
 from __future__ import annotations
@@ -21,18 +24,22 @@ if TYPE_CHECKING:
 
 
 class BatchEmbedder:
-    """Adds a column of vectors to a batch: the callable class for `ray.data.Dataset.map_batches`.
+    """Add a column of vectors to a batch: the callable class for `ray.data.Dataset.map_batches`.
 
-    Each actor of a pool creates one and loads the model once. The vectors are those of `DocumentEmbedder.encode`, in a
-    column of Arrow type `fixed_size_list<float>[d]`, as in the parquet files of `tmde embed`.
+    Each actor of a pool creates one and loads the model once. The vectors are those of
+    `DocumentEmbedder.encode`, in a column of Arrow type `fixed_size_list<float>[d]`, as in the
+    parquet files of `tmde embed`.
 
     Args:
-        model: Folder of a saved model that every machine can read, or a Hub id.
-        column: Column of the texts.
-        output_column: New column of the vectors.
-        batch_tokens, normalize, language: As for `DocumentEmbedder.encode`.
-        language_column: Column of the languages of the texts, instead of one `language` for all.
-        **loading: As for `DocumentEmbedder.from_pretrained`, such as `dtype` or `max_length`.
+        model: The folder of a saved model that every machine can read, or a Hub id.
+        column: The column of the texts.
+        output_column: The new column of the vectors.
+        batch_tokens: See `DocumentEmbedder.encode`.
+        normalize: See `DocumentEmbedder.encode`.
+        language: The language of all texts.
+        language_column: The column of the languages of the texts, instead of `language`.
+        **loading: The arguments of `DocumentEmbedder.from_pretrained`, such as `dtype` or
+            `max_length`.
     """
 
     def __init__(
@@ -49,32 +56,41 @@ class BatchEmbedder:
         self.embedder = DocumentEmbedder.from_pretrained(model, **loading)
         self.column = column
         self.output_column = output_column
+        self.batch_tokens = batch_tokens
+        self.normalize = normalize
+        self.language = language
         self.language_column = language_column
-        self.encoding = {"batch_tokens": batch_tokens, "normalize": normalize, "language": language}
 
     def __call__(self, batch: pa.Table) -> pa.Table:
-        """The batch (n rows) and its vectors.
+        """Return the batch with its vectors.
+
+        Args:
+            batch: A table of n rows.
 
         Raises:
             KeyError: A column is missing.
             TypeError: A text is null or not a string.
-            ValueError: The output column exists already; a language is missing or unknown, for a model that has an
-                encoder for each language.
+            TmdeError: The output column exists already; or a language is missing or unknown, for a
+                model that has an encoder for each language.
         """
         if self.output_column in batch.column_names:
             raise TmdeError(
                 f"there is a column {self.output_column!r} already; give another output_column"
             )
-        encoding = self.encoding
+        language: str | list[str] | None = self.language
         if self.language_column is not None:
-            encoding = encoding | {"language": batch[self.language_column].to_pylist()}
+            language = batch[self.language_column].to_pylist()
         vectors = self.embedder.encode(
-            batch[self.column].to_pylist(), show_progress_bar=False, **encoding
+            batch[self.column].to_pylist(),
+            language=language,
+            batch_tokens=self.batch_tokens,
+            normalize=self.normalize,
+            show_progress_bar=False,
         )  # (n, d)
-        values = pa.array(vectors.reshape(-1), type=pa.float32())
-        return batch.append_column(
-            self.output_column, pa.FixedSizeListArray.from_arrays(values, vectors.shape[1])
-        )
+        dimension = vectors.shape[1]
+        values = pa.array(vectors.reshape(-1), type=pa.float32())  # (n * d,)
+        lists = pa.FixedSizeListArray.from_arrays(values, dimension)
+        return batch.append_column(self.output_column, lists)
 
 
 def embed_dataset(
@@ -89,26 +105,34 @@ def embed_dataset(
     batch_size: int = 8192,
     **options: Any,
 ) -> ray.data.Dataset:
-    """The dataset with a column of vectors, computed by a pool of actors as its rows are consumed.
+    """Add a column of vectors to a dataset; a pool of actors computes them as rows are consumed.
 
     Args:
         dataset: Any Ray dataset with a column of texts.
-        model, column, output_column, **options: As for `BatchEmbedder`.
-        concurrency: Number of actors in the pool, or (least, most). Each actor holds the model.
-        num_cpus: CPUs, and threads, per actor. Default: that of Ray, 1.
-        num_gpus: GPUs per actor; with 0.5 two actors share one. Default: none, so that actors compute on the CPU.
-        batch_size: Rows per call of an actor. Larger batches need less padding.
+        model: See `BatchEmbedder`.
+        column: See `BatchEmbedder`.
+        output_column: See `BatchEmbedder`.
+        concurrency: The number of actors in the pool, or the smallest and the largest number. Each
+            actor holds the model.
+        num_cpus: The CPUs, and threads, per actor. By default Ray gives one.
+        num_gpus: The GPUs per actor; with 0.5, two actors share one. By default there is none, and
+            actors compute on the CPU.
+        batch_size: The number of rows per call of an actor. Larger batches need less padding.
+        **options: The other arguments of `BatchEmbedder`.
 
     Returns:
-        A lazy dataset; consume or write it. The order of the rows is Ray's: see `DataContext.execution_options`.
+        A lazy dataset; consume or write it. The order of the rows is Ray's, see
+        `DataContext.execution_options`.
 
     Raises:
-        ValueError: A `concurrency` that is not at least 1 (Ray's). What `BatchEmbedder` raises comes, wrapped by Ray,
-            when the dataset is consumed.
+        ValueError: `concurrency` is not at least 1 (from Ray). What `BatchEmbedder` raises comes
+            wrapped by Ray when the dataset is consumed.
     """
     from ray.data import ActorPoolStrategy
 
-    least, most = concurrency if isinstance(concurrency, tuple) else (concurrency, concurrency)
+    if not isinstance(concurrency, tuple):
+        concurrency = (concurrency, concurrency)
+    smallest, largest = concurrency
     if not num_gpus:
         # Some versions of Ray leave all GPUs visible to an actor that has reserved none.
         options.setdefault("device", "cpu")
@@ -116,7 +140,7 @@ def embed_dataset(
         BatchEmbedder,
         fn_constructor_args=(model, column, output_column),
         fn_constructor_kwargs=options,
-        compute=ActorPoolStrategy(min_size=least, max_size=most),
+        compute=ActorPoolStrategy(min_size=smallest, max_size=largest),
         batch_size=batch_size,
         batch_format="pyarrow",
         num_cpus=num_cpus,

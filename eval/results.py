@@ -6,8 +6,8 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,19 +17,32 @@ from huggingface_hub import EvalResult
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing, write_atomically
 from tmde.embedding.loading import reading
+from tmde.eval.environment import environment
 from tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
-from tmde.eval.systems import environment
 
 EVAL_NAME = "eval.json"
 OUTCOMES_NAME = "outcomes.npz"
+
+# A summary table also shows single cells, if a result has at most so many.
 MAX_CELL_COLUMNS = 6
 
-# Prefixes of the names in `Cell.extra` that hold the value on a group of the items, or on a control group.
-ACCURACY_OF, CONTROL = "accuracy_of_", "control_"
+# Prefixes of names in `Cell.extra`: the value on a group of the items, and on a control group.
+ACCURACY_OF = "accuracy_of_"
+CONTROL = "control_"
 
 
 class Metric(NamedTuple):
-    """How tables and the Hub name a metric; `rows` and `columns` are the axes of its matrix."""
+    """The names of a metric in tables and on the Hub.
+
+    Attributes:
+        title: The name in tables, with its unit.
+        rows: What a row of its matrix is, by the source language.
+        columns: What a column of its matrix is, by the target language.
+        task_type: The Hub's identifier of the kind of task.
+        task_name: The name of the kind of task.
+        hub_type: The Hub's identifier of the metric.
+        hub_name: The name of the metric on the Hub.
+    """
 
     title: str
     rows: str
@@ -40,64 +53,106 @@ class Metric(NamedTuple):
     hub_name: str
 
 
-SIMILARITY = "sentence-similarity"
 METRICS = {
     "accuracy": Metric(
-        "Accuracy (%)", "trained on", "tested on",
-        "text-classification", "Text classification", "accuracy", "Accuracy",
+        title="Accuracy (%)",
+        rows="trained on",
+        columns="tested on",
+        task_type="text-classification",
+        task_name="Text classification",
+        hub_type="accuracy",
+        hub_name="Accuracy",
     ),
     "contrast_accuracy": Metric(
-        "Accuracy (%)", "sentence", "chooses in", SIMILARITY, "Contrastive minimal pairs", "accuracy", "Accuracy"
+        title="Accuracy (%)",
+        rows="sentence",
+        columns="chooses in",
+        task_type="sentence-similarity",
+        task_name="Contrastive minimal pairs",
+        hub_type="accuracy",
+        hub_name="Accuracy",
     ),
     "precision_at_1": Metric(
-        "Precision at 1 (%)", "query", "found in",
-        "translation-retrieval", "Translation retrieval", "precision_at_1", "Precision at 1",
+        title="Precision at 1 (%)",
+        rows="query",
+        columns="found in",
+        task_type="translation-retrieval",
+        task_name="Translation retrieval",
+        hub_type="precision_at_1",
+        hub_name="Precision at 1",
     ),
     "recall": Metric(
-        "Recall (%)", "documents", "aligned with",
-        "translation-retrieval", "Document alignment", "recall", "Recall",
+        title="Recall (%)",
+        rows="documents",
+        columns="aligned with",
+        task_type="translation-retrieval",
+        task_name="Document alignment",
+        hub_type="recall",
+        hub_name="Recall",
     ),
     "spearman": Metric(
-        "Spearman correlation × 100", "first text", "second text",
-        SIMILARITY, "Sentence similarity", "spearmanr", "Spearman correlation",
+        title="Spearman correlation × 100",
+        rows="first text",
+        columns="second text",
+        task_type="sentence-similarity",
+        task_name="Sentence similarity",
+        hub_type="spearmanr",
+        hub_name="Spearman correlation",
     ),
-}  # fmt: skip
-# Further measures in `Cell.extra`: the title in tables, and the metric type and name on the Hub.
+}
+
+
+class ExtraMeasure(NamedTuple):
+    """The names of a further measure in `Cell.extra`.
+
+    Attributes:
+        title: The name in tables, with its unit.
+        hub_type: The Hub's identifier of the metric.
+        hub_name: The name of the metric on the Hub.
+    """
+
+    title: str
+    hub_type: str
+    hub_name: str
+
+
 EXTRAS = {
-    "macro_f1": ("Macro F1 (%)", "f1", "Macro F1"),
-    "precision_at_1_margin": (
-        "P@1 by margin (%)",
-        "precision_at_1_margin",
-        "Precision at 1 by margin",
+    "macro_f1": ExtraMeasure("Macro F1 (%)", "f1", "Macro F1"),
+    "precision_at_1_margin": ExtraMeasure(
+        "P@1 by margin (%)", "precision_at_1_margin", "Precision at 1 by margin"
     ),
-    "error_rate": (
-        "Error rate by margin (%, lower is better)",
-        "error_rate",
-        "Error rate by margin",
+    "error_rate": ExtraMeasure(
+        "Error rate by margin (%, lower is better)", "error_rate", "Error rate by margin"
     ),
-    "mrr": ("MRR (%)", "mrr", "Mean reciprocal rank"),
-    "recall_at_10": ("R@10 (%)", "recall_at_10", "Recall at 10"),
-    "pearson": ("Pearson correlation × 100", "pearsonr", "Pearson correlation"),
+    "mrr": ExtraMeasure("MRR (%)", "mrr", "Mean reciprocal rank"),
+    "recall_at_10": ExtraMeasure("R@10 (%)", "recall_at_10", "Recall at 10"),
+    "pearson": ExtraMeasure("Pearson correlation × 100", "pearsonr", "Pearson correlation"),
 }
 
 
 @dataclass(frozen=True)
 class Cell:
-    """One measured number, with the outcome of each test item, so that systems can be compared item by item.
+    """One measured number, with the outcome of each test item.
+
+    Outcomes are kept so that systems can be compared item by item.
 
     Args:
-        source: Training language of a classifier, or query language; `"all-but-<target>"` for leave-one-out.
-        target: Test language, or language of the candidates.
+        source: The training language of a classifier, or the language of the queries;
+            `"all-but-<target>"` for leave-one-out.
+        target: The test language, or the language of the candidates.
         metric: A key of `METRICS`.
         value: A share (0 to 1) or a correlation (-1 to 1), averaged over seeds.
-        ids: n item ids. Items of different cells with the same id are translations and are resampled together.
-        outcomes: (n,) outcome of each item, averaged over seeds; their mean is `value`. For `spearman` (n, 2): gold
-            and measured similarity.
-        chance: Value of guessing uniformly.
-        std: Standard deviation of the value over seeds (n - 1 in the denominator), None for a single seed.
+        ids: n ids of test items. Items of different cells with the same id are translations and
+            are resampled together.
+        outcomes: The outcome of each item, (n,), averaged over seeds; their mean is `value`. For
+            `spearman` the gold and the measured similarity, (n, 2).
+        chance: The value of guessing uniformly.
+        std: The standard deviation of the value over seeds (n - 1 in the denominator); None for a
+            single seed.
         seed_values: The value of each seed, if there are several.
-        interval: Bootstrap confidence interval of the value, None if it was not computed.
-        extra: Further numbers: `macro_f1`, `error_rate`, `mrr`, `recall_at_10`, `majority`, `size` ...
+        interval: The bootstrap confidence interval of the value; None if it was not computed.
+        extra: Further numbers, such as `macro_f1`, `error_rate`, `mrr`, `recall_at_10`,
+            `majority` or `size`.
     """
 
     source: str
@@ -114,26 +169,29 @@ class Cell:
 
     @property
     def pair(self) -> tuple[str, str]:
+        """The source and the target language."""
         return self.source, self.target
 
 
 @dataclass
 class TaskResult:
-    """One system on one task.
+    """The numbers of one system on one task.
 
     Args:
-        task: Name of the task, as in the report.
-        system: Name of the system.
+        task: The name of the task, as in the report.
+        system: The name of the system.
         protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `alignment`, `contrast` or
             `similarity`.
         cells: The numbers, all of one metric.
-        intervals: Bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
-        folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they were not run.
-        settings: Head, scoring, seeds: everything beside data and system that decides the numbers.
-        data: Fingerprint, provenance and rows.
-        system_fingerprint: Of the model that made the vectors.
-        seconds: Wall-clock time by part.
-        truncated: Texts longer than the system's limit, as (count, out of); None if nothing is ever truncated.
+        intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
+        folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they
+            were not run.
+        settings: What decided the numbers beside data and system: head, scoring, seeds ...
+        data: The fingerprint, the provenance and the numbers of rows of the data.
+        system_fingerprint: The fingerprint of the system.
+        seconds: The wall-clock time by part.
+        truncated: The number of texts that were longer than the system's limit, and the number of
+            all texts; None for a system that never truncates.
     """
 
     task: str
@@ -150,144 +208,226 @@ class TaskResult:
 
     @property
     def metric(self) -> str:
+        """The metric of all cells."""
         return self.cells[0].metric
+
+    @property
+    def head(self) -> str | None:
+        """The name of the classifier; None if there is none."""
+        return self.settings.get("head", {}).get("head")
 
 
 def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
-    """Positions of the cells of `Same`, `Cross` and `All` (thesis 4.4.2), without empty groups."""
+    """Return the positions of the cells of `Same`, `Cross` and `All` (thesis 4.4.2).
+
+    Empty groups are left out.
+    """
     return group_pairs([cell.pair for cell in cells])
 
 
 def summarize(cells: Sequence[Cell]) -> dict[str, float]:
-    """Means over cells (thesis 4.4.2): `Same` (source = target), `Cross` (source != target) and `All`."""
+    """Return the means over cells of thesis 4.4.2.
+
+    `Same` is over the cells with source = target, `Cross` over those with source != target, and
+    `All` over all cells.
+    """
     return same_cross([cell.pair for cell in cells], [cell.value for cell in cells])
 
 
-def summary_columns(result: TaskResult) -> list[dict[str, Any]]:
-    """Columns of a result in a summary table, as JSON values.
+def pick_cells(cells: Sequence[Cell], positions: Sequence[int]) -> list[Cell]:
+    """Return the cells at some positions, such as those of a group."""
+    return [cells[position] for position in positions]
 
-    `Same`, `Cross` and `All` unless they repeat another column, then the single cells if there are at most
-    `MAX_CELL_COLUMNS`. Each has `title`, `value`, `std`, `interval`, `chance`, `majority` (the accuracy of always
-    guessing the most frequent class) and `extra`, the means of the further measures that all its cells have.
+
+def mean_value(cells: Sequence[Cell]) -> float:
+    """Return the mean of the values of cells."""
+    return float(np.mean([cell.value for cell in cells]))
+
+
+def languages_of(cells: Iterable[Cell]) -> tuple[list[str], list[str]]:
+    """Return the source and the target languages; those that are both come in the same order."""
+    cells = list(cells)
+    sources = list(dict.fromkeys(cell.source for cell in cells))
+    targets = list(dict.fromkeys(cell.target for cell in cells))
+    common = [language for language in sources if language in targets]
+    only_targets = [language for language in targets if language not in sources]
+    return sources, common + only_targets
+
+
+# ---- Summary columns
+
+
+@dataclass(frozen=True)
+class SummaryColumn:
+    """A column of a summary table: the mean of some cells, or a single cell.
+
+    Args:
+        title: The name of the mean, or the pair of languages.
+        value: The mean value.
+        std: The standard deviation of that mean over seeds; None for a single seed.
+        interval: The bootstrap confidence interval; None if it was not computed.
+        chance: The mean value of guessing uniformly.
+        majority: The mean accuracy of always guessing the most frequent class.
+        extra: The means of the further measures that all cells have.
     """
-    groups = {
-        name: [result.cells[place] for place in places]
-        for name, places in group_cells(result.cells).items()
-    }
+
+    title: str
+    value: float
+    std: float | None
+    interval: tuple[float, float] | None
+    chance: float | None
+    majority: float | None
+    extra: dict[str, float]
+
+
+def summary_columns(result: TaskResult) -> list[SummaryColumn]:
+    """Return the columns of a result in a summary table.
+
+    They are `Same`, `Cross` and `All`, unless one repeats another column, then the single cells if
+    there are at most `MAX_CELL_COLUMNS`.
+    """
+    groups: dict[str, list[Cell]] = {}
+    for name, positions in group_cells(result.cells).items():
+        groups[name] = pick_cells(result.cells, positions)
     if len(groups) < 3:
-        groups.pop("All")  # it equals the other one
+        # `All` equals the only other group.
+        groups.pop("All")
     if len(result.cells) <= MAX_CELL_COLUMNS:
+        # A mean over one cell would repeat the column of that cell.
         groups = {name: cells for name, cells in groups.items() if len(cells) > 1}
-        groups |= {f"{cell.source} → {cell.target}": [cell] for cell in result.cells}
-    return [
-        {
-            "title": title,
-            "value": float(np.mean([cell.value for cell in cells])),
-            "std": _deviation(cells),
-            "interval": cells[0].interval if len(cells) == 1 else result.intervals.get(title),
-            "chance": _mean([cell.chance for cell in cells]),
-            "majority": _mean([cell.extra.get("majority") for cell in cells]),
-            "extra": {
-                name: float(np.mean([cell.extra[name] for cell in cells]))
-                for name in cells[0].extra
-                if all(name in cell.extra for cell in cells)
-            },
-        }
-        for title, cells in groups.items()
-    ]
+        for cell in result.cells:
+            groups[f"{cell.source} → {cell.target}"] = [cell]
+    columns = []
+    for title, cells in groups.items():
+        interval = cells[0].interval if len(cells) == 1 else result.intervals.get(title)
+        columns.append(_summary_column(title, cells, interval))
+    return columns
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    return None if None in values else float(np.mean(values))
+def _summary_column(
+    title: str, cells: Sequence[Cell], interval: tuple[float, float] | None
+) -> SummaryColumn:
+    extra: dict[str, float] = {}
+    for name in cells[0].extra:
+        if all(name in cell.extra for cell in cells):
+            extra[name] = float(np.mean([cell.extra[name] for cell in cells]))
+    return SummaryColumn(
+        title=title,
+        value=mean_value(cells),
+        std=_deviation_of_mean(cells),
+        interval=interval,
+        chance=_mean_or_none([cell.chance for cell in cells]),
+        majority=_mean_or_none([cell.extra.get("majority") for cell in cells]),
+        extra=extra,
+    )
 
 
-def _deviation(cells: Sequence[Cell]) -> float | None:
-    """Standard deviation (n - 1) over seeds of the mean of the cells; None unless all were run with the same seeds.
+def _mean_or_none(values: Sequence[float | None]) -> float | None:
+    if None in values:
+        return None
+    return float(np.mean(values))
 
-    Cells of one seed are correlated, so this is computed from `seed_values` and not from the cells' deviations.
+
+def _deviation_of_mean(cells: Sequence[Cell]) -> float | None:
+    """Return the standard deviation (n - 1) over seeds of the mean of the cells.
+
+    Cells of one seed are correlated, so this is computed from `seed_values` and not from the
+    deviations of the cells. It is None unless all cells were run with the same number of seeds.
     """
-    if len({len(cell.seed_values) for cell in cells}) == 1 and len(cells[0].seed_values) > 1:
-        return float(np.mean([cell.seed_values for cell in cells], axis=0).std(ddof=1))
+    numbers_of_seeds = {len(cell.seed_values) for cell in cells}
+    if len(numbers_of_seeds) == 1 and max(numbers_of_seeds) > 1:
+        means_of_seeds = np.mean([cell.seed_values for cell in cells], axis=0)  # (seeds,)
+        return float(means_of_seeds.std(ddof=1))
     return cells[0].std if len(cells) == 1 else None
 
 
-def model_index(result: TaskResult) -> list[EvalResult]:
-    """Entries of a result for the `model-index` of a model card: its summary columns without `All`.
+# ---- Names on the Hub
 
-    Values are shares (0 to 1) or correlations. The dataset config of a cell is `<source>-<target>`. Data from outside
-    the Hub are named after the task. Values that are not finite are skipped, because the Hub rejects them.
+
+def model_index(result: TaskResult) -> list[EvalResult]:
+    """Return the entries of a result in the `model-index` of a model card.
+
+    They are its summary columns without `All`. Values are shares (0 to 1) or correlations. The
+    dataset config of a cell is `<source>-<target>`. Data from outside the Hub are named after the
+    task. Values that are not finite are skipped, because the Hub rejects them.
     """
     metric = METRICS[result.metric]
-    chosen = {
-        "head": result.settings.get("head", {}).get("head"),
-        "scoring": result.settings.get("scoring"),
-    }
-    arguments = {"protocol": result.protocol} | {
-        key: value for key, value in chosen.items() if value
-    }
+    arguments = {"protocol": result.protocol}
+    if result.head:
+        arguments["head"] = result.head
+    if result.settings.get("scoring"):
+        arguments["scoring"] = result.settings["scoring"]
+
     entries = []
     for column in summary_columns(result):
-        names = [(metric.hub_type, metric.hub_name, column["value"])]
-        names += [
-            (*EXTRAS[key][1:], column["extra"][key]) for key in EXTRAS if key in column["extra"]
-        ]
-        entries += [
-            EvalResult(
+        if column.title == "All":
+            continue
+        for metric_type, metric_name, value in _hub_measures(metric, column):
+            if not math.isfinite(value):
+                continue
+            entry = EvalResult(
                 task_type=metric.task_type,
                 task_name=metric.task_name,
                 dataset_type=result.data.get("hub_id") or re.sub(r"\W+", "-", result.task),
                 dataset_name=result.task,
-                dataset_config=column["title"].replace(" → ", "-"),
+                dataset_config=column.title.replace(" → ", "-"),
                 dataset_split=result.data.get("split"),
                 metric_type=metric_type,
                 metric_name=metric_name,
                 metric_value=round(value, 6),
                 metric_args=arguments,
             )
-            for metric_type, metric_name, value in names
-            if column["title"] != "All" and math.isfinite(value)
-        ]
+            entries.append(entry)
     return entries
 
 
-def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[str, Any]) -> None:
-    """Writes `eval.json` and `outcomes.npz`, replacing those of an earlier evaluation.
+def _hub_measures(metric: Metric, column: SummaryColumn) -> Iterator[tuple[str, str, float]]:
+    """Yield identifier, name and value of every measure in a column."""
+    yield metric.hub_type, metric.hub_name, column.value
+    for name, measure in EXTRAS.items():
+        if name in column.extra:
+            yield measure.hub_type, measure.hub_name, column.extra[name]
 
-    Beside the fields of every result, `eval.json` holds the columns of the report's summary table and the entries of
-    a model card's `model-index`, so that a card can be filled without the outcomes.
+
+# ---- Files
+
+
+def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[str, Any]) -> None:
+    """Write `eval.json` and `outcomes.npz`, replacing those of an earlier evaluation.
+
+    Beside the fields of every result, `eval.json` holds the columns of the report's summary table
+    and the entries of a model card's `model-index`, so that a card can be filled without outcomes.
 
     Args:
-        folder: Created if it is missing.
-        info: More keys for the top of `eval.json`: command, options ...
+        folder: The folder to write to, created if it is missing.
+        results: The results.
+        info: More keys for the top of `eval.json`, such as the command and its options.
 
     Raises:
         TypeError: `info`, `settings` or `data` hold something that JSON cannot.
     """
-    arrays: dict[str, np.ndarray] = {}
-    names_of_ids: dict[tuple[str, ...], str] = {}
-    records = [_result_record(result, arrays, names_of_ids) for result in results]
-    content = _finite({**environment(), **info, "results": records})
-    digest = hashlib.sha256(json.dumps(content, sort_keys=True, allow_nan=False).encode())
-    for name, array in arrays.items():
-        digest.update(
-            f"{name} {array.dtype} {array.shape}".encode() + np.ascontiguousarray(array).tobytes()
-        )
-    content = {"fingerprint": digest.hexdigest()[:16], **content}
+    arrays = _Arrays()
+    records = [_record_of_result(result, arrays) for result in results]
+    content = _without_nonfinite({**environment(), **info, "results": records})
+    fingerprint = _fingerprint(content, arrays.by_name)
+    text = json.dumps(
+        {"fingerprint": fingerprint, **content}, indent=2, ensure_ascii=False, allow_nan=False
+    )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     with replacing(folder / OUTCOMES_NAME) as temporary:
-        np.savez_compressed(temporary, fingerprint=np.array(content["fingerprint"]), **arrays)
-    write_atomically(
-        folder / EVAL_NAME,
-        json.dumps(content, indent=2, ensure_ascii=False, allow_nan=False) + "\n",
-    )
+        np.savez_compressed(temporary, fingerprint=np.array(fingerprint), **arrays.by_name)
+    write_atomically(folder / EVAL_NAME, text + "\n")
 
 
 def read_results(folder: str | Path) -> list[TaskResult]:
-    """The results that [`write_results`] wrote.
+    """Return the results that `write_results` wrote.
+
+    Args:
+        folder: The folder of an evaluation.
 
     Raises:
-        ValueError: No evaluation there, or its outcomes are missing, damaged or of another run.
+        TmdeError: There is no evaluation, or its outcomes are missing, damaged or of another run.
     """
     folder = Path(folder)
     for name in (EVAL_NAME, OUTCOMES_NAME):
@@ -301,22 +441,42 @@ def read_results(folder: str | Path) -> list[TaskResult]:
             raise TmdeError(
                 f"{OUTCOMES_NAME} is of another evaluation than {EVAL_NAME}; copy both files"
             )
-        return [_result(record, arrays) for record in content["results"]]
+        return [_result_of_record(record, arrays) for record in content["results"]]
 
 
-def _result_record(
-    result: TaskResult, arrays: dict[str, np.ndarray], names_of_ids: dict[tuple[str, ...], str]
-) -> dict[str, Any]:
-    """One result as JSON values. Its ids and outcomes go to `arrays`, equal ids only once."""
+class _Arrays:
+    """The arrays of `outcomes.npz`. Equal lists of ids are stored only once."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, np.ndarray] = {}
+        self._names_of_ids: dict[tuple[str, ...], str] = {}
+
+    def add_ids(self, ids: Sequence[str]) -> str:
+        """Add the ids of a cell, and return the name of their array."""
+        key = tuple(ids)
+        if key not in self._names_of_ids:
+            name = f"ids_{len(self._names_of_ids)}"
+            self._names_of_ids[key] = name
+            self.by_name[name] = np.array(key, dtype=np.str_)
+        return self._names_of_ids[key]
+
+    def add_outcomes(self, outcomes: np.ndarray) -> str:
+        """Add the outcomes of a cell, and return the name of their array."""
+        name = f"outcomes_{len(self.by_name)}"
+        self.by_name[name] = np.asarray(outcomes)
+        return name
+
+
+def _record_of_result(result: TaskResult, arrays: _Arrays) -> dict[str, Any]:
+    """Return a result as JSON values; its ids and outcomes go to `arrays`."""
     cells = []
     for cell in result.cells:
-        ids = tuple(cell.ids)
-        if ids not in names_of_ids:
-            names_of_ids[ids] = f"ids_{len(names_of_ids)}"
-            arrays[names_of_ids[ids]] = np.array(ids, dtype=np.str_)
-        name = f"outcomes_{len(arrays)}"
-        arrays[name] = np.asarray(cell.outcomes)
-        cells.append({**vars(cell), "items": len(ids), "ids": names_of_ids[ids], "outcomes": name})
+        references = {
+            "items": len(cell.ids),
+            "ids": arrays.add_ids(cell.ids),
+            "outcomes": arrays.add_outcomes(cell.outcomes),
+        }
+        cells.append(vars(cell) | references)
     return {
         **vars(result),
         "cells": cells,
@@ -324,41 +484,68 @@ def _result_record(
         "metric": result.metric,
         "metric_name": METRICS[result.metric].title,
         "baseline": result.truncated is None,
-        "columns": summary_columns(result),
+        "columns": [asdict(column) for column in summary_columns(result)],
         "model_index": [vars(entry) for entry in model_index(result)],
     }
 
 
-def _result(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
+def _fingerprint(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
+    """Return the first 16 hexadecimal digits of a SHA-256 over both files."""
+    text = json.dumps(content, sort_keys=True, allow_nan=False)
+    digest = hashlib.sha256(text.encode())
+    for name, array in arrays.items():
+        digest.update(f"{name} {array.dtype} {array.shape}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:16]
+
+
+def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
     values = {field.name: record[field.name] for field in fields(TaskResult)}
+    values["cells"] = [_cell_of_record(cell, arrays) for cell in record["cells"]]
     values["intervals"] = {
-        name: tuple(map(float, bounds)) for name, bounds in record["intervals"].items()
+        name: _interval_of_record(bounds) for name, bounds in record["intervals"].items()
     }
-    values["truncated"] = record["truncated"] and tuple(record["truncated"])
-    values["cells"] = [_cell(cell, arrays) for cell in record["cells"]]
+    if record["truncated"] is not None:
+        values["truncated"] = tuple(record["truncated"])
     return TaskResult(**values)
 
 
-def _cell(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:
-    def number(value: float | str | None) -> float | None:
-        return float(value) if isinstance(value, str) else value
-
-    values = {field.name: record[field.name] for field in fields(Cell)}
-    values |= {name: number(record[name]) for name in ("value", "std", "chance")}
-    values["seed_values"] = tuple(map(number, record["seed_values"]))
-    values["interval"] = record["interval"] and tuple(map(number, record["interval"]))
-    values["extra"] = {name: number(value) for name, value in record["extra"].items()}
+def _cell_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:
     return Cell(
-        **values | {"ids": arrays[record["ids"]].tolist(), "outcomes": arrays[record["outcomes"]]}
+        source=record["source"],
+        target=record["target"],
+        metric=record["metric"],
+        value=_number(record["value"]),
+        ids=arrays[record["ids"]].tolist(),
+        outcomes=arrays[record["outcomes"]],
+        chance=_number(record["chance"]),
+        std=_number(record["std"]),
+        seed_values=tuple(map(_number, record["seed_values"])),
+        interval=_interval_of_record(record["interval"]),
+        extra={name: _number(value) for name, value in record["extra"].items()},
     )
 
 
-def _finite(value: Any) -> Any:
-    """JSON has no NaN or infinity: they become the strings that `float` reads."""
+def _interval_of_record(bounds: Sequence[float | str] | None) -> tuple[float, float] | None:
+    if bounds is None:
+        return None
+    low, high = bounds
+    return float(low), float(high)
+
+
+def _without_nonfinite(value: Any) -> Any:
+    """Replace NaN and infinity, which JSON lacks, by strings that `float` reads."""
     if isinstance(value, dict):
-        return {key: _finite(item) for key, item in value.items()}
+        return {key: _without_nonfinite(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(item) for item in value]
+        return [_without_nonfinite(item) for item in value]
     if isinstance(value, np.generic):
         value = value.item()
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+    if isinstance(value, float) and not math.isfinite(value):
+        return str(value)
+    return value
+
+
+def _number(value: float | str | None) -> float | None:
+    """Return the number that `_without_nonfinite` may have made a string."""
+    return float(value) if isinstance(value, str) else value

@@ -1,8 +1,7 @@
-"""Finds and loads tasks, and measures systems on them."""
+"""Measure systems on tasks, and keep the results."""
 
 from __future__ import annotations
 
-import inspect
 import itertools
 import json
 import time
@@ -15,24 +14,31 @@ from typing import Any
 from tmde.eval.alignment import evaluate_alignment
 from tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
 from tmde.eval.contrast import evaluate_contrast
+from tmde.eval.environment import environment
 from tmde.eval.folds import run_folds
-from tmde.eval.heads import get_head
+from tmde.eval.heads import Head, get_head
 from tmde.eval.imported_code import imported_files
+from tmde.eval.planning import LoadedTask, PlannedTask, plan_tasks
 from tmde.eval.results import Cell, TaskResult, read_results, write_results
 from tmde.eval.retrieval import evaluate_retrieval
 from tmde.eval.similarity import evaluate_similarity
 from tmde.eval.statistics import summary_intervals, with_interval
-from tmde.eval.systems import System, environment
-from tmde.eval.tasks import GROUPS, TASKS, Task, TaskError, data_fingerprint, text_fingerprint
+from tmde.eval.systems import System
+from tmde.eval.tasks import TaskError, text_fingerprint
 from tmde.eval.tasks.base import (
     AlignmentData,
     ClassificationData,
     ContrastData,
     RetrievalData,
-    TaskData,
 )
 
+__all__ = ["EvaluationOptions", "LoadedTask", "PlannedTask", "evaluate", "plan_tasks"]
+
 Progress = Callable[[str], None]
+
+
+def _no_progress(text: str) -> None:
+    """Ignore a line of progress."""
 
 
 @dataclass(frozen=True)
@@ -41,15 +47,19 @@ class EvaluationOptions:
 
     Args:
         protocol: `zero-shot`, `targeted` or `leave-one-out`, see `evaluate_classification`.
-        head: Classifier; None takes the task's.
-        train_languages: `("en",)` is the thesis's Evaluation I; None (all) its Evaluation II.
-        test_languages: None for all of the task's data.
-        seeds: Number of seeds for heads that have any.
-        folds: Run the ten folds of thesis 4.6 too (zero-shot, all languages; embedders, not TF-IDF).
-        scoring, margin, k: Retrieval options, see `evaluate_retrieval`.
-        max_queries: Number of retrieval queries; None takes the task's, or all rows.
-        samples: Number of bootstrap samples for the intervals.
-        seed: Seed of folds, intervals and heads.
+        head: The classifier; None for the task's.
+        train_languages: The languages of the classifiers' labels; None for all. `("en",)` is
+            Evaluation I of the thesis, None its Evaluation II.
+        test_languages: The languages of the test texts; None for all.
+        seeds: The number of seeds, for heads that use any.
+        folds: Run the ten folds of thesis 4.6, too. They need the zero-shot protocol, all
+            languages, and a system other than TF-IDF.
+        scoring: The score of retrieval, see `evaluate_retrieval`.
+        margin: The score of the error rate of retrieval.
+        k: The number of neighbors of a margin.
+        max_queries: The number of retrieval queries; None for the task's, or for all rows.
+        samples: The number of bootstrap samples of an interval.
+        seed: The seed of folds, intervals and heads.
     """
 
     protocol: str = "zero-shot"
@@ -67,125 +77,20 @@ class EvaluationOptions:
 
 
 @dataclass
-class LoadedTask:
-    """A task with its data; `name` distinguishes several sources of one task."""
-
-    name: str
-    task: Task
-    data: TaskData
-    fingerprint: str  # of the data
-
-
-@dataclass(frozen=True)
-class PlannedTask:
-    """A task whose source is known but not read yet."""
-
-    name: str
-    task: Task
-    source: str | None
-    options: dict[str, Any] = field(default_factory=dict)
-
-    def load(
-        self,
-        languages: Sequence[str] | None = None,
-        streaming: bool = False,
-        known: Sequence[str] | None = None,
-        train_languages: Sequence[str] | None = None,
-    ) -> LoadedTask:
-        """Reads the data.
-
-        Args:
-            languages: Languages to load; None for the task's.
-            streaming: Stream Hub datasets.
-            known: Languages of the models. If `languages` is None, only the task's languages among these are loaded.
-            train_languages: Languages to train on, for a task that does not train on all of them.
-
-        Raises:
-            TaskError: An option that the task does not have, or no language that the models know.
-            ValueError: Bad data.
-        """
-        accepted = inspect.signature(self.task.load).parameters.keys() - {
-            "source",
-            "languages",
-            "streaming",
-        }
-        if unknown := self.options.keys() - accepted:
-            raise TaskError(
-                f"{self.task.name}: found option {min(unknown)!r}, expected one of {sorted(accepted)}"
-            )
-        if train_languages and self.task.train_languages:
-            self.task.train_languages = tuple(train_languages)
-        if known is not None:
-            self.task.languages = tuple(known)  # the task knows which of them its data have
-        data = self.task.load(self.source, languages, streaming=streaming, **self.options)
-        return LoadedTask(self.name, self.task, data, data_fingerprint(data))
-
-
-def plan_tasks(
-    specs: Sequence[str],
-    folder: str | Path | None = None,
-    options: dict[str, dict[str, Any]] | None = None,
-) -> list[PlannedTask]:
-    """Finds the data of tasks.
+class _Measurement:
+    """The numbers of a system on a task.
 
     Args:
-        specs: `NAME`, `NAME=SOURCE` (a file, a folder or a Hub id) or `all`: every task whose files are in `folder`,
-            and the built-in sample. `NAME` may be one of `GROUPS`.
-        folder: Where files of tasks are looked for, by their usual names; otherwise they come from the Hub.
-        options: By task name, what its `load` takes.
-
-    Raises:
-        TaskError: Unknown task, missing folder, two sources of one name, or options of a task that is not run.
+        protocol: The protocol, as in `TaskResult`.
+        cells: The numbers.
+        settings: What decided them beside the data and the system.
+        folds: `Cross` in each fold; empty if folds were not run.
     """
-    if folder is not None and not Path(folder).is_dir():
-        raise TaskError(
-            f"--data: found no folder {str(folder)!r}, expected one with the tasks' files"
-        )
-    options, planned = options or {}, {}
-    names = [spec.partition("=")[::2] for spec in specs]  # and sources
-    names = [(name, given) for group, given in names for name in GROUPS.get(group, [group])]
-    for name in [*(name for name, _ in names if name != "all"), *options]:
-        if name not in TASKS:
-            raise TaskError(
-                f"Found task {name!r}, expected one of {', '.join(sorted([*TASKS, *GROUPS]))}, or 'all'"
-            )
-    for spec, given in names:
-        for name in sorted(TASKS) if spec == "all" else [spec]:
-            for source in (
-                [given] if given else _sources(TASKS[name], folder, only_local=spec == "all")
-            ):
-                second = name in planned and planned[name].source != source
-                label = (
-                    f"{name}/{Path(source or 'data').stem}"
-                    if second or _has_many(TASKS[name])
-                    else name
-                )
-                if label in planned and planned[label].source != source:
-                    raise TaskError(
-                        f"Found two sources called {label!r}; evaluate them one at a time, or rename one"
-                    )
-                planned[label] = PlannedTask(label, TASKS[name](), source, options.get(name, {}))
-    if unused := options.keys() - {plan.task.name for plan in planned.values()}:
-        raise TaskError(
-            f"Found options of {', '.join(sorted(unused))}, which is not among the tasks to run"
-        )
-    return list(planned.values())
 
-
-def _has_many(task: type[Task]) -> bool:
-    """Whether a folder may hold several files of the task."""
-    return any("*" in pattern for pattern in task.local_names)
-
-
-def _sources(task: type[Task], folder: str | Path | None, only_local: bool) -> list[str | None]:
-    found = (
-        sorted({path for name in task.local_names for path in Path(folder).glob(name)})
-        if folder
-        else []
-    )
-    if found:
-        return [str(path) for path in (found if _has_many(task) else found[:1])]
-    return [task.default_source] if task.default_source == "sample" or not only_local else []
+    protocol: str
+    cells: list[Cell]
+    settings: dict[str, Any] = field(default_factory=dict)
+    folds: list[float] = field(default_factory=list)
 
 
 def evaluate(
@@ -193,140 +98,221 @@ def evaluate(
     systems: Sequence[System],
     options: EvaluationOptions,
     cache_folder: Path | None = None,
-    progress: Progress = lambda text: None,
+    progress: Progress = _no_progress,
 ) -> Iterator[TaskResult]:
-    """Yields the result of every system on every task, with intervals.
+    """Yield the result of every system on every task, with intervals.
 
-    Results with the same system, data, options and code are read from the cache.
+    Args:
+        tasks: The tasks with their data.
+        systems: The systems to measure.
+        options: The options that affect the numbers.
+        cache_folder: Where results are kept. A result of the same system, data, options and code is
+            read from there. None measures everything.
+        progress: Called with a line of text before each step.
 
     Raises:
-        ValueError: Bad data, or vectors that are not finite.
+        ValueError: The data are bad, or some vectors are not finite.
     """
     for task, system in itertools.product(tasks, systems):
-        system.begin()  # before its fingerprint is read: a model may have been trained since the last task
+        # The fingerprint is read after this: the model may have been trained since the last task.
+        system.begin()
         if cache_folder is None:
             yield _measure(task, system, options, progress)
             continue
-        decisive = [
-            system.fingerprint,
-            task.name,
-            task.fingerprint,
-            options,
-            task.task.train_languages,
-        ]
-        folder = (
-            cache_folder / "results" / text_fingerprint([*map(repr, decisive), _code_fingerprint()])
-        )
-        try:
-            (result,) = read_results(folder)
-        except ValueError:
+        folder = cache_folder / "results" / _result_key(task, system, options)
+        result = _read_result(folder)
+        if result is None:
             result = _measure(task, system, options, progress)
             write_results(folder, [result], {})
-        yield replace(
-            result, system=system.name, data=result.data | {"source": task.data.provenance.source}
-        )
+        # Neither the name of a system nor the place of the data affects the numbers.
+        data = result.data | {"source": task.data.provenance.source}
+        yield replace(result, system=system.name, data=data)
+
+
+def _result_key(task: LoadedTask, system: System, options: EvaluationOptions) -> str:
+    """Return a hash of everything that decides a result."""
+    decisive = [
+        system.fingerprint,
+        task.name,
+        task.fingerprint,
+        options,
+        task.task.train_languages,
+    ]
+    return text_fingerprint([*map(repr, decisive), _code_fingerprint()])
 
 
 @cache
 def _code_fingerprint() -> str:
     """Return a hash of the code that measures and of the versions of the libraries that it uses.
 
-    Cached results of other code are never used. Reports and figures are no part of it: nothing here imports them.
+    Cached results of other code are never used. The code of reports and figures does not count,
+    because nothing here imports it.
     """
     code = [file.read_text(encoding="utf-8") for file in imported_files(__name__)]
     return text_fingerprint([json.dumps(environment()["versions"], sort_keys=True), *code])
 
 
+def _read_result(folder: Path) -> TaskResult | None:
+    """Return the cached result; None if there is none or it is damaged."""
+    try:
+        (result,) = read_results(folder)
+    except ValueError:
+        return None
+    return result
+
+
 def _measure(
     task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress
 ) -> TaskResult:
+    """Measure a system on a task, with intervals."""
     fingerprint = system.fingerprint
     start = time.perf_counter()
-    data, folds, settings = task.data, [], {}
-    if isinstance(data, ClassificationData):
-        protocol = options.protocol
-        cells, folds, settings = _classify(task, system, options, progress)
-    elif isinstance(data, RetrievalData):
-        protocol = "retrieval"
-        settings = {"scoring": options.scoring, "margin": options.margin, "k": options.k}
-        settings["max_queries"] = options.max_queries or data.queries
-        cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
-    elif isinstance(data, AlignmentData):
-        protocol, settings = "alignment", {"scoring": options.scoring, "k": options.k}
-        settings |= {"by_url": data.by_url, "lawdr_rank": data.lawdr_rank if system.dense else None}
-        cells = evaluate_alignment(data, system, options.scoring, options.k, progress)
-    elif isinstance(data, ContrastData):
-        cells, protocol, settings = (
-            evaluate_contrast(data, system),
-            "contrast",
-            {"scoring": "cosine"},
-        )
-    else:
-        cells, protocol = evaluate_similarity(data, system), "similarity"
+    measurement = _run_protocol(task, system, options, progress)
     measured = time.perf_counter()
-    cells = [with_interval(cell, options.samples, seed=options.seed) for cell in cells]
-    intervals = summary_intervals(cells, options.samples, seed=options.seed)
-    about = {"fingerprint": task.fingerprint, "rows": data.rows(), "kind": type(data).__name__}
+    cells = [with_interval(cell, options.samples, options.seed) for cell in measurement.cells]
+    intervals = summary_intervals(cells, options.samples, options.seed)
+    finished = time.perf_counter()
+
+    common_settings = {
+        "system": system.describe(),
+        "bootstrap_samples": options.samples,
+        "seed": options.seed,
+    }
+    data = {
+        "fingerprint": task.fingerprint,
+        "rows": task.data.rows(),
+        "kind": type(task.data).__name__,
+        **asdict(task.data.provenance),
+    }
+    seconds = {
+        "embedding": system.seconds,
+        "measuring": measured - start - system.seconds,
+        "intervals": finished - measured,
+    }
     return TaskResult(
         task=task.name,
         system=system.name,
-        protocol=protocol,
+        protocol=measurement.protocol,
         cells=cells,
         intervals=intervals,
-        folds=folds,
-        settings=settings
-        | {"system": system.describe(), "bootstrap_samples": options.samples, "seed": options.seed},
-        data=about | asdict(data.provenance),
+        folds=measurement.folds,
+        settings=measurement.settings | common_settings,
+        data=data,
         system_fingerprint=fingerprint,
-        seconds={
-            "embedding": system.seconds,
-            "measuring": measured - start - system.seconds,
-            "intervals": time.perf_counter() - measured,
-        },
+        seconds=seconds,
         truncated=(system.truncated, system.texts) if system.dense else None,
     )
 
 
-def _classify(
+def _run_protocol(
     task: LoadedTask, system: System, options: EvaluationOptions, progress: Progress
-) -> tuple[list[Cell], list[float], dict[str, Any]]:
-    name = options.head or task.task.head
-    if name.startswith(("ffn", "mlp")) and not system.dense:
-        name = "logistic_regression"  # networks are for vectors of hundreds of dimensions
-    head, languages, train = get_head(name), task.data.languages, options.train_languages
-    if train is None and task.task.train_languages:
-        train = tuple(code for code in task.task.train_languages if code in languages) or None
+) -> _Measurement:
+    """Run the protocol that belongs to the kind of the data."""
+    data = task.data
+    if isinstance(data, ClassificationData):
+        return _classify(task, data, system, options, progress)
+    if isinstance(data, RetrievalData):
+        return _retrieve(data, system, options, progress)
+    if isinstance(data, AlignmentData):
+        return _align(data, system, options, progress)
+    if isinstance(data, ContrastData):
+        cells = evaluate_contrast(data, system)
+        return _Measurement("contrast", cells, {"scoring": "cosine"})
+    return _Measurement("similarity", evaluate_similarity(data, system))
+
+
+def _retrieve(
+    data: RetrievalData, system: System, options: EvaluationOptions, progress: Progress
+) -> _Measurement:
+    settings = {
+        "scoring": options.scoring,
+        "margin": options.margin,
+        "k": options.k,
+        "max_queries": options.max_queries or data.queries,
+    }
+    cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
+    return _Measurement("retrieval", cells, settings)
+
+
+def _align(
+    data: AlignmentData, system: System, options: EvaluationOptions, progress: Progress
+) -> _Measurement:
+    cells = evaluate_alignment(data, system, options.scoring, options.k, progress)
+    settings = {
+        "scoring": options.scoring,
+        "k": options.k,
+        "by_url": data.by_url,
+        "lawdr_rank": data.lawdr_rank if system.dense else None,
+    }
+    return _Measurement("alignment", cells, settings)
+
+
+def _classify(
+    task: LoadedTask,
+    data: ClassificationData,
+    system: System,
+    options: EvaluationOptions,
+    progress: Progress,
+) -> _Measurement:
+    head = _choose_head(task, system, options)
+    train_languages = _choose_train_languages(task, data, options)
     seeds = list(range(options.seed, options.seed + options.seeds))
     cells = evaluate_classification(
-        task.data,
+        data,
         system,
         head,
         options.protocol,
-        train,
+        train_languages,
         options.test_languages,
         seeds=seeds,
         progress=progress,
     )
-    settings = {
+    has_one_split = "all" in data.splits[data.languages[0]]
+    settings: dict[str, Any] = {
         "head": head.describe(),
         "seeds": [] if head.deterministic else seeds,
-        "train_languages": list(train or languages),
-        "tuning": TEN_FOLDS
-        if "all" in task.data.splits[languages[0]]
-        else PROTOCOLS[options.protocol],
+        "train_languages": list(train_languages or data.languages),
+        "tuning": TEN_FOLDS if has_one_split else PROTOCOLS[options.protocol],
     }
-    whole_matrix = (
-        train is None
-        and options.test_languages is None
-        and len(languages) > 1
-        and not task.data.monolingual
-    )
     folds: list[float] = []
-    if options.folds and system.dense and options.protocol == "zero-shot" and whole_matrix:
+    if _wants_folds(data, system, options, train_languages):
         try:
             folds, settings["folds"] = run_folds(
-                task.data, system, head, options.seed, progress=progress
+                data, system, head, options.seed, progress=progress
             )
         except TaskError as error:
             settings["folds"] = {"left_out": str(error)}
-    return cells, folds, settings
+    return _Measurement(options.protocol, cells, settings, folds)
+
+
+def _choose_head(task: LoadedTask, system: System, options: EvaluationOptions) -> Head:
+    name = options.head or task.task.head
+    is_network = name.startswith(("ffn", "mlp"))
+    if is_network and not system.dense:
+        # Networks are for vectors of hundreds of dimensions, and TF-IDF has millions.
+        name = "logistic_regression"
+    return get_head(name)
+
+
+def _choose_train_languages(
+    task: LoadedTask, data: ClassificationData, options: EvaluationOptions
+) -> tuple[str, ...] | None:
+    """Return the languages whose labels are trained on; None for all."""
+    if options.train_languages is not None:
+        return options.train_languages
+    of_task = task.task.train_languages or ()
+    languages = tuple(language for language in of_task if language in data.languages)
+    return languages or None
+
+
+def _wants_folds(
+    data: ClassificationData,
+    system: System,
+    options: EvaluationOptions,
+    train_languages: tuple[str, ...] | None,
+) -> bool:
+    """Return whether the folds are asked for and defined: `Cross` needs every pair of languages."""
+    if not options.folds or not system.dense or options.protocol != "zero-shot":
+        return False
+    has_all_languages = train_languages is None and options.test_languages is None
+    return has_all_languages and len(data.languages) > 1 and not data.monolingual

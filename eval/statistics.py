@@ -1,36 +1,50 @@
 """Confidence intervals, and tests of the difference of two systems on the same test items.
 
-Test items that are translations of each other are one observation: they carry the same id in all cells of a task and
-are resampled together (a cluster bootstrap). The same holds for the outcomes of one item under several classifiers.
+Test items that are translations of each other are one observation: they carry the same id in all
+cells of a task and are resampled together (a cluster bootstrap). The same holds for the outcomes of
+one item under several classifiers.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse
 from scipy import stats
 
 from modeling_tmde import TmdeError
-from tmde.eval.results import Cell, TaskResult, group_cells
+from tmde.eval.results import Cell, TaskResult, group_cells, mean_value, pick_cells
 
-_BATCH_ELEMENTS = 4_000_000  # of the resampled (samples, items) at a time: 32 MB
+# The largest number of resampled values (samples x items) at a time: 32 MB.
+_MAX_BATCH_VALUES = 4_000_000
+
+# Differences of folds that vary less than this are equal but for rounding.
+_ROUNDING = 1e-12
+
+# The ends of a 95% interval.
+_QUANTILES = [0.025, 0.975]
+
+# From weights of items (samples, items) to the values of cells (samples, cells).
+ValuesOfCells = Callable[[np.ndarray], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Difference:
-    """System B against system A on one group of cells.
+    """The difference of system B from system A on one group of cells.
 
     Args:
-        task: Name of the task.
-        group: `Same`, `Cross`, `All`, or one cell such as `en -> de`.
-        a, b: The values.
+        task: The name of the task.
+        group: `Same`, `Cross`, `All`, or one cell, such as `en -> de`.
+        a: The value of A.
+        b: The value of B.
         difference: b - a.
-        interval: Bootstrap confidence interval of the difference.
-        p: Of the two-sided approximate randomization test over items.
-        fold_p: Of the two-sided paired t-test over the ten folds of thesis 4.6 (`Cross` only), None where not run.
+        interval: The bootstrap confidence interval of the difference.
+        p: The p-value of the two-sided approximate randomization test over items.
+        fold_p: The p-value of the two-sided paired t-test over the ten folds of thesis 4.6
+            (`Cross` only); None if they were not run.
     """
 
     task: str
@@ -44,37 +58,65 @@ class Difference:
 
 
 def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
-    """Two-sided p of the paired t-test of thesis 4.6, with the null hypothesis of equal means over the folds.
+    """Return the two-sided p of the paired t-test of thesis 4.6.
 
-    Pairs of folds share documents (train and test halves are exchanged), so their differences are not fully
-    independent. The protocol is published this way.
+    The null hypothesis is that the means over the folds are equal. Pairs of folds share documents
+    (train and test halves are exchanged), so their differences are not fully independent. The
+    protocol is published this way.
+
+    Args:
+        a: The values of A, one per fold.
+        b: The values of B, one per fold.
     """
     differences = np.subtract(b, a)
-    if np.ptp(differences) < 1e-12:  # without variance, t is 0 / 0 or infinite
-        return float(abs(differences[0]) < 1e-12)
+    if np.ptp(differences) < _ROUNDING:
+        # Without variance, t is 0 / 0 or infinite.
+        are_equal = abs(differences[0]) < _ROUNDING
+        return float(are_equal)
     return float(stats.ttest_rel(b, a).pvalue)
 
 
 def single_sample_t_test(accuracies: Sequence[float], published: float) -> float:
-    """Two-sided p of the single-sample t-test of thesis 3.3: the null hypothesis is that the mean of a system's folds
-    is the published accuracy."""
+    """Return the two-sided p of the single-sample t-test of thesis 3.3.
+
+    The null hypothesis is that the mean of a system's folds is the published accuracy.
+
+    Args:
+        accuracies: The accuracies of the system, one per fold.
+        published: The published accuracy.
+    """
     return paired_t_test(np.full(len(accuracies), published), accuracies)
 
 
 def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:
-    """The cell with the 95% percentile bootstrap interval of its value; a cell of one item is returned unchanged."""
-    return cell if len(cell.ids) < 2 else replace(cell, interval=_interval([[cell]], samples, seed))
+    """Return the cell with the 95% percentile bootstrap interval of its value.
+
+    A cell of one item is returned unchanged.
+
+    Args:
+        cell: The cell.
+        samples: The number of bootstrap samples.
+        seed: The seed of the samples.
+    """
+    if len(cell.ids) < 2:
+        return cell
+    return replace(cell, interval=_interval_of_mean([cell], samples, seed))
 
 
 def summary_intervals(
     cells: Sequence[Cell], samples: int = 2000, seed: int = 0
 ) -> dict[str, tuple[float, float]]:
-    """95% percentile bootstrap intervals of `Same`, `Cross` and `All`; translations are resampled together."""
-    groups = group_cells(cells).items()
-    return {
-        name: _interval([[cells[place] for place in places]], samples, seed)
-        for name, places in groups
-    }
+    """Return the 95% percentile bootstrap intervals of `Same`, `Cross` and `All`.
+
+    Args:
+        cells: The cells of a task.
+        samples: The number of bootstrap samples.
+        seed: The seed of the samples.
+    """
+    intervals = {}
+    for name, positions in group_cells(cells).items():
+        intervals[name] = _interval_of_mean(pick_cells(cells, positions), samples, seed)
+    return intervals
 
 
 def compare(
@@ -85,158 +127,294 @@ def compare(
     seed: int = 0,
     each_cell: bool = False,
 ) -> list[Difference]:
-    """Differences of two systems on one task: in `Same`, `Cross` and `All`, and with `each_cell` cell by cell.
+    """Return the differences of two systems on one task in `Same`, `Cross` and `All`.
 
-    The p-value comes from approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for system comparison): how
-    often randomly exchanging the two systems' outcomes item by item gives a difference at least as large. For
-    correlations, the standardized ranks are exchanged. It is not corrected for multiple comparisons.
+    The p-value comes from approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for the
+    comparison of systems): how often randomly exchanging the two systems' outcomes, item by item,
+    gives a difference at least as large. For correlations, the standardized ranks are exchanged. It
+    is not corrected for multiple comparisons.
+
+    Args:
+        a: The result of the first system.
+        b: The result of the second system.
+        samples: The number of bootstrap samples.
+        permutations: The number of random exchanges.
+        seed: The seed of samples and exchanges.
+        each_cell: Also compare cell by cell.
 
     Raises:
-        ValueError: The results are of different tasks, data, protocols or settings.
+        TmdeError: The results are of different tasks, data, protocols or settings.
     """
     _check_comparable(a, b)
     groups = group_cells(a.cells)
-    if len(groups) < 3:  # All equals the other one
+    if len(groups) < 3:
+        # `All` equals the only other group.
         groups.pop("All")
     if each_cell:
-        groups |= {f"{cell.source} -> {cell.target}": [place] for place, cell in enumerate(a.cells)}
+        for position, cell in enumerate(a.cells):
+            groups[f"{cell.source} -> {cell.target}"] = [position]
+
     fold_p = paired_t_test(a.folds, b.folds) if a.folds and b.folds else None
     differences = []
-    for name, places in groups.items():
-        sides = [[result.cells[place] for place in places] for result in (a, b)]
-        values = [float(np.mean([cell.value for cell in cells])) for cells in sides]
-        p = _randomization_p(*sides, permutations, seed)
-        interval = _interval(sides[::-1], samples, seed)
-        t_test = fold_p if name == "Cross" else None
-        differences.append(
-            Difference(a.task, name, *values, values[1] - values[0], interval, p, t_test)
+    for name, positions in groups.items():
+        cells_a = pick_cells(a.cells, positions)
+        cells_b = pick_cells(b.cells, positions)
+        value_a = mean_value(cells_a)
+        value_b = mean_value(cells_b)
+        difference = Difference(
+            task=a.task,
+            group=name,
+            a=value_a,
+            b=value_b,
+            difference=value_b - value_a,
+            interval=_interval_of_difference(cells_a, cells_b, samples, seed),
+            p=_randomization_p(cells_a, cells_b, permutations, seed),
+            fold_p=fold_p if name == "Cross" else None,
         )
+        differences.append(difference)
     return differences
 
 
 def _check_comparable(a: TaskResult, b: TaskResult) -> None:
     ignored = {"folds", "system"}
-    if (a.truncated is None) != (
-        b.truncated is None
-    ):  # TF-IDF has another head where the task's is a network
+    if (a.truncated is None) != (b.truncated is None):
+        # TF-IDF has another classifier where the task's is a network.
         ignored |= {"head", "seeds"}
-    first, second = (
-        {"task": x.task, "protocol": x.protocol, "data": x.data.get("fingerprint"), **x.settings}
-        for x in (a, b)
-    )
-    for name in {**first, **second}:
-        if name not in ignored and first.get(name) != second.get(name):
-            found = (
-                f"{name} of {a.system} is {first.get(name)!r}, of {b.system} {second.get(name)!r}"
-            )
+    conditions_a = _conditions(a)
+    conditions_b = _conditions(b)
+    for name in conditions_a | conditions_b:
+        if name in ignored:
+            continue
+        value_a = conditions_a.get(name)
+        value_b = conditions_b.get(name)
+        if value_a != value_b:
             raise TmdeError(
-                f"{a.task}: {found}, expected the same. Evaluate both with the same options."
+                f"{a.task}: {name} of {a.system} is {value_a!r}, of {b.system} {value_b!r}, "
+                "expected the same. Evaluate both with the same options."
             )
-    items = [[(cell.pair, list(cell.ids)) for cell in x.cells] for x in (a, b)]
-    if items[0] != items[1]:
-        advice = "were not tested on the same items. Evaluate both with the same options."
-        raise TmdeError(f"{a.task}: {a.system} and {b.system} {advice}")
-
-
-def _items(cells: Sequence[Cell]) -> tuple[int, list[np.ndarray]]:
-    """Number of independent items (every id is one, however many cells it is in), and the items of each cell."""
-    names, items = np.unique(
-        np.concatenate([np.asarray(cell.ids, dtype=str) for cell in cells]), return_inverse=True
-    )
-    return len(names), np.split(items, np.cumsum([len(cell.ids) for cell in cells])[:-1])
-
-
-def _interval(sides: Sequence[Sequence[Cell]], samples: int, seed: int) -> tuple[float, float]:
-    """Percentile interval of the mean over cells, or of the difference of two such means, first minus second."""
-    count, places = _items(sides[0])
-    values = [
-        (_correlations if cells[0].metric == "spearman" else _shares)(cells, places, count)
-        for cells in sides
-    ]
-
-    def statistic(drawn: np.ndarray, axis: int = -1) -> np.ndarray:
-        """(samples,) values on the (samples, n) drawn items."""
-        drawn = np.atleast_2d(drawn) + count * np.arange(len(np.atleast_2d(drawn)))[:, None]
-        weights = (
-            np.bincount(drawn.ravel(), minlength=drawn.size).reshape(drawn.shape).astype(float)
+    if _test_items(a) != _test_items(b):
+        raise TmdeError(
+            f"{a.task}: {a.system} and {b.system} were not tested on the same items. "
+            "Evaluate both with the same options."
         )
-        with np.errstate(invalid="ignore"):  # 0 / 0: a cell of which no item was drawn
-            means = [np.nanmean(value(weights), axis=-1) for value in values]
-        return means[0] - means[1] if len(means) > 1 else means[0]
+
+
+def _conditions(result: TaskResult) -> dict[str, Any]:
+    """Return everything that two results must share to be compared, but for the test items."""
+    return {
+        "task": result.task,
+        "protocol": result.protocol,
+        "data": result.data.get("fingerprint"),
+        **result.settings,
+    }
+
+
+def _test_items(result: TaskResult) -> list[tuple[tuple[str, str], list[str]]]:
+    return [(cell.pair, list(cell.ids)) for cell in result.cells]
+
+
+# ---- Resampling
+
+
+@dataclass(frozen=True)
+class _Items:
+    """The independent test items of some cells.
+
+    Args:
+        count: The number of items. Every id is one, however many cells it is in.
+        of_cells: For each cell, the items of its outcomes as numbers below `count`.
+    """
+
+    count: int
+    of_cells: list[np.ndarray]
+
+    @classmethod
+    def of(cls, cells: Sequence[Cell]) -> _Items:
+        """Number the items of cells."""
+        ids = np.concatenate([np.asarray(cell.ids, dtype=str) for cell in cells])
+        different_ids, items = np.unique(ids, return_inverse=True)
+        ends = np.cumsum([len(cell.ids) for cell in cells])
+        return cls(len(different_ids), np.split(items, ends[:-1]))
+
+
+def _interval_of_mean(cells: Sequence[Cell], samples: int, seed: int) -> tuple[float, float]:
+    """Return the percentile interval of the mean over cells."""
+    items = _Items.of(cells)
+    values_of_cells = _values_of_cells(cells, items)
+
+    def mean(weights: np.ndarray) -> np.ndarray:
+        return _mean_over_cells(values_of_cells(weights))
+
+    return _bootstrap_interval(mean, items.count, samples, seed)
+
+
+def _interval_of_difference(
+    cells_a: Sequence[Cell], cells_b: Sequence[Cell], samples: int, seed: int
+) -> tuple[float, float]:
+    """Return the percentile interval of the mean over the cells of B minus that of A.
+
+    Both systems are resampled together, because their items are the same.
+    """
+    items = _Items.of(cells_a)
+    values_a = _values_of_cells(cells_a, items)
+    values_b = _values_of_cells(cells_b, items)
+
+    def difference(weights: np.ndarray) -> np.ndarray:
+        return _mean_over_cells(values_b(weights)) - _mean_over_cells(values_a(weights))
+
+    return _bootstrap_interval(difference, items.count, samples, seed)
+
+
+def _mean_over_cells(values: np.ndarray) -> np.ndarray:
+    """Return the means (samples,) of values (samples, cells), without cells that have none."""
+    return np.nanmean(values, axis=-1)
+
+
+def _bootstrap_interval(
+    statistic: Callable[[np.ndarray], np.ndarray], count: int, samples: int, seed: int
+) -> tuple[float, float]:
+    """Return the 95% percentile bootstrap interval of a statistic.
+
+    Args:
+        statistic: From weights of items (samples, count) to values (samples,). The weight of an
+            item is the number of times that it was drawn.
+        count: The number of items.
+        samples: The number of samples.
+        seed: The seed of the samples.
+    """
+
+    def statistic_of_drawn(drawn: np.ndarray, axis: int = -1) -> np.ndarray:
+        weights = _count_drawn(np.atleast_2d(drawn), count)
+        # A cell of which no item was drawn has the value 0 / 0.
+        with np.errstate(invalid="ignore"):
+            return statistic(weights)
 
     if count < 2:
-        return (float(statistic(np.zeros((1, 1), dtype=int))[0]),) * 2
-    found = stats.bootstrap(
+        only_value = float(statistic_of_drawn(np.zeros((1, 1), dtype=int))[0])
+        return only_value, only_value
+    bootstrap = stats.bootstrap(
         (np.arange(count),),
-        statistic,
+        statistic_of_drawn,
         n_resamples=samples,
-        batch=max(1, _BATCH_ELEMENTS // count),
+        batch=max(1, _MAX_BATCH_VALUES // count),
         vectorized=True,
         method="percentile",
         rng=np.random.default_rng(seed),
     )
-    low, high = np.nanquantile(found.bootstrap_distribution, [0.025, 0.975])
+    low, high = np.nanquantile(bootstrap.bootstrap_distribution, _QUANTILES)
     return float(low), float(high)
 
 
-def _shares(
-    cells: Sequence[Cell], places: Sequence[np.ndarray], count: int
-) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from (samples, items) weights to (samples, cells) shares: two products with sparse matrices."""
-    index = np.concatenate(places), np.repeat(range(len(cells)), [len(place) for place in places])
+def _count_drawn(drawn: np.ndarray, count: int) -> np.ndarray:
+    """Return how often each item was drawn.
+
+    Args:
+        drawn: The drawn items (samples, count), numbers below `count`.
+        count: The number of items.
+
+    Returns:
+        Counts as floats, (samples, count).
+    """
+    samples = len(drawn)
+    # Items of different samples get different numbers, so that one call counts all samples.
+    numbers = drawn + count * np.arange(samples)[:, None]
+    counts = np.bincount(numbers.ravel(), minlength=drawn.size)
+    return counts.reshape(drawn.shape).astype(float)
+
+
+def _values_of_cells(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
+    if cells[0].metric == "spearman":
+        return _correlations(cells, items)
+    return _shares(cells, items)
+
+
+def _shares(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
+    """Return a function that computes weighted shares by two products with sparse matrices."""
+    rows = np.concatenate(items.of_cells)
+    columns = np.repeat(range(len(cells)), [len(part) for part in items.of_cells])
     outcomes = np.concatenate([cell.outcomes for cell in cells])
-    sums, sizes = (
-        scipy.sparse.csr_matrix((values, index), shape=(count, len(cells)))
-        for values in (outcomes, np.ones(len(outcomes)))
-    )
-    return lambda weights: (weights @ sums) / (weights @ sizes)
+    shape = (items.count, len(cells))
+    outcome_matrix = scipy.sparse.csr_matrix((outcomes, (rows, columns)), shape=shape)
+    member_matrix = scipy.sparse.csr_matrix((np.ones(len(outcomes)), (rows, columns)), shape=shape)
+
+    def shares(weights: np.ndarray) -> np.ndarray:
+        sums = weights @ outcome_matrix  # (samples, cells)
+        sizes = weights @ member_matrix  # (samples, cells)
+        return sums / sizes
+
+    return shares
 
 
-def _correlations(
-    cells: Sequence[Cell], places: Sequence[np.ndarray], _: int
-) -> Callable[[np.ndarray], np.ndarray]:
-    """A function from (samples, items) weights to (samples, cells) rank correlations of the repeated items."""
+def _correlations(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
+    """Return a function that computes the rank correlations of repeated items."""
 
-    def values(weights: np.ndarray) -> np.ndarray:
-        found = [
-            _rank_products(np.repeat(cell.outcomes, row[place].astype(int), axis=0)).mean()
-            for row in weights
-            for cell, place in zip(cells, places, strict=True)
-        ]
-        return np.reshape(found, (len(weights), len(cells)))
+    def correlations(weights: np.ndarray) -> np.ndarray:
+        values = np.empty((len(weights), len(cells)))
+        for sample, weights_of_items in enumerate(weights):
+            for column, cell in enumerate(cells):
+                times = weights_of_items[items.of_cells[column]].astype(int)
+                drawn_outcomes = np.repeat(cell.outcomes, times, axis=0)
+                values[sample, column] = _rank_products(drawn_outcomes).mean()
+        return values
 
-    return values
+    return correlations
 
 
 def _rank_products(outcomes: np.ndarray) -> np.ndarray:
-    """(n,) products of the standardized ranks of (n, 2) gold and measured similarities; their mean is Spearman's
-    correlation, 0 where all measured ones are equal."""
-    ranks = stats.rankdata(outcomes, axis=0)
-    scale = ranks.std(axis=0)
-    return ((ranks - ranks.mean(axis=0)) / np.where(scale > 0, scale, 1)).prod(axis=1)
+    """Return the products of the standardized ranks of gold and measured similarities.
 
+    Their mean is Spearman's correlation; it is 0 if all measured similarities are equal.
 
-def _randomization_p(a: Sequence[Cell], b: Sequence[Cell], permutations: int, seed: int) -> float:
-    """Two-sided p over exchanges of the two systems' outcomes, all those of an item at once.
+    Args:
+        outcomes: Gold and measured similarities, (n, 2).
 
-    Exchanging an item turns the sign of what it adds to the difference.
+    Returns:
+        An array of shape (n,).
     """
-    count, places = _items(a)
-    parts = [
-        [_rank_products(x.outcomes) if x.metric == "spearman" else x.outcomes for x in side]
-        for side in (a, b)
-    ]
-    gains = [(second - first) / len(first) for first, second in zip(*parts, strict=True)]
+    ranks = stats.rankdata(outcomes, axis=0)
+    deviations = ranks.std(axis=0)
+    scales = np.where(deviations > 0, deviations, 1)
+    standardized = (ranks - ranks.mean(axis=0)) / scales
+    return standardized.prod(axis=1)
+
+
+def _randomization_p(
+    cells_a: Sequence[Cell], cells_b: Sequence[Cell], permutations: int, seed: int
+) -> float:
+    """Return the two-sided p over exchanges of the two systems' outcomes.
+
+    All outcomes of an item are exchanged at once. This turns the sign of what the item adds to the
+    difference.
+    """
+    items = _Items.of(cells_a)
+    gains_in_cells = []
+    for cell_a, cell_b in zip(cells_a, cells_b, strict=True):
+        contributions_a = _contributions(cell_a)
+        contributions_b = _contributions(cell_b)
+        gains_in_cells.append((contributions_b - contributions_a) / len(contributions_a))
+    gains_of_items = np.bincount(
+        np.concatenate(items.of_cells), np.concatenate(gains_in_cells), minlength=items.count
+    )
+
+    def absolute_difference(gains: np.ndarray, axis: int) -> np.ndarray:
+        # Sums in another order differ by rounding, and equal ones must count as equal.
+        return np.round(np.abs(gains.sum(axis)), 12)
+
     result = stats.permutation_test(
-        (np.bincount(np.concatenate(places), np.concatenate(gains), minlength=count),),
-        lambda gains, axis: np.round(
-            np.abs(gains.sum(axis)), 12
-        ),  # rounded, so that equal sums are equal
+        (gains_of_items,),
+        absolute_difference,
         permutation_type="samples",
         vectorized=True,
         n_resamples=permutations,
-        batch=max(1, _BATCH_ELEMENTS // count),
+        batch=max(1, _MAX_BATCH_VALUES // items.count),
         alternative="greater",
         rng=np.random.default_rng(seed),
     )
     return float(result.pvalue)
+
+
+def _contributions(cell: Cell) -> np.ndarray:
+    """Return what each outcome adds to the value of its cell, times the number of outcomes."""
+    if cell.metric == "spearman":
+        return _rank_products(cell.outcomes)
+    return cell.outcomes

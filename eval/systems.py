@@ -1,65 +1,118 @@
-"""Systems under evaluation: embedders, and a TF-IDF baseline.
-
-A system turns texts into vectors: `represent(texts, fit_on, language)` gives a (len(texts), d) matrix, dense float32
-or CSR (`dense` tells which). A representation may be fitted on the texts `fit_on`: in classification those of the
-training language only, in retrieval both sides of the pool. A pretrained embedder ignores them. `language` is the
-code of the texts' language, or one code per text; only an embedder with an encoder for each language uses it. `begin`
-starts a new task; since then, `truncated` of the different `texts` were longer than the limit, and encoding took
-`seconds` (0 from a cache). `name` and `describe()` are for the report, `fingerprint` for the cache of results.
-"""
+"""Systems under evaluation: embedders, and a TF-IDF baseline."""
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
-import platform
 import time
 from collections.abc import Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
-from importlib import metadata
 from pathlib import Path
+from typing import Protocol
 
 import numpy as np
 import scipy.sparse
-import torch
 from sklearn.feature_extraction.text import HashingVectorizer
 from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
-from tmde import __version__
-from tmde.data.cpus import usable_cpus
 from tmde.data.io import replacing
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.document_embedder import logger as embedding_logger
-from tmde.eval.imported_code import imported_files
+from tmde.eval.environment import environment
+from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.tasks.base import text_fingerprint
 
-# Distributions that decide numbers. A test holds them against what the code imports.
-PACKAGES = ("torch", "transformers", "tokenizers", "datasets", "accelerate", "numpy", "safetensors")
-PACKAGES += ("scikit-learn", "scipy", "sentencex")
-PACKAGES += ("faiss", "faiss-cpu", "faiss-gpu")  # faiss has one name a channel and build
+__all__ = [
+    "CharacterTfidf",
+    "EmbeddingSystem",
+    "System",
+    "default_cache_dir",
+    "environment",
+    "model_fingerprint",
+]
+
+# The code of one language for all texts, one code per text, or None where it plays no part.
+Language = str | Sequence[str] | None
 
 
 def default_cache_dir() -> Path:
-    """`$TMDE_CACHE`, or `tmde` in the user's cache folder."""
-    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(os.environ.get("TMDE_CACHE") or Path(cache) / "tmde")
+    """Return `$TMDE_CACHE`, or `tmde` in the user's cache folder."""
+    own_folder = os.environ.get("TMDE_CACHE")
+    if own_folder:
+        return Path(own_folder)
+    caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(caches) / "tmde"
+
+
+class System(Protocol):
+    """A way to turn texts into vectors.
+
+    Attributes:
+        name: The name in tables.
+        fingerprint: A hash of everything that affects the vectors, for the cache of results.
+        dense: Whether vectors are dense float32 matrices; otherwise they are sparse (CSR).
+        texts: The number of different texts that were represented since `begin`.
+        truncated: The number of them that were longer than the system's limit.
+        seconds: The time that their encoding took since `begin`; 0 where all came from a cache.
+    """
+
+    name: str
+    fingerprint: str
+    dense: bool
+    texts: int
+    truncated: int
+    seconds: float
+
+    def begin(self) -> None:
+        """Start a new task: reset the counts, and forget what was kept for the last task."""
+
+    def describe(self) -> dict[str, str | int]:
+        """Return how texts become vectors, for the report."""
+
+    def represent(
+        self, texts: Sequence[str], fit_on: Sequence[str], language: Language = None
+    ) -> np.ndarray | scipy.sparse.csr_matrix:
+        """Return the vectors of texts.
+
+        Args:
+            texts: n texts.
+            fit_on: The texts on which a representation may be fitted. In classification they are
+                those of the training language, in retrieval both sides of the pool. A pretrained
+                embedder ignores them.
+            language: The language of the texts. Only an embedder that has an encoder for each
+                language, or that splits texts into sentences, uses it.
+
+        Returns:
+            A matrix of shape (n, d).
+        """
+
+
+@dataclass(frozen=True)
+class _Counts:
+    """How many texts were encoded, and how many of them were truncated."""
+
+    texts: int
+    truncated: int
 
 
 class EmbeddingSystem:
-    """A `DocumentEmbedder` with cached vectors; those of the current task also stay in memory.
+    """A `DocumentEmbedder` that keeps its vectors on disk and, during a task, in memory.
 
     Args:
-        name: In tables.
-        embedder: Loaded embedder.
-        cache: Folder where vectors are kept, in `vectors/<fingerprint>/<key of the texts>.npz`, so that a second
-            evaluation takes seconds. A damaged file is computed again. None keeps none.
-        show_progress_bar, batch_tokens: As for `DocumentEmbedder.encode`. On a CPU smaller batches, which fit into
-            its caches, are faster.
+        name: The name in tables.
+        embedder: The loaded embedder.
+        cache: The folder in which vectors are kept, so that a second evaluation takes seconds. The
+            files are `vectors/<fingerprint>/<key of the texts>.npz`. A damaged file is computed
+            again. None keeps no vectors on disk.
+        show_progress_bar: See `DocumentEmbedder.encode`.
+        batch_tokens: See `DocumentEmbedder.encode`. By default batches are smaller on a CPU, where
+            they are faster if they fit into its caches.
     """
 
-    KEPT_BYTES = 2 * 2**30  # of vectors in memory, where there is a cache on disk
+    # The size of the vectors that stay in memory where a cache on disk has them, too.
+    MAX_BYTES_IN_MEMORY = 2 * 2**30
     dense = True
 
     def __init__(
@@ -73,160 +126,158 @@ class EmbeddingSystem:
         self.name = name
         self.embedder = embedder
         self.cache = cache
-        batch_tokens = batch_tokens or (8192 if embedder.device.type == "cpu" else 16384)
+        if not batch_tokens:
+            batch_tokens = 8192 if embedder.device.type == "cpu" else 16384
         self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
         languages = getattr(embedder.model.config, "languages", None)
-        self.languages: tuple[str, ...] | None = (
-            tuple(languages) if languages else None
-        )  # trained on; None: unknown
+        # The languages that the model was trained on; None where they are unknown.
+        self.languages: tuple[str, ...] | None = tuple(languages) if languages else None
         self.begin()
 
     @cached_property
     def fingerprint(self) -> str:
-        """See `model_fingerprint`; computed once per task."""
+        """The `model_fingerprint` of the embedder, computed once per task."""
         return model_fingerprint(self.embedder)
 
     def begin(self) -> None:
-        """Starts a new task: resets counts, vectors and fingerprint, because the model may have been trained since."""
+        """Start a new task: reset counts, vectors in memory, and the fingerprint.
+
+        The model may have been trained since the last task.
+        """
         self.__dict__.pop("fingerprint", None)
-        self.texts = self.truncated = 0
+        self.texts = 0
+        self.truncated = 0
         self.seconds = 0.0
-        self._recent: dict[str, np.ndarray] = {}
-        self._counted: set[str] = set()
+        self._vectors_in_memory: dict[str, np.ndarray] = {}
+        self._counted_keys: set[str] = set()
 
     def describe(self) -> dict[str, str | int]:
-        """How texts become vectors."""
+        """Return how texts become vectors."""
         embedder = self.embedder
-        long = embedder.long_document_settings if embedder.long_documents != "truncate" else {}
-        dtype = str(embedder.model.dtype).removeprefix("torch.")
-        prompt = {"prompt": embedder.prompt} if embedder.prompt else {}
-        return {
+        description = {
             "pooling": embedder.pooling,
             "max_length": embedder.max_length,
-            "dtype": dtype,
-            **prompt,
-            **long,
+            "dtype": str(embedder.model.dtype).removeprefix("torch."),
         }
+        if embedder.prompt:
+            description["prompt"] = embedder.prompt
+        if embedder.long_documents != "truncate":
+            description |= embedder.long_document_settings
+        return description
 
     def represent(
-        self,
-        texts: Sequence[str],
-        fit_on: Sequence[str] = (),
-        language: str | Sequence[str] | None = None,
+        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: Language = None
     ) -> np.ndarray:
-        """Vectors (n, d) float32.
+        """Return the vectors of texts, from memory, from the cache on disk, or computed.
+
+        Args:
+            texts: n texts.
+            fit_on: Not used.
+            language: The language of the texts, or of each text.
+
+        Returns:
+            A float32 matrix of shape (n, d).
 
         Raises:
-            ValueError: A vector that is not finite, or a language that the model does not have.
+            TmdeError: A vector is not finite, or the model does not have the language.
         """
         texts = list(texts)
-        columns = [texts]
-        # The same text may have another vector, or other sentences, in each language.
-        if self.embedder.needs_language or self.embedder.long_documents == "sentences":
-            columns.append(
-                [language] * len(texts)
-                if language is None or isinstance(language, str)
-                else language
-            )
-        key = text_fingerprint(*columns)
-        if key not in self._recent:
-            vectors, counts = self._cached(key, texts, language)
-            if key not in self._counted:
-                self._counted.add(key)
-                self.texts += counts["texts"]
-                self.truncated += counts["truncated"]
-            self._recent[key] = vectors
-            while (
-                self.cache and sum(kept.nbytes for kept in self._recent.values()) > self.KEPT_BYTES
-            ):
-                del self._recent[next(iter(self._recent))]  # the oldest; it is on disk
-            return vectors
-        return self._recent[key]
+        key = self._key_of_texts(texts, language)
+        vectors = self._vectors_in_memory.get(key)
+        if vectors is None:
+            vectors, counts = self._read_or_encode(key, texts, language)
+            self._count(key, counts)
+            self._keep_in_memory(key, vectors)
+        return vectors
 
-    def _cached(
-        self, key: str, texts: list[str], language: str | Sequence[str] | None
-    ) -> tuple[np.ndarray, dict[str, int]]:
-        """Vectors and counts, read or computed and kept."""
+    def _key_of_texts(self, texts: list[str], language: Language) -> str:
+        """Return a hash of the texts, and of their languages where vectors depend on these."""
+        splits_sentences = self.embedder.long_documents == "sentences"
+        if not self.embedder.needs_language and not splits_sentences:
+            return text_fingerprint(texts)
+        if language is None or isinstance(language, str):
+            return text_fingerprint(texts, [language] * len(texts))
+        return text_fingerprint(texts, language)
+
+    def _count(self, key: str, counts: _Counts) -> None:
+        """Add the texts to the counts of the task, unless they were counted before."""
+        if key in self._counted_keys:
+            return
+        self._counted_keys.add(key)
+        self.texts += counts.texts
+        self.truncated += counts.truncated
+
+    def _keep_in_memory(self, key: str, vectors: np.ndarray) -> None:
+        self._vectors_in_memory[key] = vectors
+        if self.cache is None:
+            return
+        size = sum(kept.nbytes for kept in self._vectors_in_memory.values())
+        while size > self.MAX_BYTES_IN_MEMORY:
+            # The oldest vectors go first. They can be read from the disk.
+            oldest_key = next(iter(self._vectors_in_memory))
+            size -= self._vectors_in_memory.pop(oldest_key).nbytes
+
+    def _read_or_encode(
+        self, key: str, texts: list[str], language: Language
+    ) -> tuple[np.ndarray, _Counts]:
+        """Return vectors and counts from the cache on disk, or compute and store them."""
         if self.cache is None:
             return self._encode(texts, language)
         path = self.cache / "vectors" / self.fingerprint / f"{key}.npz"
         try:
             with np.load(path) as stored:
-                return stored["vectors"], json.loads(str(stored["counts"]))
-        except Exception:  # none yet, or damaged in whatever way
+                return stored["vectors"], _Counts(**json.loads(str(stored["counts"])))
+        except Exception:
+            # The file is missing or damaged, in whatever way.
             vectors, counts = self._encode(texts, language)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
-            np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(counts)))
+            np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(asdict(counts))))
         return vectors, counts
 
-    def _encode(
-        self, texts: list[str], language: str | Sequence[str] | None
-    ) -> tuple[np.ndarray, dict[str, int]]:
-        embedding_logger.disabled = True  # truncated texts are counted, and reported once per task
+    def _encode(self, texts: list[str], language: Language) -> tuple[np.ndarray, _Counts]:
+        # Truncated texts are counted here and reported once per task, so the embedder's own
+        # warnings are silenced.
+        embedding_logger.disabled = True
         try:
             vectors, report = self.embedder.encode_with_report(
                 texts, language=language, **self.options
             )
         finally:
             embedding_logger.disabled = False
-        if len(bad := np.flatnonzero(~np.isfinite(vectors).all(axis=1))):
-            found = f"a vector that is not finite for text {bad[0]}, and for {len(bad)} of {len(texts)} texts in all"
-            raise TmdeError(
-                f"{self.name}: found {found}. Is the checkpoint damaged, or its dtype too small?"
-            )
+        self._check_finite(vectors)
         self.seconds += report.seconds
-        return vectors, {"texts": report.texts, "truncated": report.truncated}
+        return vectors, _Counts(report.texts, report.truncated)
 
-
-def model_fingerprint(embedder: DocumentEmbedder) -> str:
-    """SHA-256 (16 hex digits) of all that affects vectors.
-
-    These are weights, config, tokenizer, prompt, limits, code, and the version of the library that finds sentences.
-    """
-    digest = hashlib.sha256()
-    classes = (DocumentEmbedder, type(embedder), type(embedder.model))
-    for file in imported_files(*[one.__module__ for one in classes]):
-        digest.update(file.read_bytes())
-    # The pooler of a Hub encoder is never used, and random at each start where the checkpoint has none.
-    weights = {
-        name: tensor
-        for name, tensor in embedder.model.state_dict().items()
-        if not name.startswith("pooler.")
-    }
-    for name, tensor in sorted(weights.items()):
-        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode())
-        digest.update(tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data)
-    tokenizer = embedder.tokenizer.get_vocab()
-    if (
-        embedder.tokenizer.is_fast
-    ):  # without the truncation and padding that the last call left behind
-        tokenizer = json.loads(embedder.tokenizer.backend_tokenizer.to_str()) | {
-            "truncation": None,
-            "padding": None,
-        }
-    settings = [
-        {**embedder.model.config.to_dict(), "_name_or_path": None},
-        tokenizer,
-        [type(embedder.model).__name__, embedder.pooling, embedder.prompt, embedder.max_length],
-        embedder.long_document_settings,
-        ["sentencex", metadata.version("sentencex")],
-    ]
-    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
-    return digest.hexdigest()[:16]
+    def _check_finite(self, vectors: np.ndarray) -> None:
+        is_finite = np.isfinite(vectors).all(axis=1)
+        if is_finite.all():
+            return
+        damaged_rows = np.flatnonzero(~is_finite)
+        raise TmdeError(
+            f"{self.name}: found a vector that is not finite for text {damaged_rows[0]}, and for "
+            f"{len(damaged_rows)} of {len(vectors)} texts in all. "
+            "Is the checkpoint damaged, or its dtype too small?"
+        )
 
 
 class CharacterTfidf:
-    """TF-IDF baseline over character 2- to 5-grams within words.
+    """A TF-IDF baseline over character 2- to 5-grams within words.
 
-    Document frequencies and vocabulary (n-grams in at least two texts) come from `fit_on`. Equals scikit-learn's
-    `TfidfVectorizer(analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2)`, except that n-grams are
-    hashed to 2^22 columns, so that each text is counted only once for all fits.
+    Document frequencies and vocabulary (the n-grams in at least two texts) come from the texts to
+    fit on. The vectors equal those of scikit-learn's `TfidfVectorizer(analyzer="char_wb",
+    ngram_range=(2, 5), sublinear_tf=True, min_df=2)`, except that n-grams are hashed to 2^22
+    columns, so that each text is counted only once for all fits.
+
+    Args:
+        name: The name in tables.
     """
 
     COLUMNS = 2**22
+    MIN_DOCUMENT_FREQUENCY = 2
     dense = False
-    texts = truncated = 0
+    texts = 0
+    truncated = 0
 
     def __init__(self, name: str = "TF-IDF") -> None:
         self.name = name
@@ -241,64 +292,54 @@ class CharacterTfidf:
         self.begin()
 
     def begin(self) -> None:
-        """Starts a new task: forgets the n-gram counts of the last one."""
+        """Start a new task: forget the n-gram counts of the last one."""
         self.seconds = 0.0
-        self._rows: dict[str, int] = {}
+        self._row_of_text: dict[str, int] = {}
         self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
 
     def describe(self) -> dict[str, str | int]:
-        """How texts become rows."""
+        """Return how texts become rows."""
         return {"ngrams": "characters 2 to 5, within words", "columns": self.COLUMNS}
 
     def represent(
-        self,
-        texts: Sequence[str],
-        fit_on: Sequence[str],
-        language: str | Sequence[str] | None = None,
+        self, texts: Sequence[str], fit_on: Sequence[str], language: Language = None
     ) -> scipy.sparse.csr_matrix:
-        """L2-normalized rows (n, columns found in `fit_on`), whatever the language.
+        """Return the TF-IDF rows of texts.
+
+        Args:
+            texts: n texts.
+            fit_on: The texts that give the document frequencies and the columns.
+            language: Not used.
+
+        Returns:
+            A sparse matrix of shape (n, number of n-grams in `fit_on`); rows have length 1.
 
         Raises:
-            ValueError: `fit_on` shares no n-gram between two texts.
+            TmdeError: No n-gram is in two texts of `fit_on`.
         """
-        fitted = self._count(fit_on)
-        frequency = np.bincount(fitted.indices, minlength=self.COLUMNS)
-        columns = np.flatnonzero(frequency >= 2)
-        if not len(columns):
+        fitted_counts = self._count_ngrams(fit_on)
+        document_frequencies = np.bincount(fitted_counts.indices, minlength=self.COLUMNS)
+        columns = np.flatnonzero(document_frequencies >= self.MIN_DOCUMENT_FREQUENCY)
+        if len(columns) == 0:
             raise TmdeError(
-                f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, expected some"
+                f"TF-IDF: found no n-gram in two of the {len(fit_on)} texts to fit on, "
+                "expected some"
             )
-        inverse = np.log((1 + fitted.shape[0]) / (1 + frequency[columns])) + 1
-        chosen = self._count(texts)[:, columns]
-        chosen.data = (1 + np.log(chosen.data)) * inverse.astype(np.float32)[chosen.indices]
-        return normalize(chosen, copy=False)
+        num_documents = fitted_counts.shape[0]
+        inverse_frequencies = np.log((1 + num_documents) / (1 + document_frequencies[columns])) + 1
+        rows = self._count_ngrams(texts)[:, columns]
+        inverse_frequencies = inverse_frequencies.astype(np.float32)
+        rows.data = (1 + np.log(rows.data)) * inverse_frequencies[rows.indices]
+        return normalize(rows, copy=False)
 
-    def _count(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
-        """(n, COLUMNS) counts of n-grams; every different text is counted once."""
-        new = [text for text in dict.fromkeys(texts) if text not in self._rows]
-        if new:
+    def _count_ngrams(self, texts: Sequence[str]) -> scipy.sparse.csr_matrix:
+        """Return the counts of n-grams, (n, COLUMNS). Every different text is counted once."""
+        new_texts = [text for text in dict.fromkeys(texts) if text not in self._row_of_text]
+        if new_texts:
             start = time.perf_counter()
-            counted = self._vectorizer.transform(new).astype(np.float32)
+            new_counts = self._vectorizer.transform(new_texts).astype(np.float32)
             self.seconds += time.perf_counter() - start
-            self._rows |= {text: len(self._rows) + place for place, text in enumerate(new)}
-            self._counts = scipy.sparse.vstack([self._counts, counted], format="csr")
-        return self._counts[[self._rows[text] for text in texts]]
-
-
-System = EmbeddingSystem | CharacterTfidf
-
-
-def environment() -> dict[str, object]:
-    """The versions of this package, of Python and of the packages that decide the numbers, and the machine."""
-    versions = {
-        each.name: each.version for each in metadata.distributions() if each.name in PACKAGES
-    }
-    gpus = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
-    host = {"processor": platform.machine(), "cpus": usable_cpus()}
-    host |= {"threads": torch.get_num_threads(), "gpus": gpus}
-    return {
-        "tmde": __version__,
-        "versions": versions,
-        "python": platform.python_version(),
-        "machine": host,
-    }
+            for text in new_texts:
+                self._row_of_text[text] = len(self._row_of_text)
+            self._counts = scipy.sparse.vstack([self._counts, new_counts], format="csr")
+        return self._counts[[self._row_of_text[text] for text in texts]]

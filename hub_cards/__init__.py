@@ -8,9 +8,12 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 ```
 """
 
-from .cards import dataset_card, is_edited, merge_card, model_card, write_model_card
+from .dataset_cards import dataset_card
+from .edited_text import is_edited, merge_card
+from .model_cards import model_card, write_model_card
 from .model_files import STALE_MODEL, stage_model, stage_records
-from .provenance import check_licenses, describe_origins, describe_sources, public_recipe
+from .privacy import public_recipe
+from .provenance import check_licenses, describe_origins, describe_sources
 
 __all__ = [
     "STALE_MODEL",
@@ -19,8 +22,6 @@ __all__ = [
     "describe_origins",
     "describe_sources",
     "is_edited",
-]
-__all__ += [
     "merge_card",
     "model_card",
     "public_recipe",

@@ -10,35 +10,38 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-
-from .provenance import public_recipe, read_json
+from tmde.hub_cards.privacy import public_recipe
+from tmde.hub_cards.run_records import read_json
 
 logger = logging.get_logger("tmde.hub_cards")
 
-# Files of a model, beside the remote code that its configuration names. Nothing else of a run's folder is published:
-# no checkpoints, optimizer states, logs, scripts or data.
+# Files of a model, beside the remote code that its configuration names. Nothing else of a run's
+# folder is published: no checkpoints, optimizer states, logs, scripts or data.
 MODEL_FILES = (
     "config*.json",
     "generation_config.json",
     "model*.safetensors",
     "model.safetensors.index.json",
-)
-MODEL_FILES += (
     "tokenizer*.*",
     "special_tokens_map.json",
     "added_tokens.json",
     "vocab.*",
     "merges.txt",
     "*.model",
-)
-MODEL_FILES += (
     "*.spm",
     "chat_template.jinja",
     "modules.json",
     "sentence_bert_config.json",
     "[0-9]_*/config.json",
+    "[0-9]_*/model.safetensors",
+    "onnx/*",
+    "curves.png",
+    "LICENSE*",
 )
-MODEL_FILES += ("[0-9]_*/model.safetensors", "onnx/*", "curves.png", "LICENSE*")
+
+# Files from which a card or the published records are made.
+RECORD_FILES = ("*.json", "*.yaml", "*.md")
+
 # Files of earlier weights and their results, which a commit of new weights deletes.
 STALE_MODEL = (
     "model*.safetensors",
@@ -47,49 +50,88 @@ STALE_MODEL = (
     "*.bin.index.json",
     "onnx/*",
     "curves.png",
+    "recipe.yaml",
+    "results.json",
 )
-STALE_MODEL += ("recipe.yaml", "results.json")
 
 
 def stage_model(folder: Path, stage: Path) -> None:
-    """Links the files of a model that may be published into `stage`.
+    """Link the files of a model that may be published into another folder.
+
+    Args:
+        folder: The folder of the model.
+        stage: The folder that will be uploaded.
 
     Raises:
-        ValueError: A file is a link out of the folder, unless it is one into the Hub's cache.
+        TmdeError: A file is a link out of the folder, unless it is one into the Hub's cache.
     """
-    files = {path for pattern in MODEL_FILES for path in folder.glob(pattern)}
+    files = _glob(folder, MODEL_FILES) | _remote_code(folder)
+    files -= _outdated_graphs(folder)
+    _check_links(folder, files | _glob(folder, RECORD_FILES))
+    for path in files:
+        link = stage / path.relative_to(folder)
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(path.resolve())
+
+
+def _glob(folder: Path, patterns: tuple[str, ...]) -> set[Path]:
+    files: set[Path] = set()
+    for pattern in patterns:
+        files.update(folder.glob(pattern))
+    return files
+
+
+def _remote_code(folder: Path) -> set[Path]:
+    """Return the Python files that the configuration names, and those that they import."""
     config = read_json(folder / "config.json")
+    files: set[Path] = set()
     for reference in (config.get("auto_map") or {}).values():
-        module = folder / f"{reference.split('--')[-1].split('.')[0]}.py"
-        files |= {module, *map(Path, get_relative_import_files(module))}
+        # A reference is `module.Class`, behind `repository--` if it is of another repository.
+        module_name = reference.split("--")[-1].split(".")[0]
+        module = folder / f"{module_name}.py"
+        files.add(module)
+        files.update(map(Path, get_relative_import_files(module)))
+    return files
+
+
+def _outdated_graphs(folder: Path) -> set[Path]:
+    """Return the files of an ONNX export of earlier weights, and warn if there are any."""
     graphs = set(folder.glob("onnx/*"))
-    saved = max(path.stat().st_mtime_ns for path in folder.glob("model*.safetensors"))
-    if any(path.stat().st_mtime_ns < saved for path in graphs):
-        logger.warning(
-            f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`"
-        )
-        files -= graphs
+    weights_saved = max(path.stat().st_mtime_ns for path in folder.glob("model*.safetensors"))
+    if all(path.stat().st_mtime_ns >= weights_saved for path in graphs):
+        return set()
+    logger.warning(
+        f"{folder / 'onnx'} is older than the weights and left out; run `tmde export onnx {folder}`"
+    )
+    return graphs
+
+
+def _check_links(folder: Path, files: set[Path]) -> None:
+    """Raise an error for a file that lies elsewhere: it may not be meant for others."""
     root = folder.resolve()
-    for path in files.union(*map(folder.glob, ("*.json", "*.yaml", "*.md"))):
+    # In the cache of the Hub, the files of a snapshot are links to blobs beside the snapshots.
+    hub_blobs = root.parent.parent / "blobs"
+    for path in files:
         target = path.resolve()
-        if not any(map(target.is_relative_to, (root, root.parent.parent / "blobs"))):
+        if not target.is_relative_to(root) and not target.is_relative_to(hub_blobs):
             raise TmdeError(
                 f"{path}: found a link out of the folder, to {target}; put the file itself there"
             )
-    for path in files:
-        target = stage / path.relative_to(folder)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.symlink_to(path.resolve())
 
 
 def stage_records(folder: Path, stage: Path) -> None:
-    """Writes the recipe and the results of a run without what is of the machine alone."""
-    if recipe := public_recipe(folder):
-        (stage / "recipe.yaml").write_text(
-            yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True), "utf-8"
-        )
-    if found := read_json(folder / "results.json"):
-        (found.get("corpus") or {}).pop(
-            "first_examples", None
-        )  # names and lines of the user's files
-        (stage / "results.json").write_text(json.dumps(found, indent=2) + "\n", "utf-8")
+    """Write the recipe and the results of a run without what is of the machine alone.
+
+    Args:
+        folder: The folder of the run.
+        stage: The folder that will be uploaded.
+    """
+    recipe = public_recipe(folder)
+    if recipe:
+        recipe_text = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)
+        (stage / "recipe.yaml").write_text(recipe_text, "utf-8")
+    results = read_json(folder / "results.json")
+    if results:
+        # The examples show names and lines of the user's files.
+        (results.get("corpus") or {}).pop("first_examples", None)
+        (stage / "results.json").write_text(json.dumps(results, indent=2) + "\n", "utf-8")

@@ -4,23 +4,36 @@ import numpy as np
 
 
 class FakeSystem:
-    """Vectors from a function of the text; keeps the texts it was asked for, those to fit on, and the language."""
+    """A system that computes vectors by a function of the text, and remembers what it was asked.
 
-    dense, truncated = True, 0
+    Args:
+        vector: The function of the text.
+        name: The name in tables.
+        fingerprint: What distinguishes it in caches.
+        kind: Makes the returned matrix of a dense one.
+        dtype: The type of the numbers.
+
+    Attributes:
+        calls: Texts and texts to fit on of each call.
+        languages: Texts and language of each call.
+    """
+
+    dense = True
+    truncated = 0
 
     def __init__(self, vector, name="fake", fingerprint="0", kind=np.asarray, dtype=np.float32):
-        self.vector, self.name, self.fingerprint, self.kind, self.dtype = (
-            vector,
-            name,
-            fingerprint,
-            kind,
-            dtype,
-        )
-        self.calls, self.languages = [], []
+        self.vector = vector
+        self.name = name
+        self.fingerprint = fingerprint
+        self.kind = kind
+        self.dtype = dtype
+        self.calls = []
+        self.languages = []
         self.begin()
 
     def begin(self):
-        self.texts, self.seconds = 0, 0.0
+        self.texts = 0
+        self.seconds = 0.0
 
     def describe(self):
         return {"fingerprint": self.fingerprint}
@@ -29,4 +42,5 @@ class FakeSystem:
         self.calls.append((list(texts), list(fit_on)))
         self.languages.append((list(texts), language))
         self.texts += len(texts)
-        return self.kind(np.array([self.vector(text) for text in texts], dtype=self.dtype))
+        vectors = np.array([self.vector(text) for text in texts], dtype=self.dtype)
+        return self.kind(vectors)

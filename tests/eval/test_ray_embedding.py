@@ -1,4 +1,4 @@
-"""Ray Data: the vectors of an actor pool are those of `DocumentEmbedder`, row by row; one local Ray of one CPU."""
+"""Ray Data: the vectors of an actor pool are those of `DocumentEmbedder`, row by row."""
 
 import numpy as np
 import pyarrow as pa
@@ -24,35 +24,62 @@ def table():
 
 def check_vectors(result, table, column="embedding", **options):
     """The column holds the vectors of `DocumentEmbedder`; the others are as they were."""
-    assert result.drop_columns([column]).to_pydict() == table.to_pydict()
     embedder = DocumentEmbedder(make_tables(), make_tokenizer())
     options = {"language": table["code"].to_pylist()} | options
     expected = embedder.encode(table["body"].to_pylist(), **options)
-    np.testing.assert_allclose(np.stack(result[column].to_numpy()), expected, rtol=0, atol=1e-6)
+
+    assert result.drop_columns([column]).to_pydict() == table.to_pydict()
     assert result.schema.field(column).type == pa.list_(pa.float32(), expected.shape[1])
+    np.testing.assert_allclose(np.stack(result[column].to_numpy()), expected, rtol=0, atol=1e-6)
 
 
-def test_a_batch(model, table):
-    embed = BatchEmbedder(
+@pytest.fixture
+def embed(model) -> BatchEmbedder:
+    return BatchEmbedder(
         model, "body", "vector", normalize=True, device="cpu", language_column="code"
     )
+
+
+def test_a_batch_with_a_column_of_languages(embed, table):
     check_vectors(embed(table), table, "vector", normalize=True)
+
+
+def test_a_batch_in_one_language(model, table):
+    embed = BatchEmbedder(model, "body", device="cpu", language="en")
+
+    check_vectors(embed(table), table, language="en")
+
+
+def test_an_empty_batch_has_the_same_columns(embed, table):
     assert embed(table.slice(0, 0)).schema == embed(table).schema
-    check_vectors(
-        BatchEmbedder(model, "body", device="cpu", language="en")(table), table, language="en"
-    )
-    for columns, message in (
-        ({"text": ["a"], "code": ["de"]}, '"body" does not exist'),
-        ({"body": ["a", None], "code": ["de", "de"]}, "text 1: found NoneType, expected str"),
-        ({"body": ["a"], "code": ["sv"]}, "language of text 0: found 'sv', expected one of"),
-        ({"body": ["a"], "vector": [1]}, "there is a column 'vector' already"),
-    ):
-        with pytest.raises((KeyError, TypeError, ValueError), match=message):
-            embed(pa.table(columns))
+
+
+@pytest.mark.parametrize(
+    ("columns", "error", "message"),
+    [
+        ({"text": ["a"], "code": ["de"]}, KeyError, '"body" does not exist'),
+        (
+            {"body": ["a", None], "code": ["de", "de"]},
+            TypeError,
+            "text 1: found NoneType, expected str",
+        ),
+        (
+            {"body": ["a"], "code": ["sv"]},
+            ValueError,
+            "language of text 0: found 'sv', expected one of",
+        ),
+        ({"body": ["a"], "vector": [1]}, ValueError, "there is a column 'vector' already"),
+    ],
+    ids=["no texts", "null", "language", "output column"],
+)
+def test_bad_batches(embed, columns, error, message):
+    with pytest.raises(error, match=message):
+        embed(pa.table(columns))
 
 
 @pytest.mark.slow
 def test_a_local_ray(model, table):
+    """One Ray of one CPU on this machine."""
     ray = pytest.importorskip("ray", reason="Ray is not installed: pip install 'tmde[ray]'")
     pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
     ray.init(num_cpus=1, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

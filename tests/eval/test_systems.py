@@ -20,28 +20,81 @@ def embedder(tokenizer):
     return DocumentEmbedder(tiny_model().model.eval(), tokenizer, max_length=12)
 
 
-def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
-    first = EmbeddingSystem("ours", embedder, tmp_path)
-    vectors = first.represent(TEXTS)
-    expected, report = embedder.encode_with_report(TEXTS)
-    np.testing.assert_array_equal(vectors, expected)
-    truncated = report.truncated
-    assert (first.texts, first.truncated) == (4, truncated) and truncated > 0
+def forbid_encoding(embedder, monkeypatch):
+    def fail(*args, **kwargs):
+        pytest.fail("encoded again")
 
-    monkeypatch.setattr(
-        embedder, "encode_with_report", lambda *args, **kwargs: pytest.fail("encoded again")
-    )
-    second = EmbeddingSystem("renamed", embedder, tmp_path)
-    np.testing.assert_array_equal(second.represent(TEXTS), vectors)
-    np.testing.assert_array_equal(second.represent(TEXTS), vectors)
-    assert (second.texts, second.truncated) == (
-        4,
-        truncated,
-    )  # a text set counts once a task, cached or not
-    second.begin()
-    assert (second.texts, second.truncated) == (0, 0)
+    monkeypatch.setattr(embedder, "encode_with_report", fail)
+
+
+# ---- Vectors and their cache
+
+
+def test_vectors_are_the_embedders(embedder):
+    vectors = EmbeddingSystem("ours", embedder).represent(TEXTS)
+
+    np.testing.assert_array_equal(vectors, embedder.encode(TEXTS))
+
+
+def test_truncated_texts_are_counted(embedder):
+    system = EmbeddingSystem("ours", embedder)
+
+    system.represent(TEXTS)
+
+    report = embedder.encode_with_report(TEXTS).report
+    assert system.texts == 4
+    assert system.truncated == report.truncated
+    assert system.truncated > 0
+
+
+def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
+    vectors = EmbeddingSystem("ours", embedder, tmp_path).represent(TEXTS)
+    forbid_encoding(embedder, monkeypatch)
+
+    cached = EmbeddingSystem("renamed", embedder, tmp_path).represent(TEXTS)
+
+    np.testing.assert_array_equal(cached, vectors)
+
+
+def test_other_texts_are_not_in_the_cache(embedder, tmp_path, monkeypatch):
+    EmbeddingSystem("ours", embedder, tmp_path).represent(TEXTS)
+    forbid_encoding(embedder, monkeypatch)
+
     with pytest.raises(pytest.fail.Exception, match="encoded again"):
-        second.represent(TEXTS[::-1])
+        EmbeddingSystem("ours", embedder, tmp_path).represent(TEXTS[::-1])
+
+
+def test_texts_count_once_a_task_even_from_the_cache(embedder, tmp_path):
+    first = EmbeddingSystem("ours", embedder, tmp_path)
+    first.represent(TEXTS)
+    second = EmbeddingSystem("ours", embedder, tmp_path)
+
+    second.represent(TEXTS)
+    second.represent(TEXTS)
+
+    assert second.texts == 4
+    assert second.truncated == first.truncated
+
+
+def test_counts_begin_anew_with_a_task(embedder):
+    system = EmbeddingSystem("ours", embedder)
+    system.represent(TEXTS)
+
+    system.begin()
+
+    assert system.texts == 0
+    assert system.truncated == 0
+
+
+def test_only_so_many_vectors_stay_in_memory(embedder, tmp_path, monkeypatch):
+    monkeypatch.setattr(EmbeddingSystem, "MAX_BYTES_IN_MEMORY", 4 * 4 * embedder.dimension)
+    system = EmbeddingSystem("ours", embedder, tmp_path)
+
+    system.represent(TEXTS)
+    system.represent(TEXTS[:1])
+
+    (only_vectors,) = system._vectors_in_memory.values()
+    assert len(only_vectors) == 1
 
 
 @pytest.mark.parametrize("damage", [b"", b"PK\x03\x04 half a file"])
@@ -49,69 +102,110 @@ def test_a_damaged_cache_file_is_computed_again(embedder, tmp_path, damage):
     vectors = EmbeddingSystem("a", embedder, tmp_path).represent(TEXTS)
     (path,) = tmp_path.rglob("*.npz")
     path.write_bytes(damage)
-    np.testing.assert_array_equal(
-        EmbeddingSystem("a", embedder, tmp_path).represent(TEXTS), vectors
-    )
+
+    again = EmbeddingSystem("a", embedder, tmp_path).represent(TEXTS)
+
+    np.testing.assert_array_equal(again, vectors)
     with np.load(path) as stored:
         np.testing.assert_array_equal(stored["vectors"], vectors)
-    assert [file.name for file in path.parent.iterdir()] == [path.name]  # no temporary file is left
 
 
-def test_fingerprint_is_of_everything_that_decides_a_vector(embedder, tokenizer):
-    before = model_fingerprint(embedder)
-    embedder.encode(TEXTS)  # leaves its truncation in the tokenizer
-    assert model_fingerprint(embedder) == before
-    rng = np.random.default_rng(0)
-    densities = [SentenceDensity(components=2).fit(rng.normal(size=(30, 32))) for _ in range(2)]
-    options = [
-        {"max_length": 11},
-        {"prompt": "query: "},
-        {"pooling": "mean"},
-        {"long_documents": "chunk", "window": 9},
-        {"long_documents": "chunk", "window": 9, "stride": 2},
-        {"long_documents": "chunk", "window": 9, "aggregation": "max"},
-        *(
-            {"long_documents": "chunk", "window": 9, "aggregation": density}
-            for density in densities
-        ),
-        {"long_documents": "sentences", "window": 9},
-    ]
-    embedders = [
-        DocumentEmbedder(embedder.model, tokenizer, **{"max_length": 12} | one) for one in options
-    ]
-    assert len({before, *map(model_fingerprint, embedders)}) == 1 + len(options)
-    described = [EmbeddingSystem("one", one).describe() for one in (embedder, *embedders)]
-    assert described[0] == {"pooling": "cls", "max_length": 12, "dtype": "float32"}
-    assert len({tuple(one.items()) for one in described}) == 1 + len(options)
-    with torch.no_grad():
-        next(embedder.model.parameters()).view(-1)[0] += 1e-3
-    assert model_fingerprint(embedder) != before
+def test_the_cache_holds_no_temporary_files(embedder, tmp_path):
+    EmbeddingSystem("a", embedder, tmp_path).represent(TEXTS)
+
+    (path,) = tmp_path.rglob("*.npz")
+    assert list(path.parent.iterdir()) == [path]
 
 
 def test_sentences_of_another_language_are_not_taken_from_the_cache(embedder, tokenizer, tmp_path):
     """The abbreviation ends a sentence where the language does not know it."""
     texts = ["haus bzw. Hund katze. Nacht"]
-    options = {"max_length": 12, "long_documents": "sentences", "window": 1}
-    system = EmbeddingSystem(
-        "one", DocumentEmbedder(embedder.model, tokenizer, **options), tmp_path
+    by_sentences = DocumentEmbedder(
+        embedder.model, tokenizer, max_length=12, long_documents="sentences", window=1
     )
-    german, english = (
-        system.represent(texts, language="de"),
-        system.represent(texts, language=["en"]),
-    )
+    system = EmbeddingSystem("one", by_sentences, tmp_path)
+
+    german = system.represent(texts, language="de")
+    english = system.represent(texts, language=["en"])
+    german_again = system.represent(texts, language=["de"])
+
     assert np.abs(german - english).max() > 1e-3
-    np.testing.assert_array_equal(system.represent(texts, language=["de"]), german)
+    np.testing.assert_array_equal(german_again, german)
 
 
 def test_vectors_that_are_not_finite_are_refused(embedder, tmp_path):
     with torch.no_grad():
         for parameter in embedder.model.parameters():
             parameter.fill_(float("nan"))
-    with pytest.raises(
-        ValueError, match="broken: found a vector that is not finite for text 0, .*4 of 4 texts"
-    ):
+
+    message = "broken: found a vector that is not finite for text 0, .*4 of 4 texts"
+    with pytest.raises(ValueError, match=message):
         EmbeddingSystem("broken", embedder, tmp_path).represent(TEXTS)
     assert not list(tmp_path.rglob("*.npz"))
+
+
+# ---- Fingerprints
+
+
+def test_the_fingerprint_does_not_depend_on_earlier_calls(embedder):
+    before = model_fingerprint(embedder)
+
+    # The call leaves its truncation in the tokenizer.
+    embedder.encode(TEXTS)
+
+    assert model_fingerprint(embedder) == before
+
+
+def test_the_fingerprint_depends_on_the_weights(embedder):
+    before = model_fingerprint(embedder)
+
+    with torch.no_grad():
+        next(embedder.model.parameters()).view(-1)[0] += 1e-3
+
+    assert model_fingerprint(embedder) != before
+
+
+def make_density(seed: int) -> SentenceDensity:
+    rows = np.random.default_rng(seed).normal(size=(30, 32))
+    return SentenceDensity(components=2).fit(rows)
+
+
+@pytest.fixture
+def embedders(embedder, tokenizer) -> list[DocumentEmbedder]:
+    """Embedders of one model, each with another option."""
+    options = [
+        {},
+        {"max_length": 11},
+        {"prompt": "query: "},
+        {"pooling": "mean"},
+        {"long_documents": "chunk", "window": 9},
+        {"long_documents": "chunk", "window": 9, "stride": 2},
+        {"long_documents": "chunk", "window": 9, "aggregation": "max"},
+        {"long_documents": "chunk", "window": 9, "aggregation": make_density(seed=0)},
+        {"long_documents": "chunk", "window": 9, "aggregation": make_density(seed=1)},
+        {"long_documents": "sentences", "window": 9},
+    ]
+    return [
+        DocumentEmbedder(embedder.model, tokenizer, **{"max_length": 12} | changes)
+        for changes in options
+    ]
+
+
+def test_every_option_that_decides_vectors_has_its_fingerprint(embedders):
+    fingerprints = {model_fingerprint(embedder) for embedder in embedders}
+
+    assert len(fingerprints) == len(embedders)
+
+
+def test_every_option_that_decides_vectors_is_described(embedders):
+    descriptions = [EmbeddingSystem("one", embedder).describe() for embedder in embedders]
+
+    assert descriptions[0] == {"pooling": "cls", "max_length": 12, "dtype": "float32"}
+    different = {tuple(description.items()) for description in descriptions}
+    assert len(different) == len(embedders)
+
+
+# ---- TF-IDF
 
 
 def test_tfidf_equals_scikit_learn():
@@ -120,11 +214,18 @@ def test_tfidf_equals_scikit_learn():
     test = [row["text"] for row in documents if row["language"] in ("en", "fr")]
     vectorizer = TfidfVectorizer(
         analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2
-    ).fit(train)
+    )
+
     ours = CharacterTfidf().represent(test, train)
-    expected = vectorizer.transform(test)
+
+    expected = vectorizer.fit(train).transform(test)
     # Columns are in another order, and a few of thousands of n-grams share one.
     assert abs(ours.shape[1] - expected.shape[1]) <= 0.002 * expected.shape[1]
-    np.testing.assert_allclose(
-        (ours @ ours.T).toarray(), (expected @ expected.T).toarray(), atol=0.01
-    )
+    cosines = (ours @ ours.T).toarray()
+    expected_cosines = (expected @ expected.T).toarray()
+    np.testing.assert_allclose(cosines, expected_cosines, atol=0.01)
+
+
+def test_tfidf_of_texts_without_common_ngrams():
+    with pytest.raises(ValueError, match="found no n-gram in two of the 2 texts to fit on"):
+        CharacterTfidf().represent(["ab"], ["ab", "xy"])

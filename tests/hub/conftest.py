@@ -18,7 +18,9 @@ ACCOUNTS = {
     "hf_reader": Account("user", writes=False),
     "hf_eve": Account("eve"),
 }
-# `report` sends a value back; `tmde` runs the command: [exit code, stdout, stderr]. No waiting between attempts.
+
+# Code before that of a test: `report` sends a value back; `tmde` runs the command and returns exit
+# code, stdout and stderr. There is no waiting between attempts.
 PRELUDE = """
 import json, os, sys, time
 time.sleep = lambda seconds: None
@@ -35,6 +37,13 @@ def tmde(*words):
     return [result.exit_code, result.stdout, " ".join(result.stderr.split())]
 """
 
+# Code that hides the package, as on a machine where it is not installed.
+WITHOUT_PACKAGE = """
+import sys
+sys.modules["modeling_tmde"] = None
+sys.modules["tmde"] = None
+"""
+
 
 @pytest.fixture(scope="session")
 def hub_and_server(tmp_path_factory) -> Iterator[tuple[HubServer, ForkServer]]:
@@ -47,29 +56,34 @@ def hub_and_server(tmp_path_factory) -> Iterator[tuple[HubServer, ForkServer]]:
 def hub(hub_and_server) -> HubServer:
     """The Hub of the session, empty."""
     hub, _ = hub_and_server
-    hub.cut_upload = hub.cut_commit = False
-    for held in (hub.repositories, hub.objects, hub.requests):
-        held.clear()
+    hub.cut_upload = False
+    hub.cut_commit = False
+    hub.repositories.clear()
+    hub.objects.clear()
+    hub.requests.clear()
     return hub
 
 
 @pytest.fixture
 def client(hub: HubServer, hub_and_server, tmp_path: Path) -> Callable[..., Any]:
-    """`client(code, *arguments)` runs code in a fork, or in a process that lacks the package, and returns what it
-    reports."""
+    """A function that runs code as a client of the Hub, and returns what the code reports.
+
+    The code runs in a fork of a process that has imported the package, or, with `package=False`, in
+    a process that lacks the package.
+    """
+    _, fork_server = hub_and_server
 
     def run(code: str, *arguments: Any, package: bool = True) -> Any:
         output = tmp_path / "report.json"
-        executable = str(hub_and_server[1].executable) if package else sys.executable
-        source = (
-            ("" if package else "import sys\nsys.modules['modeling_tmde'] = None\n")
-            + PRELUDE
-            + code
-        )
-        command = [executable, "-c", source, str(output), *map(str, arguments)]
-        environment = hub.environment(tmp_path / "home")
+        executable = str(fork_server.executable) if package else sys.executable
+        source = PRELUDE + code if package else WITHOUT_PACKAGE + PRELUDE + code
         process = subprocess.run(
-            command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=300
+            [executable, "-c", source, str(output), *map(str, arguments)],
+            cwd=tmp_path,
+            env=hub.environment(tmp_path / "home"),
+            capture_output=True,
+            text=True,
+            timeout=300,
         )
         assert process.returncode == 0, process.stderr[-6000:]
         return json.loads(output.read_text()) if output.exists() else None

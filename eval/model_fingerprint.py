@@ -1,0 +1,74 @@
+"""A hash of everything that affects the vectors of an embedder."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Iterator
+from importlib import metadata
+from typing import Any
+
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.imported_code import imported_files
+
+
+def model_fingerprint(embedder: DocumentEmbedder) -> str:
+    """Return a hash of everything that affects the vectors of an embedder.
+
+    It covers weights, configuration, tokenizer, prompt, limits, code, and the version of the
+    library that finds sentences.
+
+    Args:
+        embedder: The embedder.
+
+    Returns:
+        The first 16 hexadecimal digits of a SHA-256.
+    """
+    digest = hashlib.sha256()
+    for content in itertools.chain(_code(embedder), _weights(embedder.model)):
+        digest.update(content)
+    settings = [
+        {**embedder.model.config.to_dict(), "_name_or_path": None},
+        _tokenizer_content(embedder.tokenizer),
+        [
+            type(embedder.model).__name__,
+            embedder.pooling,
+            embedder.prompt,
+            embedder.max_length,
+        ],
+        embedder.long_document_settings,
+        ["sentencex", metadata.version("sentencex")],
+    ]
+    digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
+    return digest.hexdigest()[:16]
+
+
+def _code(embedder: DocumentEmbedder) -> Iterator[bytes]:
+    """Yield the source files of everything that computes vectors."""
+    classes = (DocumentEmbedder, type(embedder), type(embedder.model))
+    modules = [used_class.__module__ for used_class in classes]
+    for file in imported_files(*modules):
+        yield file.read_bytes()
+
+
+def _weights(model: torch.nn.Module) -> Iterator[bytes | memoryview]:
+    """Yield name, shape, dtype and bytes of every weight, in the order of the names."""
+    for name, tensor in sorted(model.state_dict().items()):
+        if name.startswith("pooler."):
+            # The pooler of an encoder of the Hub is never used. Where a checkpoint has none, it is
+            # random at every start.
+            continue
+        yield f"{name} {tuple(tensor.shape)} {tensor.dtype} ".encode()
+        yield tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
+
+
+def _tokenizer_content(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    if not tokenizer.is_fast:
+        return tokenizer.get_vocab()
+    content = json.loads(tokenizer.backend_tokenizer.to_str())
+    # An earlier call may have left its truncation and padding in the tokenizer.
+    return content | {"truncation": None, "padding": None}

@@ -171,6 +171,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | list[int] | None = None,
         output_attentions: bool | None = None,
+        pooled_only: bool = False,
         **kwargs,
     ) -> BaseModelOutputWithPooling:
         """

@@ -15,7 +15,7 @@ from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batching import batches_of
+from tmde.training.batches import batches_of
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.throughput import ComponentSums
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from accelerate import Accelerator
 
-from tmde.training.batching import ParallelBatch
+from tmde.training.batches import ParallelBatch
 
 
 class RunMeter:

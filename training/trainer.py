@@ -22,7 +22,7 @@ from modeling_tmde import TmdeError
 from tmde.data.tokens import open_tokens
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batching import ParallelBatch, ParallelLoader, Position, batches_of
+from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batches_of
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from tmde.training.checkpoints import damage, find_checkpoint, seal
 from tmde.training.distributed import (

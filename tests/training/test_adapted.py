@@ -22,7 +22,7 @@ from tmde import DocumentEmbedder
 from tmde.cli.main import app
 from tmde.data.tokens import TextBounds, text_bounds
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batching import ParallelBatches
+from tmde.training.batches import ParallelBatches
 from tmde.training.hub_encoder import check_encoder
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.optimization import own_rates

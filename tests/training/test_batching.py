@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from modeling_tmde import train_tokenizer
 from tests.conftest import LANGUAGES, make_dataset, make_rows
-from tmde.training.batching import ParallelBatches
+from tmde.training.batches import ParallelBatches
 
 PIVOTS = ["en", "es"]
 

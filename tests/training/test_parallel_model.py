@@ -12,7 +12,7 @@ from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
 from tests.training.models import bag, laser, ntdv, tiny
 from tests.training.test_token_objectives import batch as padded_texts
-from tmde.training.batching import ParallelBatch, ParallelBatches
+from tmde.training.batches import ParallelBatch, ParallelBatches
 from tmde.training.objectives import (
     DistanceConstraint,
     InfoNCE,

@@ -10,7 +10,7 @@ import torch
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
 from tmde.data.tokens import open_tokens
-from tmde.training.batching import ParallelBatches
+from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import Distillation
 from tmde.training.teacher import (
     RECORD,

@@ -20,8 +20,8 @@ from tmde.training.objectives import (
     UnifiedGenerativeTask,
     cross_entropy,
 )
-from tmde.training.objectives.base import Masked
-from tmde.training.objectives.masked_lm import random_tokens
+from tmde.training.objectives.masking import Masked
+from tmde.training.objectives.masking import random_tokens
 from tmde.training.objectives.translation_lm import neighbors
 
 CONFIG = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2)

@@ -12,7 +12,7 @@ from transformers import TrainerCallback
 
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
-from tmde.training.batching import ParallelBatch
+from tmde.training.batches import ParallelBatch
 from tmde.training.trainer import TmdeTrainer
 
 WEIGHTS = {"translation": 0.5, "distance": 0.25}

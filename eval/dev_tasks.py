@@ -64,7 +64,7 @@ def measure_task(
 
     Args:
         data: From `load_eval_tasks`. Every split is encoded once.
-        args: Training arguments: `eval_head`.
+        args: Training arguments, of which none is used.
         autocast: In which texts are encoded; classifiers are trained outside of it.
 
     Returns:
@@ -90,7 +90,7 @@ def measure_task(
             ("test", "test_", ("same", "cross")),
         ):
             cells = evaluate_classification(
-                data, system, args.eval_head or data.head, test_split=split, seeds=(0,)
+                data, system, data.head, test_split=split, seeds=(0,)
             )
             means = {name.lower(): value for name, value in summarize(cells).items()}
             scores |= {f"{prefix}{name}": means[name] for name in names}

@@ -54,7 +54,7 @@ SHARED_KEYS = (
     "fsdp_config",
     "disable_tqdm",
 )
-SHARED_KEYS += ("eval_pairs", "eval_pool", "eval_loss_rows", "eval_head")
+SHARED_KEYS += ("eval_pairs", "eval_pool", "eval_loss_rows")
 
 
 # ---- Data

@@ -225,9 +225,9 @@ class ParallelBatches(IterableDataset):
             is_empty = True
             for planned in self._plan_epoch(epoch, first_chunk):
                 is_empty = False
-                if epoch != self.start.epoch or planned.position.chunk != self.start.chunk:
-                    yield planned
-                elif planned.position.batch >= self.start.batch:
+                position = planned.position
+                in_first_chunk = (epoch, position.chunk) == (self.start.epoch, self.start.chunk)
+                if not in_first_chunk or position.batch >= self.start.batch:
                     yield planned
             if is_empty and first_chunk == 0:
                 self._raise_no_usable_row()

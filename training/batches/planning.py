@@ -1,4 +1,4 @@
-"""Planning of micro-batches: which rows share one, in which languages, and in which order they come.
+"""Planning of micro-batches: which rows share one, in which languages, and in which order.
 
 A plan depends on the rows of one chunk and a random generator alone, so every process makes the
 same one, and a run resumes at any batch by planning one chunk.

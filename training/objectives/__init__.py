@@ -1,4 +1,4 @@
-"""Training losses, one a file. An objective takes tensors, not models, so that it is tested by hand.
+"""Training losses, one a file. Their `forward` takes tensors, so that it is tested by hand.
 
 A new objective is one file with a subclass of `Objective`, and one line in `OBJECTIVES`.
 """

@@ -9,7 +9,7 @@ from tmde.training.objectives.infonce import softmax_sums
 
 
 class AlignmentSoftmax(EmbeddingObjective):
-    """In-batch softmax over inner products, for every pair of languages of a row (paper 002, eq. 5).
+    """In-batch softmax over inner products (paper 002, eq. 5), for every pair of languages.
 
     With u and v the embeddings of a batch in two languages, row j costs
     `-log(exp(u_j . v_j) / sum_k exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`.

@@ -1,4 +1,4 @@
-"""The distance constraint of cT-MDE: translations together, other sentences a margin further away."""
+"""The distance constraint of cT-MDE: translations together, other sentences further away."""
 
 import itertools
 from typing import Literal

@@ -80,10 +80,9 @@ class InfoNCE(EmbeddingObjective):
         margin = self.margin / self.temperature
         # An evaluation has the same rows on every process, or runs on the first alone.
         gathers = self.gather and self.training and num_processes() > 1
+        gathered = [(candidates, 0) for candidates in vectors]
         if gathers:
             gathered = gather_rows(vectors)
-        else:
-            gathered = [(own, 0) for own in vectors]
 
         losses = []
         corrects = []
@@ -93,12 +92,9 @@ class InfoNCE(EmbeddingObjective):
                 candidates_a, first_a = gathered[a]
                 candidates_b, first_b = gathered[b]
                 forth = anchors[a] @ candidates_b.T  # (rows of a, candidates of b)
-                if gathers:
-                    back = anchors[b] @ candidates_a.T
-                else:
-                    # A transposed copy is cheaper than a second product, and than a softmax over
-                    # the first dimension.
-                    back = forth.T.contiguous()
+                # Of one process, a transposed copy is cheaper than a second product, and than a
+                # softmax over the first dimension.
+                back = anchors[b] @ candidates_a.T if gathers else forth.T.contiguous()
                 for logits, first in ((forth, first_b), (back, first_a)):
                     loss, correct = softmax_sums(logits, first, margin)
                     losses.append(loss)

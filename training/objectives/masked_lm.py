@@ -1,4 +1,4 @@
-"""Causal and masked language modeling: tokens predicted from those before them or from all others."""
+"""Causal and masked language modeling: tokens predicted from earlier or from all others."""
 
 import torch
 from torch import nn

@@ -1,4 +1,4 @@
-"""Natural language inference: whether a premise entails its hypothesis, contradicts it, or neither."""
+"""Natural language inference: whether a premise entails or contradicts its hypothesis."""
 
 import torch
 from torch import nn

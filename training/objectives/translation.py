@@ -1,4 +1,4 @@
-"""The translation loss l_mt of eq. 4.21: label-smoothed cross-entropy without all logits in memory."""
+"""The translation loss l_mt of eq. 4.21: cross-entropy without all logits in memory."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class TranslationObjective(Objective):
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        TmdeError: The smoothing is outside [0, 1), the share outside (0, 1], or no entry is sampled.
+        TmdeError: The smoothing or the share is out of range, or no entry is sampled.
 
     Example:
         ```python

@@ -23,9 +23,9 @@ def neighbors(languages: int) -> list[tuple[int, int]]:
 
 
 class TranslationLanguageModel(MaskedLanguageModel):
-    """Translation language modeling (TLM): masked language modeling over a text and its translation.
+    """Translation language modeling (TLM).
 
-    The two are read as one, `<s> text </s> <s> translation </s>`, with tokens of both hidden; the
+    It is masked language modeling over a text and its translation. The two are read as one, `<s> text </s> <s> translation </s>`, with tokens of both hidden; the
     positions of the translation begin at 0 again. There is no language signal (XLM-R, with which
     thesis 000 compares, has none). Rows of two languages are joined in their order; of more, each
     language is joined with the next of the row and the last with the first, so that every text is

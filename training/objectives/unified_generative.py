@@ -37,7 +37,7 @@ class UnifiedGenerativeTask(MaskingObjective):
     (through the prediction head) and ||S|| the length of a sentence S, the text S_l predicts its
     translation S_l':
 
-    - If w_t was hidden in S_l', `q(w) = N_w / ||S_l'||`: all tokens of S_l' (w_t too) alike (eq. 3).
+    - If w_t was hidden in S_l', `q(w) = N_w / ||S_l'||`: all its tokens (w_t too) alike (eq. 3).
     - If w_t was hidden in S_l, `q(w) = N_w / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
 
     N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, and

@@ -101,6 +101,9 @@ class TmdeTrainingArguments(TrainingArguments):
             the texts of the classification task.
         early_stopping_patience: Ends the run when so many evaluations one after the other have not
             bettered `metric_for_best_model`; None never does.
+        keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to
+            the system: a quarter less time a step with a vocabulary of 32,000, and up to twice the
+            memory. See `tmde.training.memory`.
     """
 
     optim: str = "adamw_torch_fused"
@@ -145,6 +148,7 @@ class TmdeTrainingArguments(TrainingArguments):
     eval_loss_rows: int = 500
     embed_max_length: int = 512
     early_stopping_patience: int | None = None
+    keep_freed_memory: bool = True
 
     def __post_init__(self):
         for name, interval in INTERVALS.items():

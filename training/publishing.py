@@ -206,7 +206,7 @@ def open_hub_repository(args: TrainingArguments, model_type: str) -> Repository:
 
 
 class HubTrainer(Trainer):
-    """`Trainer` whose pushes hold the model with its card and recipe, and no other file of a run."""
+    """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of a run."""
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", **options: Any

@@ -38,6 +38,7 @@ from tmde.training.distributed import (
     whole_model,
 )
 from tmde.training.evaluation import evaluate_model
+from tmde.training.memory import keep_freed_memory
 from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
 from tmde.training.parallel_model import ParallelModel
@@ -380,13 +381,13 @@ class TmdeTrainer(HubTrainer):
         if self.args.world_size > 1:
             # All must choose the same checkpoint, and stop at the same step.
             metrics = broadcast_object_list([metrics])[0]
+        if self.is_in_train:
+            self._check_best_metric(metrics)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
         self.meter.exclude_from_interval(time.perf_counter() - begin)
-        if self.is_in_train:
-            self._check_best_metric(metrics)
         return metrics
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:
@@ -471,6 +472,8 @@ class TmdeTrainer(HubTrainer):
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
         """Train, from a checkpoint's position in the data and with its clock if one is given."""
+        if self.args.keep_freed_memory and self.args.device.type == "cpu":
+            keep_freed_memory()
         if resume_from_checkpoint is True:
             resume_from_checkpoint = self._newest_checkpoint()
         if isinstance(resume_from_checkpoint, str):

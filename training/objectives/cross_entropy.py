@@ -34,7 +34,10 @@ def cross_entropy_sum(
     if not torch.is_grad_enabled():
         hidden = hidden.detach()
         weight = weight.detach()
-    return ChunkedCrossEntropy.apply(hidden, weight, targets, CHUNK_ROWS_CPU)
+    loss: torch.Tensor = ChunkedCrossEntropy.apply(  # type: ignore[no-untyped-call]
+        hidden, weight, targets, CHUNK_ROWS_CPU
+    )
+    return loss
 
 
 class ChunkedCrossEntropy(torch.autograd.Function):

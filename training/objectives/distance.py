@@ -108,7 +108,8 @@ class DistanceConstraint(EmbeddingObjective):
             return 1.0
         if self.normalizer == "batch_mean_norm":
             means = torch.stack([a, b]).mean(dim=1)  # (2, d_model)
-            return torch.linalg.vector_norm(means, dim=-1).mean() + EPSILON
+            mean_norm: torch.Tensor = torch.linalg.vector_norm(means, dim=-1).mean()
+            return mean_norm + EPSILON
         total = distances.sum() - distances.diagonal().sum() + positive.sum()
         return total / len(a) ** 2 + EPSILON
 

@@ -98,7 +98,7 @@ class Distillation(Objective):
         return output
 
     def forward(
-        self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.BoolTensor
+        self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.Tensor
     ) -> ObjectiveOutput:
         """Return the squared distances, and the cosines."""
         student = embeddings.float()  # close vectors cancel in half precision
@@ -115,7 +115,7 @@ class Distillation(Objective):
         return ObjectiveOutput(loss, {"loss": loss.detach(), "cosine": cosine})
 
 
-def _directions(vectors: torch.Tensor, taught: torch.BoolTensor) -> torch.Tensor:
+def _directions(vectors: torch.Tensor, taught: torch.Tensor) -> torch.Tensor:
     """Return the directions of (languages, rows, d) from the mean over all taught texts."""
     total = torch.where(taught[:, None], vectors, 0.0).sum(dim=(0, 1))
     number = (len(vectors) * taught.sum()).clamp(min=1)

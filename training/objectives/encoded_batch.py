@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
+from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
-from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tmde.training.objectives.masking import Masked
 
@@ -46,8 +46,8 @@ class EncodedBatch:
             reads a token.
         encoded_languages: The indices of the languages that were encoded, ascending.
         masked: The tokens hidden by the objective that requires a masked input; None without one.
-        encoder_output: The encoder's output, texts in the order (encoded languages, rows); None if
-            no objective requires embeddings.
+        encoder_output: The encoder's output, as a `BaseModelOutputWithPooling`, texts in the order
+            (encoded languages, rows); None if no objective requires embeddings.
     """
 
     model: PreTrainedModel
@@ -55,12 +55,27 @@ class EncodedBatch:
     attention_mask: torch.Tensor
     encoded_languages: list[int]
     masked: Masked | None = None
-    encoder_output: BaseModelOutputWithPooling | None = None
+    encoder_output: Any = None
 
     @property
     def encoder(self) -> PreTrainedModel:
         """The encoder of the model."""
         return encoder_of(self.model)
+
+    @property
+    def decoder(self) -> nn.Module:
+        """The decoder, of objectives that require one."""
+        return self.model.get_submodule("decoder")
+
+    @property
+    def head(self) -> nn.Module:
+        """The head that predicts tokens from states, of objectives that require one."""
+        return self.model.get_submodule("head")
+
+    @property
+    def output_projection(self) -> torch.Tensor:
+        """The table (vocab_size, d_model) from the states of a decoder or head to logits."""
+        return self.model.get_parameter("lm_head.weight")
 
     @property
     def num_rows(self) -> int:
@@ -89,10 +104,11 @@ class EncodedBatch:
         states = output.memory if "memory" in output else output.last_hidden_state
         return self._by_language(states)
 
-    def token_states(self, places: torch.LongTensor) -> torch.Tensor:
+    def token_states(self, places: torch.Tensor) -> torch.Tensor:
         """Return the states (tokens, d_model) of the encoder at places of the flattened texts."""
-        return self.encoder_output.token_states.flatten(0, 1).index_select(0, places)
+        states: torch.Tensor = self.encoder_output.token_states
+        return states.flatten(0, 1).index_select(0, places)
 
     def _by_language(self, texts: torch.Tensor) -> torch.Tensor:
         """Return (encoded languages, rows, ...) from (encoded languages * rows, ...)."""
-        return texts.unflatten(0, (len(self.encoded_languages), self.num_rows))
+        return texts.reshape(len(self.encoded_languages), self.num_rows, *texts.shape[1:])

@@ -60,7 +60,8 @@ def gather_rows(vectors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
     most_languages = max(languages for languages, _ in shapes)
     most_rows = max(rows for _, rows in shapes)
     padding = (0, 0, 0, most_rows - num_rows, 0, most_languages - num_languages)
-    parts = all_gather(nn.functional.pad(vectors, padding).contiguous())
+    padded = nn.functional.pad(vectors, padding).contiguous()
+    parts = all_gather(padded)  # type: ignore[no-untyped-call]
     rank = distributed.get_rank()
     gathered = []
     for language in range(num_languages):

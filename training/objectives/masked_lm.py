@@ -35,7 +35,7 @@ class CausalLanguageModel(MaskingObjective):
         return sizes.tokens - sizes.texts
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
         """Hide nothing: `places` are those from which the next token is predicted."""
         if not config.causal:
@@ -50,6 +50,7 @@ class CausalLanguageModel(MaskingObjective):
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of the tokens that were hidden before the batch was encoded."""
         masked = encoded.masked
+        assert masked is not None  # as it is among the requirements
         states = encoded.token_states(masked.places)  # (tokens, d_model)
         return self._predict(encoded, states, masked.targets)
 
@@ -67,8 +68,7 @@ class CausalLanguageModel(MaskingObjective):
         self, encoded: EncodedBatch, states: torch.Tensor, targets: torch.Tensor
     ) -> ObjectiveOutput:
         """Return the loss of targets (tokens,) that are predicted from states (tokens, d_model)."""
-        model = encoded.model
-        output: ObjectiveOutput = self(model.head(states), model.lm_head.weight, targets)
+        output: ObjectiveOutput = self(encoded.head(states), encoded.output_projection, targets)
         return output
 
 
@@ -142,7 +142,7 @@ class MaskedLanguageModel(CausalLanguageModel):
         return self.num_chosen(sizes.tokens - 2 * sizes.texts)  # each text has `<s>` and `</s>`
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
         """Choose tokens and hide most of them."""
         own = own_tokens(input_ids, attention_mask, config)
@@ -159,7 +159,7 @@ class MaskedLanguageModel(CausalLanguageModel):
         masked_ids = flat_ids.index_copy(0, places, shown).view_as(input_ids)
         return Masked(masked_ids, places, targets, own)
 
-    def _shown(self, targets: torch.LongTensor, config: PreTrainedConfig) -> torch.LongTensor:
+    def _shown(self, targets: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
         """Return what stands in place of the chosen tokens (tokens,)."""
         fate = torch.rand(targets.shape, device=targets.device)
         is_masked = fate < self.mask_share

@@ -24,12 +24,12 @@ class Masked:
         position_ids: The positions (..., length) of texts that were joined; None for others.
     """
 
-    input_ids: torch.LongTensor
-    places: torch.LongTensor
-    targets: torch.LongTensor
-    own: torch.BoolTensor
+    input_ids: torch.Tensor
+    places: torch.Tensor
+    targets: torch.Tensor
+    own: torch.Tensor
     attention_mask: torch.Tensor | None = None
-    position_ids: torch.LongTensor | None = None
+    position_ids: torch.Tensor | None = None
 
 
 class MaskingObjective(Objective):
@@ -38,7 +38,7 @@ class MaskingObjective(Objective):
     requirements = Requirements(encoder_states=True, head=True, masked_input=True)
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
         """Hide tokens.
 
@@ -66,8 +66,8 @@ def special_ids(config: PreTrainedConfig) -> list[int]:
 
 
 def own_tokens(
-    ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
-) -> torch.BoolTensor:
+    ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+) -> torch.Tensor:
     """Return where the texts' own tokens are, neither padding nor special, in the shape of `ids`.
 
     Raises:
@@ -81,7 +81,7 @@ def own_tokens(
     return attention_mask.bool() & ~torch.isin(ids, special)
 
 
-def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.LongTensor:
+def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.Tensor:
     """Return (number,) entries of the vocabulary, drawn uniformly from those not special."""
     specials = special_ids(config)
     drawn = torch.randint(config.vocab_size - len(specials), (number,), device=device)

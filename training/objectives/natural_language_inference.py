@@ -74,11 +74,12 @@ class NaturalLanguageInference(Objective):
         output: ObjectiveOutput = self(encoded.embeddings, encoded.batch.labels)
         return output
 
-    def forward(self, embeddings: torch.Tensor, labels: torch.LongTensor) -> ObjectiveOutput:
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> ObjectiveOutput:
         """Return the cross-entropy of the classes, and the number of right ones."""
         premise, hypothesis = embeddings
         difference = (premise - hypothesis).abs()
         features = torch.cat([premise, hypothesis, difference, premise * hypothesis], dim=-1)
+        assert self.classifier is not None  # it was built
         logits = self.classifier(features)  # (rows, 3)
         loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
         correct = (logits.argmax(dim=-1) == labels).sum()

@@ -6,11 +6,11 @@ import torch
 
 
 def draw_without_replacement(
-    candidates: torch.BoolTensor,
+    candidates: torch.Tensor,
     number: int,
     dim: int = -1,
     inverse_weights: torch.Tensor | None = None,
-) -> torch.LongTensor:
+) -> torch.Tensor:
     """Draw some of the candidates along one dimension, none of them twice.
 
     The largest of independent uniform numbers `u` are a draw with equal chances, the largest
@@ -31,7 +31,7 @@ def draw_without_replacement(
     return keys.masked_fill(~candidates, -torch.inf).topk(number, dim=dim).indices
 
 
-def draw_other_rows(rows: int, number: int, device: torch.device) -> torch.LongTensor:
+def draw_other_rows(rows: int, number: int, device: torch.device) -> torch.Tensor:
     """Return (rows, number) different rows for each of `rows` rows, never the row itself."""
     itself = torch.eye(rows, dtype=torch.bool, device=device)
     return draw_without_replacement(~itself, number)

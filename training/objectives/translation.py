@@ -9,7 +9,6 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 
 from tmde.training.objectives.base import (
     BatchSizes,
@@ -36,7 +35,7 @@ def translation_directions(
     return directions
 
 
-def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> torch.LongTensor:
+def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> torch.Tensor:
     """Return the positions (tokens,) of the real tokens in a flattened batch of padded texts.
 
     Args:
@@ -66,8 +65,8 @@ class DecoderBatch:
     """
 
     inputs: dict[str, Any]
-    positions: torch.LongTensor
-    labels: torch.LongTensor
+    positions: torch.Tensor
+    labels: torch.Tensor
 
 
 class TranslationObjective(Objective):
@@ -129,22 +128,22 @@ class TranslationObjective(Objective):
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Decode all directions in one call and return their loss."""
-        model = encoded.model
         if not self.training or self.row_share == 1:
-            return self._decode(model, self._decoder_batch(encoded, None))
+            return self._decode(encoded, self._decoder_batch(encoded, None))
         num_rows = encoded.num_rows
         num_drawn = max(1, round(self.row_share * num_rows))
         rows = torch.randperm(num_rows)[:num_drawn]
-        output = self._decode(model, self._decoder_batch(encoded, rows))
+        output = self._decode(encoded, self._decoder_batch(encoded, rows))
         return self._scaled_to_all_rows(output, encoded, rows)
 
     def forward(
         self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
     ) -> ObjectiveOutput:
         """Return the loss and the negative log-likelihood of the targets."""
-        if self._samples_from(len(weight)):
-            drawn = torch.randint(len(weight), (self.sampled_vocabulary,), device=weight.device)
-            entries = torch.cat([targets, drawn]).unique()  # sorted
+        number = self._sampled_entries(len(weight))
+        if number is not None:
+            drawn = torch.randint(len(weight), (number,), device=weight.device)
+            entries = torch.unique(torch.cat([targets, drawn]))  # sorted
             weight = nn.functional.embedding(entries, weight)
             targets = torch.searchsorted(entries, targets)
         if torch.is_autocast_enabled(hidden.device.type):
@@ -159,13 +158,15 @@ class TranslationObjective(Objective):
             loss = nll + self.label_smoothing * (hidden.float() * (target_rows - mean_row)).sum()
         return ObjectiveOutput(loss, {"loss": loss.detach(), "nll": nll.detach()})
 
-    def _samples_from(self, vocab_size: int) -> bool:
-        """Return whether only some entries of the vocabulary compete."""
+    def _sampled_entries(self, vocab_size: int) -> int | None:
+        """Return how many random entries of the vocabulary compete; None if all do."""
         if not self.training or self.sampled_vocabulary is None:
-            return False
-        return self.sampled_vocabulary < vocab_size
+            return None
+        if self.sampled_vocabulary >= vocab_size:
+            return None
+        return self.sampled_vocabulary
 
-    def _decoder_batch(self, encoded: EncodedBatch, rows: torch.LongTensor | None) -> DecoderBatch:
+    def _decoder_batch(self, encoded: EncodedBatch, rows: torch.Tensor | None) -> DecoderBatch:
         """Gather the decoder's inputs and labels for all directions.
 
         Args:
@@ -208,26 +209,27 @@ class TranslationObjective(Objective):
             inputs["encoder_attention_mask"] = torch.cat(masks)
         return DecoderBatch(inputs, positions, labels)
 
-    def _decode(self, model: PreTrainedModel, decoder_batch: DecoderBatch) -> ObjectiveOutput:
+    def _decode(self, encoded: EncodedBatch, decoder_batch: DecoderBatch) -> ObjectiveOutput:
         """Return the loss of one decoder call; of a dual bottleneck that of both its bands."""
-        output = self._decoder_loss(model, decoder_batch)
-        if getattr(model.config, "bottleneck", None) == "dual":
-            alone = self._decoder_loss(model, decoder_batch, bottleneck_only=True)
-            output.loss = torch.lerp(output.loss, alone.loss, model.config.bottleneck_loss_weight)
+        config = encoded.model.config
+        output = self._decoder_loss(encoded, decoder_batch)
+        if getattr(config, "bottleneck", None) == "dual":
+            alone = self._decoder_loss(encoded, decoder_batch, bottleneck_only=True)
+            output.loss = torch.lerp(output.loss, alone.loss, config.bottleneck_loss_weight)
             output.components["bottleneck_nll"] = alone.components["nll"]
         return output
 
     def _decoder_loss(
-        self, model: PreTrainedModel, decoder_batch: DecoderBatch, **options: bool
+        self, encoded: EncodedBatch, decoder_batch: DecoderBatch, **options: bool
     ) -> ObjectiveOutput:
-        decoded = model.decoder(**decoder_batch.inputs, **options, return_dict=True)
+        decoded = encoded.decoder(**decoder_batch.inputs, **options, return_dict=True)
         states = decoded.last_hidden_state.flatten(0, 1)  # (texts * width, d_model)
         hidden = states.index_select(0, decoder_batch.positions)  # (tokens, d_model)
-        output: ObjectiveOutput = self(hidden, model.lm_head.weight, decoder_batch.labels)
+        output: ObjectiveOutput = self(hidden, encoded.output_projection, decoder_batch.labels)
         return output
 
     def _scaled_to_all_rows(
-        self, output: ObjectiveOutput, encoded: EncodedBatch, rows: torch.LongTensor
+        self, output: ObjectiveOutput, encoded: EncodedBatch, rows: torch.Tensor
     ) -> ObjectiveOutput:
         """Scale the sums over some rows by the share of the target tokens that these have."""
         batch = encoded.batch

@@ -25,11 +25,11 @@ def neighbors(languages: int) -> list[tuple[int, int]]:
 class TranslationLanguageModel(MaskedLanguageModel):
     """Translation language modeling (TLM).
 
-    It is masked language modeling over a text and its translation. The two are read as one, `<s> text </s> <s> translation </s>`, with tokens of both hidden; the
-    positions of the translation begin at 0 again. There is no language signal (XLM-R, with which
-    thesis 000 compares, has none). Rows of two languages are joined in their order; of more, each
-    language is joined with the next of the row and the last with the first, so that every text is
-    read twice.
+    It is masked language modeling over a text and its translation. The two are read as one,
+    `<s> text </s> <s> translation </s>`, with tokens of both hidden; the positions of the
+    translation begin at 0 again. There is no language signal (XLM-R, with which thesis 000
+    compares, has none). Rows of two languages are joined in their order; of more, each language is
+    joined with the next of the row and the last with the first, so that every text is read twice.
 
     The thesis alternates between batches for MLM and for TLM; with both among the objectives of a
     recipe, each batch is used for the two.
@@ -60,7 +60,7 @@ class TranslationLanguageModel(MaskedLanguageModel):
         return self.num_chosen(readings * (sizes.tokens - 2 * sizes.texts))
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
         """Join each text with a translation and hide tokens of both.
 

@@ -82,7 +82,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         )
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
         """Hide one token of every row.
 
@@ -103,16 +103,15 @@ class UnifiedGenerativeTask(MaskingObjective):
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of what the head predicts from the embeddings."""
-        model = encoded.model
         input_ids = encoded.batch.input_ids
         attention_mask = encoded.attention_mask
         masked = encoded.masked
         if not self.requirements.masked_input:
             # Another objective may have hidden tokens, which does not concern this one.
-            masked = self.mask(input_ids, attention_mask, model.config)
-        hidden = model.head(encoded.embeddings)
+            masked = self.mask(input_ids, attention_mask, encoded.model.config)
+        hidden = encoded.head(encoded.embeddings)
         output: ObjectiveOutput = self(
-            hidden, model.lm_head.weight, masked, input_ids, attention_mask
+            hidden, encoded.output_projection, masked, input_ids, attention_mask
         )
         return output
 
@@ -121,7 +120,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         masked: Masked,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
     ) -> ObjectiveOutput:
         """Return the loss of all texts."""
@@ -151,7 +150,7 @@ class UnifiedGenerativeTask(MaskingObjective):
     @staticmethod
     def _labels(
         masked: Masked,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
         dtype: torch.dtype,
     ) -> TokenLabels:
@@ -170,7 +169,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         hidden: torch.Tensor,
         weight: torch.Tensor,
         masked: Masked,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         labels: TokenLabels,
     ) -> torch.Tensor:
         """Return `-sum_w q(w) log p(w)` over all texts and translations.
@@ -187,7 +186,7 @@ class UnifiedGenerativeTask(MaskingObjective):
             weight,
             mode="sum",
             per_sample_weights=labels.shares.flatten(0, 1),
-        ).unflatten(0, (languages, rows))
+        ).view(languages, rows, -1)
         label_vectors = (means.sum(0) - means).flatten(0, 1)  # of all other texts of the row
         hiding_texts = masked.places // length  # (hidden tokens,), texts as (languages, rows)
         factors = label_vectors.new_ones(len(label_vectors)).index_fill(0, hiding_texts, 0.5)
@@ -202,11 +201,11 @@ class UnifiedGenerativeTask(MaskingObjective):
 
     @staticmethod
     def _negative_entropy(
-        masked: Masked, input_ids: torch.LongTensor, labels: TokenLabels
+        masked: Masked, input_ids: torch.Tensor, labels: TokenLabels
     ) -> torch.Tensor:
         """Return `sum_w q(w) log q(w)` over all labels, of eq. 3 or eq. 4."""
         languages, rows, length = input_ids.shape
-        total = (languages - 1) * labels.entropies.sum()
+        total: torch.Tensor = (languages - 1) * labels.entropies.sum()
         hiding_text = masked.places // length  # (hidden tokens,)
         hiding_language = hiding_text // rows
         row = hiding_text % rows

@@ -117,10 +117,11 @@ class XnliAlignment(Objective):
             return y.new_empty(0, num_languages, num_rows)
         x_c = x[_random_other_rows(y)]  # (languages - 1, rows, d)
         y_c = y.gather(1, _random_other_rows(y)[..., None].expand_as(y))
-        return torch.linalg.vector_norm(torch.stack([x_c - y, x - y_c]), dim=-1)
+        distances: torch.Tensor = torch.linalg.vector_norm(torch.stack([x_c - y, x - y_c]), dim=-1)
+        return distances
 
 
-def _random_other_rows(texts: torch.Tensor) -> torch.LongTensor:
+def _random_other_rows(texts: torch.Tensor) -> torch.Tensor:
     """Return (languages, rows): for each text of (languages, rows, d) a row that is not its own."""
     num_rows = texts.shape[1]
     shifts = torch.randint(1, num_rows, texts.shape[:2], device=texts.device)

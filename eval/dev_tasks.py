@@ -3,7 +3,6 @@
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
-from typing import Any
 
 import torch
 
@@ -83,7 +82,6 @@ def _select_languages(
 def measure_task(
     embedder: DocumentEmbedder,
     data: ClassificationData,
-    args: Any,
     autocast: AbstractContextManager,
 ) -> dict[str, float]:
     """Measure Evaluation II (thesis 4.4.2).
@@ -93,7 +91,6 @@ def measure_task(
     Args:
         embedder: The model in training.
         data: From `load_eval_tasks`. Every split is encoded once.
-        args: Training arguments; none of them matters now that each task has one head.
         autocast: The context in which texts are encoded; classifiers are trained outside of it.
 
     Returns:

@@ -79,8 +79,7 @@ def extension_recipe(
     recipe: str | None = None,
     overrides: Sequence[str] = (),
 ) -> Recipe:
-    """
-    The recipe of a run that adds languages: the checkpoint's sizes and objectives, its languages and the new ones.
+    """The recipe of a run that adds languages: the checkpoint's sizes and objectives, its languages and the new ones.
 
     Args:
         checkpoint: Folder or Hub id of a trained model with its tokenizer.
@@ -165,8 +164,7 @@ def add_languages(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Report:
-    """
-    Trains languages into a checkpoint, in a run of its own, and measures what that did to the old ones.
+    """Trains languages into a checkpoint, in a run of its own, and measures what that did to the old ones.
 
     The tokenizer gets more entries (see `extend_tokenizer`), whose vectors begin as the means of what they were read
     as before. Rows of the old languages are replayed (see `load_replayed`). Where the old pairs' mean falls by more
@@ -321,7 +319,8 @@ def means(report: Report) -> dict[str, dict[str, float]]:
 
 def fall(report: Report) -> float | None:
     """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
-    fell more; 0 if both rose, None if no old pair was measured."""
+    fell more; 0 if both rose, None if no old pair was measured.
+    """
     old = [
         100 * (mean["before"] - mean["after"])
         for kind, mean in means(report).items()

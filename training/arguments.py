@@ -1,89 +1,109 @@
 """Training arguments: HuggingFace's, and what parallel batches and time limits add."""
 
 from dataclasses import dataclass
-from typing import Literal
 
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
 
 from tmde.eval.dev_retrieval import MIN_ROWS
-from tmde.eval.heads import HEADS
 from tmde.training.objectives.base import check_range
 
 # What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
-# Smaller numbers would fail late, or leave no data.
-AT_LEAST = dict.fromkeys(
-    ("batch_tokens", "micro_batch_tokens", "micro_batch_rows", "buffer_rows"), 1
-)
-AT_LEAST |= dict.fromkeys(("gradient_accumulation_steps", "max_joined_rows", "eval_loss_rows"), 1)
-AT_LEAST |= {"early_stopping_patience": 1, "embedding_learning_rate": 0, "encoder_learning_rate": 0}
-AT_LEAST |= {"train_max_length": 3, "embed_max_length": 3}  # a token between <s> and </s>
-AT_LEAST |= {
-    "eval_document_rows": MIN_ROWS,
-    "languages_per_row": 2,
-    "eval_pool": 2,
-}  # among one, everything is found
-LESS_IS_BETTER = ("loss", "nll", "hinge")  # ends of names of what is measured on dev rows
+# Numbers outside of these intervals would fail late, or leave no data.
+INTERVALS = {
+    "batch_tokens": "[1, inf)",
+    "micro_batch_tokens": "[1, inf)",
+    "micro_batch_rows": "[1, inf)",
+    "buffer_rows": "[1, inf)",
+    "gradient_accumulation_steps": "[1, inf)",
+    "max_joined_rows": "[1, inf)",
+    "languages_per_row": "[2, inf)",
+    "train_max_length": "[3, inf)",  # a token between <s> and </s>
+    "embed_max_length": "[3, inf)",
+    "eval_loss_rows": "[1, inf)",
+    "eval_pool": "[2, inf)",  # among one, everything is found
+    "eval_document_rows": f"[{MIN_ROWS}, inf)",
+    "early_stopping_patience": "[1, inf)",
+    "embedding_learning_rate": "[0, inf)",
+    "encoder_learning_rate": "[0, inf)",
+    "max_minutes": "(0, inf]",
+    "max_cpu_minutes": "(0, inf]",
+    "eval_minutes": "(0, inf]",
+    "cooldown": "[0, 1]",
+}
+# Ends of the names of dev measures of which less is better.
+LESS_IS_BETTER = ("loss", "nll", "hinge")
 
 
 @dataclass
 class TmdeTrainingArguments(TrainingArguments):
-    """
-    `transformers.TrainingArguments` with the defaults of thesis 4.3.1 (Adam with betas 0.9 and 0.98, decoupled weight
-    decay 1e-4 as fairseq has it, learning rate 5e-4, inverse square root schedule) and these additions:
+    """`transformers.TrainingArguments` with the defaults of thesis 4.3.1, and some additions.
+
+    The defaults are Adam with betas 0.9 and 0.98, decoupled weight decay 1e-4 as fairseq has it,
+    learning rate 5e-4, and the inverse square root schedule.
+
+    `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval
+    of sentences, that of documents, and Same and Cross on the dev split of the classification
+    tasks, of those of the four that are measured. Where `greater_is_better` is None, less is better
+    of a metric whose name ends with one of `LESS_IS_BETTER`.
 
     Args:
-        batch_tokens: Padded tokens of an optimizer step over all processes; gradient accumulation follows from it
-            (128k in the thesis). None keeps `gradient_accumulation_steps` as given.
-        micro_batch_tokens: Padded tokens of one forward pass, of the longer side of its rows, as
-            `fairseq --max-tokens` counts them.
-        micro_batch_rows: Most rows of one forward pass; None for no such limit.
-        languages_per_row: Languages used of each row at a time; None uses all.
-        pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate need anyway; or a
-            list of the pivot languages of which each pair has one.
-        pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is uniform.
-        buffer_rows: Rows planned and shuffled together. The more there are, the less of a batch is padding; a stream
-            holds twice as many in memory.
+        batch_tokens: The padded tokens of an optimizer step over all processes; gradient
+            accumulation follows from it (128k in the thesis). None keeps
+            `gradient_accumulation_steps`.
+        micro_batch_tokens: The padded tokens of one forward pass, of the longer side of its rows,
+            as `fairseq --max-tokens` counts them.
+        micro_batch_rows: The most rows of one forward pass; None for no such limit.
+        languages_per_row: How many languages of each row are used at a time; None for all.
+        pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate
+            need anyway; or a list of the pivot languages of which each pair has one.
+        pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is
+            uniform.
+        buffer_rows: The rows planned and shuffled together. The more there are, the less of a batch
+            is padding; a stream holds twice as many in memory.
         max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
         neighbor_share: Pairs a text with the translation of the next one, see `ParallelBatches`.
-        token_dropout, token_dropout_share: Hides tokens from the encoder, see `ParallelModel`.
-        train_max_length: Tokens at which training texts are truncated (and counted).
-        token_cache_dir: Folder of the token ids of training data that are no stream, which are made once for all runs
-            with the same data and tokenizer; "auto" is `tmde_tokens` in the cache folder of `datasets`. None makes
-            them anew in every run and process, when a text is first drawn.
-        dataloader_num_workers: Processes that make batches while the model computes; None is 1 where the model is on
-            an accelerator and 0 on a CPU, whose cores they would take from it. A stream that a teacher reads has none.
+        token_dropout: The probability that a token is hidden from the encoder, see `ParallelModel`.
+        token_dropout_share: The share of the rows to which token dropout applies.
+        train_max_length: The length in tokens at which training texts are truncated (and counted).
+        token_cache_dir: The folder of the token ids of training data that are no stream, which are
+            made once for all runs with the same data and tokenizer; "auto" is `tmde_tokens` in the
+            cache folder of `datasets`. None makes them anew in every run and process, when a text
+            is first drawn.
+        dataloader_num_workers: The processes that make batches while the model computes; None is 1
+            where the model is on an accelerator and 0 on a CPU, whose cores they would take from
+            it. A stream that a teacher reads has none.
         eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
         max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
-        max_cpu_minutes: CPU-time budget in minutes, summed over all threads of a process, evaluations included. Runs
-            with the same budget do the same work, also on a busy machine.
-        freeze: Beginnings of names of parameters that stay as they are, such as "model.encoders.de".
-        embedding_learning_rate: Rate of the embedding tables and token weights, on the same schedule; None is
-            `learning_rate`, 0 leaves them as they are. Tables of a warm start have seen far more text than a short run
-            on top of them will.
-        encoder_learning_rate: Rate of the encoder, on the same schedule; None is `learning_rate`, 0 leaves it as it
-            is. A pretrained encoder wants a tenth of what its new decoder does, or less. It is that of its tables,
-            which a decoder may share, where `embedding_learning_rate` is None.
-        cooldown: Last share of the run, by its nearest limit, in which the rate falls linearly to 0.
-        eval_pairs: Language pairs for retrieval on the dev rows, such as "de-es"; None takes every pair.
-        eval_pool: Rows of a dev set that retrieval searches; documents, where it searches these.
-        eval_document_rows: Rows of a dev document at most. Consecutive dev rows of one `doc_id` are a document, or
-            so many consecutive rows of a dev set without ids.
-        eval_loss_rows: Dev rows on which the losses are computed.
-        embed_max_length: Tokens at which dev texts are truncated for retrieval, and the texts of the classification
-            task.
-        eval_head: Classifier of the classification tasks, trained at every evaluation (with one seed). None is the
-            one of the benchmark: the network of thesis 4.3.3 for MLDoc, LASER's for XNLI, else logistic regression.
-        early_stopping_patience: Ends the run when so many evaluations one after the other have not bettered
-            `metric_for_best_model`; None never does.
-        keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to the system: a
-            quarter less time a step, up to twice the memory. See `tmde.training.memory`.
-
-    `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval of sentences, that
-    of documents, and Same and Cross on the dev split of the classification tasks, of those of the four that are
-    measured. Where `greater_is_better` is None, less is better of a metric whose name ends with one of
-    `LESS_IS_BETTER`.
+        max_cpu_minutes: The CPU-time budget in minutes, summed over all threads of a process,
+            evaluations included. Runs with the same budget do the same work, also on a busy
+            machine.
+        freeze: Beginnings of names of parameters that stay as they are, such as
+            "model.encoders.de".
+        embedding_learning_rate: The rate of the embedding tables and token weights, on the same
+            schedule; None is `learning_rate`, 0 leaves them as they are. Tables of a warm start
+            have seen far more text than a short run on top of them will.
+        encoder_learning_rate: The rate of the encoder, on the same schedule; None is
+            `learning_rate`, 0 leaves it as it is. A pretrained encoder wants a tenth of what its
+            new decoder does, or less. Its tables, which a decoder may share, have this rate where
+            `embedding_learning_rate` is None.
+        cooldown: The last share of the run, by its nearest limit, in which the rate falls linearly
+            to 0.
+        eval_pairs: The language pairs for retrieval on the dev rows, such as "de-es"; None for
+            every pair.
+        eval_pool: The rows of a dev set that retrieval searches; documents, where it searches
+            these.
+        eval_document_rows: The most rows of a dev document. Consecutive dev rows of one `doc_id`
+            are a document, or so many consecutive rows of a dev set without ids.
+        eval_loss_rows: The dev rows on which the losses are computed.
+        embed_max_length: The length in tokens at which dev texts are truncated for retrieval, and
+            the texts of the classification task.
+        early_stopping_patience: Ends the run when so many evaluations one after the other have not
+            bettered `metric_for_best_model`; None never does.
+        keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to
+            the system: a quarter less time a step with a vocabulary of 32,000, and up to twice the
+            memory. See `tmde.training.memory`.
     """
 
     optim: str = "adamw_torch_fused"
@@ -127,31 +147,25 @@ class TmdeTrainingArguments(TrainingArguments):
     eval_document_rows: int = 8
     eval_loss_rows: int = 500
     embed_max_length: int = 512
-    eval_head: Literal[tuple(HEADS)] | None = None
     early_stopping_patience: int | None = None
     keep_freed_memory: bool = True
 
     def __post_init__(self):
-        unsettled = self.dataloader_num_workers is None
-        if unsettled:
-            self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
+        for name, interval in INTERVALS.items():
+            check_range(name, getattr(self, name), interval)
         if self.metric_for_best_model is None:
-            self.metric_for_best_model = (
-                "mix"  # transformers would take "loss", which nothing here measures
-            )
+            # transformers would take "loss", which nothing here measures.
+            self.metric_for_best_model = "mix"
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
-        for name, least in AT_LEAST.items():
-            check_range(name, getattr(self, name), f"[{least}, inf)")
-        for name in ("max_minutes", "max_cpu_minutes", "eval_minutes"):
-            check_range(name, getattr(self, name), "(0, inf]")
-        check_range("cooldown", self.cooldown, "[0, 1]")
+        chooses_workers = self.dataloader_num_workers is None
+        if chooses_workers:
+            self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
         super().__post_init__()
-        if unsettled and self.device.type == "cpu":
+        if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0
-        for callback in get_reporting_integration_callbacks(
-            self.report_to
-        ):  # errors before the data are read
+        # Their errors come before the data are read.
+        for callback in get_reporting_integration_callbacks(self.report_to):
             callback()
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size

@@ -54,7 +54,7 @@ SHARED_KEYS = (
     "fsdp_config",
     "disable_tqdm",
 )
-SHARED_KEYS += ("eval_pairs", "eval_pool", "eval_loss_rows", "eval_head")
+SHARED_KEYS += ("eval_pairs", "eval_pool", "eval_loss_rows")
 
 
 # ---- Data
@@ -113,7 +113,8 @@ def prepare_tokenizer(
     recipe: Recipe, train: Any, folder: Path, resumed: Path | None = None
 ) -> PreTrainedTokenizerBase:
     """The tokenizer of a resumed run's checkpoint, of an encoder of the Hub, of `tokenizer.path`, of the run's folder,
-    or a new one trained on the corpus."""
+    or a new one trained on the corpus.
+    """
     if recipe.architecture == ADAPTED and resumed is None:
         return open_tokenizer(recipe)
     options = dict(recipe.sections["tokenizer"])
@@ -301,8 +302,7 @@ def share_tokenizer(recipe: Recipe, rows: Any, folder: Path) -> None:
 def prepare_warm_start(
     recipe: Recipe, folder: Path, rows: Any, train: Callable[..., Any]
 ) -> str | None:
-    """
-    The checkpoint that a new run begins with, or None. What has to be made for it is made in `warm_start/` of the
+    """The checkpoint that a new run begins with, or None. What has to be made for it is made in `warm_start/` of the
     folder, unless it is there: a first stage is trained, or resumed, and an encoder's token vectors become a bag.
 
     Settles what follows in `recipe`: the checkpoint's tokenizer, if the recipe has no `tokenizer` section or takes it

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: whole, or skipped."""
+"""Checkpoints of a run: complete, or skipped."""
 
 import os
 from pathlib import Path
@@ -15,7 +15,10 @@ SEAL = "sha256"  # the last file of a checkpoint; `sha256sum -c sha256` reads it
 
 
 def seal(folder: Path) -> None:
-    """Writes down the digests of a checkpoint's files, once they are on the disk; from now on it is complete."""
+    """Write down the digests of a checkpoint's files, once they are on the disk.
+
+    From then on the checkpoint is complete.
+    """
     files = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
     for path in files:
         with path.open("rb+") as file:
@@ -24,26 +27,41 @@ def seal(folder: Path) -> None:
 
 
 def damage(folder: Path, only: str = "") -> str | None:
-    """What is wrong with a checkpoint, or with the file `only`; None if its files are those that were sealed."""
+    """Return what is wrong with a checkpoint; None if its files are those that were sealed.
+
+    Args:
+        folder: The checkpoint.
+        only: The end of the lines of the seal to check, to check one file; all by default.
+    """
     try:
-        sealed = [line for line in (folder / SEAL).read_text().splitlines() if line.endswith(only)]
-        found = digests([folder / line.partition("  ")[2] for line in sealed], folder)
+        lines = (folder / SEAL).read_text().splitlines()
+        sealed = [line for line in lines if line.endswith(only)]
+        files = [folder / line.partition("  ")[2] for line in sealed]
+        current = digests(files, folder).splitlines()
     except (OSError, ValueError) as error:  # such as a file that is missing
         return str(error)
-    if not any(line.endswith(only or TRAINER_STATE_NAME) for line in sealed):
+    expected_end = only or TRAINER_STATE_NAME
+    if not any(line.endswith(expected_end) for line in sealed):
         return f"{SEAL} is empty or cut off"
-    wrong = set(sealed) - set(found.splitlines())
-    return f"{min(wrong).partition('  ')[2]} is damaged" if wrong else None
+    changed = set(sealed) - set(current)
+    if changed:
+        name = min(changed).partition("  ")[2]
+        return f"{name} is damaged"
+    return None
 
 
 def find_checkpoint(folder: Path) -> Path | None:
-    """The newest complete checkpoint. One that was cut off while it was written is not sealed; one that was damaged
-    later, as by a crash of the machine, has other digests."""
-    steps = [
-        Path(name) for name in sort_checkpoints(str(folder)) if name.rpartition("-")[2].isdigit()
-    ]
-    for path in reversed(steps):
-        if (reason := damage(path)) is None:
+    """Return the newest complete checkpoint of a run; None if there is none.
+
+    A checkpoint that was cut off while it was written is not sealed; one that was damaged later, as
+    by a crash of the machine, has other digests.
+    """
+    checkpoints = [Path(name) for name in sort_checkpoints(str(folder))]
+    for path in reversed(checkpoints):
+        if not path.name.rpartition("-")[2].isdigit():
+            continue
+        reason = damage(path)
+        if reason is None:
             return path
         logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)
     return None

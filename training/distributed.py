@@ -1,4 +1,4 @@
-"""Several processes that train one model: settings of FSDP2, and the whole weights of a sharded model."""
+"""Several processes that train one model: settings of FSDP2, and weights of a sharded model."""
 
 import copy
 from pathlib import Path
@@ -21,54 +21,63 @@ from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.parallel_model import ParallelModel
 
+FSDP_VERSION = 2
+MAX_SHOWN_KEYS = 5
+
 
 def prepare_fsdp(
     accelerator: Accelerator, args: TmdeTrainingArguments, model: ParallelModel
 ) -> None:
-    """Sets what transformers leaves to accelerate, before the model is wrapped.
+    """Set what transformers leaves to accelerate, before the model is wrapped.
 
     Raises:
-        ValueError: FSDP is asked for where accelerate would ignore it, in its first version, or for an objective with
-            weights of its own, which would be sharded.
+        TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, or for
+            an objective with weights of its own, which would be sharded.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
-    if args.fsdp and args.world_size > 1 and (plugin is None or plugin.fsdp_version != 2):
+    version = None if plugin is None else plugin.fsdp_version
+    if args.fsdp and args.world_size > 1 and version != FSDP_VERSION:
         raise TmdeError(
-            f"fsdp: found processes on {accelerator.device.type} and fsdp_config={args.fsdp_config}, expected "
-            'accelerators and {"version": 2}'
+            f"fsdp: found processes on {accelerator.device.type} and "
+            f'fsdp_config={args.fsdp_config}, expected accelerators and {{"version": 2}}'
         )
-    if plugin is not None and any(True for _ in model.objectives.parameters()):
+    if plugin is None:
+        return
+    if list(model.objectives.parameters()):
         raise TmdeError(
             "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
         )
-    if (
-        plugin is not None and plugin.mixed_precision_policy is not None
-    ):  # it would round losses and gradients' sums
-        dtype = plugin.mixed_precision_policy.param_dtype
+    policy = plugin.mixed_precision_policy
+    if policy is not None:  # it would round losses and the sums of gradients
         plugin.mixed_precision_policy = MixedPrecisionPolicy(
-            param_dtype=dtype, reduce_dtype=torch.float32
+            param_dtype=policy.param_dtype, reduce_dtype=torch.float32
         )
 
 
 def is_sharded(model: nn.Module) -> bool:
+    """Return whether each process holds a share of the weights only."""
     return any(isinstance(parameter, DTensor) for parameter in model.parameters())
 
 
 def gathered_weights(model: PreTrainedModel, everywhere: bool = False) -> dict[str, torch.Tensor]:
-    """The whole weights of a sharded model, tied ones once. Every process must call it.
+    """Return the whole weights of a sharded model, tied ones once. Every process must call it.
 
     Args:
-        everywhere: On the device of every process, else on the host of the first alone.
+        model: The model.
+        everywhere: Whether the weights are put on the device of every process, instead of on the
+            host of the first alone.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=not everywhere)
     weights = get_model_state_dict(model, options=options)
-    return {
-        name: tensor for name, tensor in weights.items() if name not in model.all_tied_weights_keys
-    }
+    tied = model.all_tied_weights_keys
+    return {name: tensor for name, tensor in weights.items() if name not in tied}
 
 
 def whole_model(parallel: ParallelModel) -> ParallelModel:
-    """The model itself, or of a sharded one a copy that each process can use alone. Every process must call it."""
+    """Return a model that each process can use alone. Every process must call it.
+
+    A sharded model is copied; another one is returned itself.
+    """
     if not is_sharded(parallel):
         return parallel
     weights = gathered_weights(parallel.model, everywhere=True)
@@ -76,15 +85,18 @@ def whole_model(parallel: ParallelModel) -> ParallelModel:
         model = type(parallel.model)(copy.deepcopy(parallel.config))
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
-    model.to(next(iter(weights.values())).device)
+    device = next(iter(weights.values())).device
+    model.to(device)
     return ParallelModel(model, dict(parallel.objectives.items()))
 
 
 def load_weights(model: PreTrainedModel, folder: str) -> None:
-    """Puts the weights of a `save_pretrained` folder into a model, sharded or not. Every process must call it.
+    """Load the weights of a `save_pretrained` folder into a model, sharded or not.
+
+    Every process must call it.
 
     Raises:
-        ValueError: The weights are those of another model.
+        TmdeError: The weights are those of another model.
     """
     path = Path(folder) / SAFE_WEIGHTS_NAME
     if is_sharded(model):
@@ -92,11 +104,11 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(model, weights, options=options)
         return
-    found = model.load_state_dict(load_file(path), strict=False)
-    missing = sorted(set(found.missing_keys) - set(model.all_tied_weights_keys))
-    if missing or found.unexpected_keys:
-        wrong = f"missing {missing[:5]}, unexpected {found.unexpected_keys[:5]}"
+    keys = model.load_state_dict(load_file(path), strict=False)
+    missing = sorted(set(keys.missing_keys) - set(model.all_tied_weights_keys))
+    if missing or keys.unexpected_keys:
         raise TmdeError(
-            f"The weights in {folder} do not fit the model: {wrong}; resume with the recipe of the run"
+            f"The weights in {folder} do not fit the model: missing {missing[:MAX_SHOWN_KEYS]}, "
+            f"unexpected {keys.unexpected_keys[:MAX_SHOWN_KEYS]}; resume with the recipe of the run"
         )
     model.tie_weights()

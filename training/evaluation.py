@@ -1,4 +1,4 @@
-"""Dev evaluation: the losses on dev rows, and with retrieval and classification tasks all that a run measures."""
+"""Dev evaluation: the losses on dev rows, with retrieval and tasks all that a run measures."""
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -15,17 +15,16 @@ from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batching import batches_of
+from tmde.training.batches import batches_of
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.throughput import ComponentSums
 
 DEV_METRICS = ("retrieval", "document_retrieval", "nli_accuracy")
-MIX = (
-    "retrieval",
-    "document_retrieval",
-    "same",
-    "cross",
-)  # means, each of which counts once in `mix`
+# Means, each of which counts once in `mix`.
+MIX = ("retrieval", "document_retrieval", "same", "cross")
+
+
+# ---- Checks before training
 
 
 def check_metric(
@@ -34,33 +33,51 @@ def check_metric(
     tasks: Collection[str],
     languages: Sequence[str],
 ) -> None:
-    """Checks `eval_pairs` and `metric_for_best_model` before training instead of at the first evaluation.
+    """Check `eval_pairs` and `metric_for_best_model` before training.
 
     Args:
-        dev_sets, tasks: Their names.
+        args: The training arguments.
+        dev_sets: The names of the dev sets.
+        tasks: The names of the classification tasks.
+        languages: The languages that are trained.
 
     Raises:
-        ValueError: Names the value, and the pairs or the metrics there are. Scores on a test split cannot choose.
+        TmdeError: Names the value, and the pairs or the metrics there are. Scores on a test split
+            cannot choose.
     """
-    for pair in args.eval_pairs or ():
-        if pair not in language_pairs(languages):
-            expected = f"pairs of the languages {', '.join(languages)}, or null for all of them"
-            raise TmdeError(f"eval_pairs: found {pair!r}, expected {expected}")
-    measured = ["mix", *(DEV_METRICS if dev_sets else []), *(TASK_METRICS if tasks else [])]
-    prefixes = tuple(f"{name}_" for name in [*dev_sets, *(tasks if len(tasks) > 1 else [])])
+    _check_pairs(args.eval_pairs or (), languages)
+    measured = ["mix"]
+    prefixes = [f"{name}_" for name in dev_sets]
+    if dev_sets:
+        measured.extend(DEV_METRICS)
+    if tasks:
+        measured.extend(TASK_METRICS)
+    if len(tasks) > 1:
+        prefixes.extend(f"{name}_" for name in tasks)
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
-    if metric not in measured and not metric.startswith(prefixes):
+    if metric not in measured and not metric.startswith(tuple(prefixes)):
+        expected = [*measured, *(f"{prefix}..." for prefix in prefixes)]
         raise TmdeError(
-            f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, expected one of "
-            + ", ".join([*measured, *(f"{prefix}..." for prefix in prefixes)])
+            f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, "
+            f"expected one of {', '.join(expected)}"
         )
+
+
+def _check_pairs(pairs: Sequence[str], languages: Sequence[str]) -> None:
+    known_pairs = language_pairs(languages)
+    for pair in pairs:
+        if pair not in known_pairs:
+            raise TmdeError(
+                f"eval_pairs: found {pair!r}, expected pairs of the languages "
+                f"{', '.join(languages)}, or null for all of them"
+            )
 
 
 # ---- Dev rows
 
 
 def loss_rows(rows: datasets.Dataset, args: TmdeTrainingArguments) -> datasets.Dataset:
-    """The rows of a dev set on which the losses are measured."""
+    """Return the rows of a dev set on which the losses are measured."""
     return rows.select(range(min(len(rows), args.eval_loss_rows)))
 
 
@@ -70,12 +87,23 @@ def dev_losses(
     rows: datasets.Dataset,
     args: TmdeTrainingArguments,
 ) -> dict[str, float]:
-    """Every component of every objective, `<objective>_<component>`, on the first `args.eval_loss_rows` rows.
+    """Return every component of every objective on the first rows of a dev set.
 
-    The pairs and negatives are the same at every evaluation, and the random state of training is left alone.
+    The pairs and negatives are the same at every evaluation, and the random state of training is
+    left alone.
+
+    Args:
+        model: The model.
+        tokenizer: The tokenizer.
+        rows: The dev set, of which the first `args.eval_loss_rows` are used.
+        args: The training arguments.
+
+    Returns:
+        Means by `<objective>_<component>`.
     """
     sums = ComponentSums()
-    with torch.random.fork_rng([args.device] if args.device.type == "cuda" else []):
+    devices = [args.device] if args.device.type == "cuda" else []
+    with torch.random.fork_rng(devices):
         torch.manual_seed(0)
         for batch in batches_of(loss_rows(rows, args), tokenizer, model, args):
             for name, components in model(batch.to(args.device)).items():
@@ -94,31 +122,45 @@ def evaluate_model(
     args: TmdeTrainingArguments,
     autocast: Callable[[], AbstractContextManager],
 ) -> dict[str, float]:
-    """Retrieval and losses of every dev set, scores of every task, and the means by which a checkpoint can be chosen.
+    """Measure retrieval and losses of every dev set, scores of every task, and their means.
+
+    Args:
+        model: The model.
+        tokenizer: The tokenizer.
+        dev_sets: Dev sets by name.
+        tasks: Classification tasks by name.
+        args: The training arguments.
+        autocast: The precision in which texts are encoded.
 
     Returns:
-        `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of `measure_task` if there are
-        several tasks; `retrieval` and `document_retrieval`, means over all sets and pairs, and `nli_accuracy`, that
-        over all sets; the mean of each score over the tasks; and `mix`, the mean of those of `MIX` that are measured.
+        `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of
+        `measure_task` if there are several tasks; `retrieval` and `document_retrieval`, means over
+        all sets and pairs, and `nli_accuracy`, the mean over all sets; the mean of each score over
+        the tasks; and `mix`, the mean of those of `MIX` that are measured.
     """
     embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     metrics: dict[str, float] = {}
-    groups: dict[str, list[float]] = defaultdict(list)
-    for name, rows in dev_sets.items():
+    values_by_mean: dict[str, list[float]] = defaultdict(list)
+    for set_name, rows in dev_sets.items():
         with autocast():
             retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
-            measured = retrieval | dev_losses(model, tokenizer, rows, args)
-        metrics |= {f"{name}_{key}": value for key, value in measured.items()}
-        if "nli_accuracy" in measured:
-            groups["nli_accuracy"].append(measured["nli_accuracy"])
-        for key, value in retrieval.items():
-            groups["document_retrieval" if key.startswith("doc_") else "retrieval"].append(value)
-    for name, task in tasks.items():
-        for key, value in measure_task(embedder, task, args, autocast()).items():
-            groups[key].append(value)
+            losses = dev_losses(model, tokenizer, rows, args)
+        for measure, value in {**retrieval, **losses}.items():
+            metrics[f"{set_name}_{measure}"] = value
+        for measure, value in retrieval.items():
+            is_of_documents = measure.startswith("doc_")
+            mean = "document_retrieval" if is_of_documents else "retrieval"
+            values_by_mean[mean].append(value)
+        if "nli_accuracy" in losses:
+            values_by_mean["nli_accuracy"].append(losses["nli_accuracy"])
+    for task_name, task in tasks.items():
+        for score, value in measure_task(embedder, task, autocast()).items():
+            values_by_mean[score].append(value)
             if len(tasks) > 1:
-                metrics[f"{name}_{key}"] = value
-    means = {name: fmean(values) for name, values in groups.items()}
-    if mixed := [means[name] for name in MIX if name in means]:
+                metrics[f"{task_name}_{score}"] = value
+
+    means = {name: fmean(values) for name, values in values_by_mean.items()}
+    mixed = [means[name] for name in MIX if name in means]
+    if mixed:
         means["mix"] = fmean(mixed)
-    return {key: round(value, 6) for key, value in (metrics | means).items()}
+    return {name: round(value, 6) for name, value in (metrics | means).items()}

@@ -193,8 +193,7 @@ def open_tokenizer(recipe: Recipe) -> PreTrainedTokenizerBase:
 def fit_encoder(
     recipe: Recipe, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
 ) -> None:
-    """
-    Leaves an encoder the layers `model.encoder_layers`, and beside a bag the tokens of the bag's tokenizer, in place.
+    """Leaves an encoder the layers `model.encoder_layers`, and beside a bag the tokens of the bag's tokenizer, in place.
 
     The row of a token that the encoder's vocabulary lacks is that of the token with a capital, or the mean of the rows
     of its pieces.
@@ -259,8 +258,7 @@ def fit_encoder(
 def build_adapted(
     recipe: Recipe, tokenizer: PreTrainedTokenizerBase
 ) -> AdaptedForConditionalGeneration:
-    """
-    A new model of a recipe with the weights of its encoder. Where it begins with a checkpoint instead, the weights are
+    """A new model of a recipe with the weights of its encoder. Where it begins with a checkpoint instead, the weights are
     loaded later, and what the recipe leaves open is as it was there.
 
     Raises:

@@ -3,16 +3,22 @@
 import ctypes
 import platform
 
-_M_TRIM_THRESHOLD, _M_MMAP_MAX = -1, -4  # malloc.h of glibc
-_NEVER = 2**31 - 1
+# Parameters of `mallopt`, from glibc's malloc.h.
+M_TRIM_THRESHOLD = -1
+M_MMAP_MAX = -4
+NEVER = 2**31 - 1  # bytes
 
 
 def keep_freed_memory() -> bool:
-    """Has glibc keep the memory that tensors free, for the next ones.
+    """Make glibc keep the memory that tensors free, for the next ones.
 
-    By default, glibc takes every tensor of more than some megabytes from the system and gives it back when it is
-    freed; the next one is then mapped and zeroed page by page again, tens of thousands of times a training step. From
-    now on the process keeps what it had at its peak; holes between tensors can double it.
+    By default, glibc takes every tensor of more than some megabytes from the system and gives it
+    back when it is freed; the next one is then mapped and zeroed page by page again, tens of
+    thousands of times a training step. From the call on, the process keeps what it had at its peak;
+    holes between tensors can double it.
+
+    There is no public way from Python: the environment variables that do the same are read before a
+    process begins.
 
     Returns:
         Whether this system is one where that can be set.
@@ -20,4 +26,6 @@ def keep_freed_memory() -> bool:
     if platform.system() != "Linux" or platform.libc_ver()[0] != "glibc":
         return False
     libc = ctypes.CDLL(None)
-    return bool(libc.mallopt(_M_MMAP_MAX, 0)) and bool(libc.mallopt(_M_TRIM_THRESHOLD, _NEVER))
+    maps_nothing = libc.mallopt(M_MMAP_MAX, 0) == 1
+    trims_nothing = libc.mallopt(M_TRIM_THRESHOLD, NEVER) == 1
+    return maps_nothing and trims_nothing

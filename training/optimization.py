@@ -1,4 +1,4 @@
-"""Steps and learning rates of a run: frozen parameters, parameters with their own rate, and the cooldown."""
+"""Steps and learning rates of a run: frozen parameters, their own rates, and the cooldown."""
 
 from collections.abc import Callable, Sequence
 
@@ -9,12 +9,21 @@ from modeling_tmde import TmdeError
 from tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
 from tmde.training.parallel_model import ParallelModel
 
+# Schedules that do not depend on the number of steps.
+OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup", "reduce_lr_on_plateau")
+
 
 def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
-    """The steps that end the run. Without such a limit None, and `args.max_steps` gets the number transformers needs.
+    """Return the steps that end the run; None if something else ends it.
+
+    Without a limit, `args.max_steps` is set to the number that transformers needs.
+
+    Args:
+        args: The training arguments.
+        streaming: Whether the data is a stream, whose length is unknown.
 
     Raises:
-        ValueError: The schedule needs a number of steps that is not known, or has no cooldown.
+        TmdeError: The schedule needs a number of steps that is not known, or has no cooldown.
     """
     if args.cooldown and args.lr_scheduler_type == "reduce_lr_on_plateau":
         raise TmdeError(
@@ -22,53 +31,59 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
         )
     if 0 < args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
-    if args.lr_scheduler_type not in (
-        "inverse_sqrt",
-        "constant",
-        "constant_with_warmup",
-        "reduce_lr_on_plateau",
-    ):
+    if args.lr_scheduler_type not in OPEN_SCHEDULES:
         raise TmdeError(
             f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set"
         )
     for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
-        if 0 < (getattr(args, name) or 0) < 1:
-            raise TmdeError(
-                f"{name}={getattr(args, name)} is a share of all steps and needs max_steps"
-            )
-    if args.cooldown and streaming and not (args.max_minutes or args.max_cpu_minutes):
+        steps = getattr(args, name)
+        if steps is not None and 0 < steps < 1:
+            raise TmdeError(f"{name}={steps} is a share of all steps and needs max_steps")
+    has_time_limit = args.max_minutes or args.max_cpu_minutes
+    if args.cooldown and streaming and not has_time_limit:
         raise TmdeError(
-            "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown length"
+            "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown "
+            "length"
         )
     args.max_steps = NO_STEP_LIMIT
     return None
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
-    """Freezes the parameters whose names begin with one of `prefixes`, such as "model.encoders.de".
+    """Freeze the parameters whose names begin with one of the prefixes.
+
+    Args:
+        model: The model.
+        prefixes: Beginnings of names, such as "model.encoders.de".
 
     Raises:
-        ValueError: A prefix of no parameter, or nothing is left to train.
+        TmdeError: No parameter has a prefix, or nothing is left to train.
     """
-    named = list(
-        model.named_parameters(remove_duplicate=False)
-    )  # a tied table by each of its names
-    for prefix in prefixes or ():
-        found = [parameter for name, parameter in named if f"{name}.".startswith(f"{prefix}.")]
-        if not found:
+    if not prefixes:
+        return
+    # A tied table by each of its names.
+    named = list(model.named_parameters(remove_duplicate=False))
+    for prefix in prefixes:
+        matching = [weight for name, weight in named if f"{name}.".startswith(f"{prefix}.")]
+        if not matching:
             known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in named)
             raise TmdeError(
-                f"freeze: found {prefix!r}, expected a prefix of parameters, such as {', '.join(known)}"
+                f"freeze: found {prefix!r}, expected a prefix of parameters, such as "
+                f"{', '.join(known)}"
             )
-        for parameter in found:
+        for parameter in matching:
             parameter.requires_grad_(False)
-    if prefixes and not any(parameter.requires_grad for parameter in model.parameters()):
+    if not any(parameter.requires_grad for parameter in model.parameters()):
         raise TmdeError(f"freeze={list(prefixes)} leaves nothing to train")
 
 
 def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> dict[nn.Parameter, float]:
-    """The rates of the encoder's parameters and of the tables, which are the encoder's without a rate of their own."""
-    rates = {}
+    """Return the rates of parameters that do not have `learning_rate`.
+
+    These are the encoder's parameters and the tables, which have the encoder's rate unless they
+    have their own.
+    """
+    rates: dict[nn.Parameter, float] = {}
     if args.encoder_learning_rate is not None:
         rates |= dict.fromkeys(parallel.encoder.parameters(), args.encoder_learning_rate)
     if args.embedding_learning_rate is not None:
@@ -77,9 +92,21 @@ def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> dict[nn.P
 
 
 def cool_down(scheduler: LambdaLR, progress: Callable[[int], float], share: float) -> None:
-    """Brings the schedule linearly to 0 over the last `share` of the run, of which a step is at `progress(step)`."""
+    """Bring the schedule linearly to 0 over the end of the run.
 
-    def cooled(schedule: Callable[[int], float]) -> Callable[[int], float]:
-        return lambda step: schedule(step) * min(1.0, (1.0 - progress(step)) / share)
+    Args:
+        scheduler: The schedule, which is changed in place.
+        progress: Returns the share of the run that is done at a step.
+        share: The last share of the run in which the rate falls.
+    """
+    scheduler.lr_lambdas = [_cooled(schedule, progress, share) for schedule in scheduler.lr_lambdas]
 
-    scheduler.lr_lambdas = [cooled(schedule) for schedule in scheduler.lr_lambdas]
+
+def _cooled(
+    schedule: Callable[[int], float], progress: Callable[[int], float], share: float
+) -> Callable[[int], float]:
+    def cooled_schedule(step: int) -> float:
+        remaining = 1.0 - progress(step)
+        return schedule(step) * min(1.0, remaining / share)
+
+    return cooled_schedule

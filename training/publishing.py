@@ -1,28 +1,16 @@
-"""Pushes models and parallel corpora to the Hub, each in one commit."""
+"""Pushes of models and parallel corpora to the Hub, each in one commit."""
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
-from fnmatch import fnmatch
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import datasets
-from huggingface_hub import (
-    CommitInfo,
-    CommitOperationAdd,
-    CommitOperationDelete,
-    HfApi,
-    RepoCard,
-    run_as_future,
-)
-from huggingface_hub.errors import HfHubHTTPError, HTTPError
-from transformers import AutoModel, AutoTokenizer, Trainer
+from huggingface_hub import CommitInfo, run_as_future
+from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
@@ -31,26 +19,13 @@ from modeling_tmde.sentence_transformers_files import write_sentence_transformer
 from tmde import hub_cards
 from tmde.data import DOCUMENT_ID, load_parallel
 from tmde.embedding.loading import reading
+from tmde.training.hub_repository import CARD, HubUploadError, Repository
 
 logger = logging.get_logger("tmde.training")
 
-CARD = "README.md"
 STALE_CORPUS = ("data/train-*",)
-NEUTRAL = (
-    ".gitattributes",
-    ".gitignore",
-    "*.md",
-    "LICENSE*",
-    "tokenizer*",
-    "vocab*",
-    "*.model",
-    "merges.txt",
-)
 SHARD_BYTES = 500_000_000
-
-
-class HubUploadError(OSError):
-    """Nothing was published; the message says why and what to do."""
+EXTRA_COLUMNS = ("score", "ids", "segment")  # what `tmde mine` and `tmde align` add to rows
 
 
 # ---- Models
@@ -65,37 +40,40 @@ def push_model(
     message: str | None = None,
     **options: Any,
 ) -> tuple[dict[str, int], CommitInfo | None]:
-    """Uploads a trained model in one commit: weights, configuration, remote code, tokenizer, the files of
-    sentence-transformers, card and recipe.
+    """Upload a trained model in one commit.
 
-    A card that a person edited keeps its text: that of the folder comes first, then that of the Hub.
+    The commit holds weights, configuration, remote code, tokenizer, the files of
+    sentence-transformers, card and recipe. A card that a person edited keeps its text: that of the
+    folder comes first, then that of the Hub.
 
     Args:
-        folder: Of `tmde train`, or any that `save_pretrained` wrote, with a tokenizer.
+        folder: A folder of `tmde train`, or any that `save_pretrained` wrote, with a tokenizer.
         repo_id: `user/name`; created if it does not exist.
-        license: Of the model, an id of the Hub such as "apache-2.0". Default: that of the card on the Hub, of the
-            recipe or of the card in the folder.
-        data_licenses: Of the training data, by their names in the card.
+        license: The license of the model, an id of the Hub such as "apache-2.0". None takes that of
+            the card on the Hub, of the recipe or of the card in the folder.
+        data_licenses: The licenses of the training data, by their names in the card.
         results: Folders that `tmde eval` wrote, see `model_card`.
-        message: Of the commit.
-        options: Of `Repository`: `private`, `revision`, `create_pr`, `token`, `overwrite`, `dry_run`.
+        message: The message of the commit.
+        options: Options of `Repository`: `private`, `revision`, `create_pr`, `token`, `overwrite`,
+            `dry_run`.
 
     Returns:
-        Bytes by path in the repository, and the commit; None after a dry run.
+        The bytes of each path in the repository, and the commit; None after a dry run.
 
     Raises:
-        ValueError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`.
-        HubUploadError: No token, no permission, no connection, or a repository that holds something else.
+        TmdeError: `folder` holds no complete model.
+        ValueError: The Hub rejects `repo_id` or `license`.
+        HubUploadError: There is no token, no permission or no connection, or the repository holds
+            something else.
     """
     folder = Path(folder).expanduser()
     if not (folder / "config.json").is_file() or not list(folder.glob("model*.safetensors")):
         raise TmdeError(
-            f"{folder}: found no config.json and model*.safetensors, expected the folder of a trained model (parallel "
-            "rows need --repo-type dataset)"
+            f"{folder}: found no config.json and model*.safetensors, expected the folder of a "
+            "trained model (parallel rows need --repo-type dataset)"
         )
-    model = AutoModel.from_pretrained(
-        folder, local_files_only=True
-    )  # raises if files are missing or damaged
+    # Both raise if files are missing or damaged.
+    model = AutoModel.from_pretrained(folder, local_files_only=True)
     AutoTokenizer.from_pretrained(folder, local_files_only=True)
     repository = Repository(repo_id, "model", **options)
     repository.check_kind(model.config.model_type)
@@ -109,9 +87,8 @@ def push_model(
             license = license or repository.license
             card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)
-        return repository.commit(
-            stage, message or f"Upload {folder.resolve().name}", hub_cards.STALE_MODEL
-        )
+        message = message or f"Upload {folder.resolve().name}"
+        return repository.commit(stage, message, hub_cards.STALE_MODEL)
 
 
 # ---- Corpora
@@ -124,19 +101,27 @@ def push_corpus(
     message: str | None = None,
     **options: Any,
 ) -> tuple[dict[str, int], CommitInfo | None]:
-    """Uploads parallel rows in one commit, as parquet shards in the schema of Europarl, with a card.
+    """Upload parallel rows in one commit, as parquet shards in the schema of Europarl, with a card.
 
-    `load_dataset(repo_id)` and `tmde train --train repo_id` read them. They are the split `train`; other splits of the
-    repository are kept, and so is the text of a card that a person edited. `Dataset.push_to_hub` would need a second
-    commit for the card.
+    `load_dataset(repo_id)` and `tmde train --train repo_id` read them. They are the split `train`;
+    other splits of the repository are kept, and so is the text of a card that a person edited.
+    `Dataset.push_to_hub` would need a second commit for the card.
 
     Args:
         source: Files or a folder, as `load_parallel` takes them.
-        others: As `push_model`.
+        repo_id: `user/name`; created if it does not exist.
+        license: The license of the corpus, as for `push_model`.
+        message: The message of the commit.
+        options: Options of `Repository`, as for `push_model`.
+
+    Returns:
+        The bytes of each path in the repository, and the commit; None after a dry run.
 
     Raises:
-        CorpusError: No valid rows; empty texts and rows with fewer than two languages are dropped and counted.
-        ValueError, HubUploadError: As `push_model`.
+        CorpusError: There are no valid rows; empty texts and rows with fewer than two languages are
+            dropped and counted.
+        ValueError: As for `push_model`.
+        HubUploadError: As for `push_model`.
     """
     source = Path(source).expanduser()
     rows = _read_rows(source)
@@ -144,227 +129,101 @@ def push_corpus(
     repository.check_kind(None)
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
-        (stage / "data").mkdir()
-        count = max(1, -(-rows.data.nbytes // SHARD_BYTES))
-        for index in range(count):
-            shard = rows.shard(count, index, contiguous=True)
-            shard.to_parquet(stage / "data" / f"train-{index:05d}-of-{count:05d}.parquet")
+        _write_shards(rows, stage / "data")
         card = hub_cards.dataset_card(rows, repository.repo_id, license or repository.license)
         repository.write_card(stage, card, source / CARD)
         return repository.commit(stage, message or "Upload parallel corpus", STALE_CORPUS)
 
 
+def _write_shards(rows: datasets.Dataset, folder: Path) -> None:
+    folder.mkdir(parents=True)
+    count = max(1, -(-rows.data.nbytes // SHARD_BYTES))
+    for index in range(count):
+        shard = rows.shard(count, index, contiguous=True)
+        shard.to_parquet(folder / f"train-{index:05d}-of-{count:05d}.parquet")
+
+
 def _read_rows(source: Path) -> datasets.Dataset:
-    """Checked rows, with the columns that `tmde mine` and `tmde align` add."""
+    """Return checked rows, with the columns that `tmde mine` and `tmde align` add."""
     rows = load_parallel(str(source), document_ids=True)
     if not any(rows.unique(DOCUMENT_ID)):
         rows = rows.remove_columns(DOCUMENT_ID)
-    rows = rows.cast_column(
-        "translation", datasets.Translation(sorted(rows.features["translation"]))
-    )
-    files = [
-        str(path)
-        for path in (*sorted(source.glob("*")), source)
-        if path.suffix in (".parquet", ".jsonl")
-    ]
-    if not files:
+    languages = sorted(rows.features["translation"])
+    rows = rows.cast_column("translation", datasets.Translation(languages))
+    extra_columns = _read_extra_columns(source)
+    if extra_columns is None:
         return rows
+    if len(extra_columns) != len(rows):
+        logger.warning(
+            f"Left out the columns {', '.join(extra_columns.column_names)}: "
+            f"{len(extra_columns) - len(rows):,} rows were dropped"
+        )
+        return rows
+    return datasets.concatenate_datasets([rows, extra_columns], axis=1)
+
+
+def _read_extra_columns(source: Path) -> datasets.Dataset | None:
+    """Return the columns that `tmde mine` and `tmde align` add, of all rows; None without any."""
+    paths = [*sorted(source.glob("*")), source]
+    files = [str(path) for path in paths if path.suffix in (".parquet", ".jsonl")]
+    if not files:
+        return None
     kind = "parquet" if files[0].endswith(".parquet") else "json"
     whole = datasets.load_dataset(kind, data_files=files, split="train")
-    extra = [name for name in ("score", "ids", "segment") if name in whole.column_names]
-    if extra and len(whole) != len(rows):
-        logger.warning(
-            f"Left out the columns {', '.join(extra)}: {len(whole) - len(rows):,} rows were dropped"
-        )
-        return rows
-    return (
-        datasets.concatenate_datasets([rows, whole.select_columns(extra)], axis=1)
-        if extra
-        else rows
-    )
-
-
-# ---- The Hub
-
-
-@contextmanager
-def _hub_errors() -> Iterator[None]:
-    """Raises errors of the Hub's client as one sentence."""
-    try:
-        yield
-    except (HTTPError, ConnectionError, TimeoutError, RuntimeError) as error:
-        # A failed upload of a large file is a RuntimeError, raised from the error that says why.
-        cause = error.__cause__ if isinstance(error, RuntimeError) and error.__cause__ else error
-        status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
-        message = str(cause).strip().splitlines() or [type(cause).__name__]
-        advice = {
-            401: "run `hf auth login`, or set HF_TOKEN to a token with write permission",
-            403: "take a token with write permission, or choose another name",
-        }.get(status, "run the same again: files that arrived are not sent twice")
-        raise HubUploadError(
-            f"Nothing was published: {message[-1].rstrip('.')}; {advice}"
-        ) from error
-
-
-@dataclass
-class Repository:
-    """A repository of the Hub, opened for one commit. It and the branch are created if they do not exist.
-
-    Args:
-        repo_id: `user/name`.
-        repo_type: "model" or "dataset".
-        private: Create a private repository; an existing one must be private.
-        token: None takes HF_TOKEN or that of `hf auth login`.
-        revision: Branch.
-        create_pr: Open a pull request.
-        overwrite: Delete everything that the repository holds, even if it is something else.
-        dry_run: Ask nothing and commit nothing.
-
-    Attributes:
-        head: Its newest commit.
-        files: Paths that it holds.
-        license: In the metadata of its card.
-
-    Raises:
-        HubUploadError: No token, no permission, no connection, or it is public and `private` is asked for.
-    """
-
-    repo_id: str
-    repo_type: str = "model"
-    private: bool | None = None
-    token: str | None = field(default=None, repr=False)
-    revision: str | None = None
-    create_pr: bool = False
-    overwrite: bool = False
-    dry_run: bool = False
-
-    @_hub_errors()
-    def __post_init__(self) -> None:
-        self.api, kind = HfApi(token=self.token), {"repo_type": self.repo_type}
-        self.files, self.license = [], None
-        if self.dry_run:
-            return
-        self.repo_id = self.api.create_repo(
-            self.repo_id, private=self.private, exist_ok=True, **kind
-        ).repo_id
-        if self.revision is not None and not self.create_pr:
-            self.api.create_branch(self.repo_id, branch=self.revision, exist_ok=True, **kind)
-        info = self.api.repo_info(self.repo_id, revision=self.revision, **kind)
-        if self.private and not info.private:
-            raise HubUploadError(
-                f"{self.repo_id} is public, expected a private repository; change its settings"
-            )
-        self.head, self.files = info.sha, [file.rfilename for file in info.siblings or ()]
-        self.license = (info.card_data or {}).get("license")
-
-    @_hub_errors()
-    def read(self, path: str) -> str:
-        """The text of a file; empty if there is none."""
-        if path not in self.files:
-            return ""
-        found = self.api.hf_hub_download(
-            self.repo_id, path, repo_type=self.repo_type, revision=self.head
-        )
-        return Path(found).read_text("utf-8-sig")
-
-    def check_kind(self, model_type: str | None) -> None:
-        """Refuses to replace something else.
-
-        Args:
-            model_type: Of the model; None for a corpus.
-
-        Raises:
-            HubUploadError: The repository holds something else.
-        """
-        held = [
-            path for path in self.files if not any(fnmatch(path, pattern) for pattern in NEUTRAL)
-        ]
-        if model_type is None:
-            found = next((path for path in held if not fnmatch(path, "data/*.parquet")), None)
-        else:
-            found = json.loads(self.read("config.json") or "{}").get("model_type") or next(
-                iter(held), None
-            )
-        expected = model_type or "parquet files in data/"
-        if found not in (None, model_type) and not self.overwrite:
-            raise HubUploadError(
-                f"{self.repo_id}: found {found!r}, expected {expected!r}; choose another name, or replace everything "
-                "with --overwrite. Nothing was published"
-            )
-
-    def write_card(self, stage: Path, card: RepoCard, local: Path) -> None:
-        """Writes the card to publish: with the text of the card at `local` if a person edited it, otherwise with that
-        of the card on the Hub if a person edited it."""
-        here = local.read_text("utf-8-sig") if local.is_file() else ""
-        there = "" if self.overwrite else self.read(CARD)
-        here = next((text for text in (here, there) if text and hub_cards.is_edited(text)), here)
-        (stage / CARD).write_text(str(hub_cards.merge_card(card, here)), "utf-8")
-
-    @_hub_errors()
-    def commit(
-        self, stage: Path, message: str, stale: Sequence[str]
-    ) -> tuple[dict[str, int], CommitInfo | None]:
-        """Uploads all files of `stage` in one commit, which deletes those that match `stale` and are not replaced.
-
-        `HfApi.upload_folder` may make several commits of a large folder.
-        """
-        paths = sorted(path for path in stage.rglob("*") if path.is_file())
-        sizes = {path.relative_to(stage).as_posix(): path.stat().st_size for path in paths}
-        if self.dry_run:
-            return sizes, None
-        stale = ("*",) if self.overwrite else stale
-        gone = [path for path in self.files if any(fnmatch(path, pattern) for pattern in stale)]
-        kept = {*sizes, ".gitattributes"}
-        operations = [
-            CommitOperationDelete(path, is_folder=False) for path in gone if path not in kept
-        ]
-        operations += [CommitOperationAdd(path, str((stage / path).resolve())) for path in sizes]
-        options = {
-            "repo_type": self.repo_type,
-            "revision": self.revision,
-            "create_pr": self.create_pr,
-        }
-        options |= {
-            "commit_message": message,
-            "parent_commit": None if self.create_pr else self.head,
-        }
-        return sizes, self.api.create_commit(self.repo_id, operations, **options)
+    names = [name for name in EXTRA_COLUMNS if name in whole.column_names]
+    if not names:
+        return None
+    return whole.select_columns(names)
 
 
 # ---- Training
 
 
-def open_hub_repository(args: Any, model_type: str) -> Repository:
-    """The repository that a run pushes to: `hub_model_id`, by default the name of the run's folder.
+def open_hub_repository(args: TrainingArguments, model_type: str) -> Repository:
+    """Return the repository to which a run pushes.
+
+    Args:
+        args: The training arguments; `hub_model_id` is by default the name of the run's folder.
+        model_type: The type of the model that is trained.
 
     Raises:
-        HubUploadError: It cannot be pushed to, or holds something else; or another `hub_strategy` than these two.
+        HubUploadError: The repository cannot be pushed to, or holds something else; or
+            `hub_strategy` is neither "end" nor "every_save".
     """
     if args.hub_strategy not in ("end", "every_save"):
         raise HubUploadError(
             f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'"
         )
-    name = args.hub_model_id or Path(args.output_dir).absolute().name
-    repository = Repository(name, "model", args.hub_private_repo, args.hub_token, args.hub_revision)
+    repository = Repository(
+        args.hub_model_id or Path(args.output_dir).absolute().name,
+        repo_type="model",
+        private=args.hub_private_repo,
+        token=args.hub_token,
+        revision=args.hub_revision,
+    )
     repository.check_kind(model_type)
     return repository
 
 
 class HubTrainer(Trainer):
-    """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of the run's folder."""
+    """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of a run."""
 
     def push_to_hub(
         self, commit_message: str | None = "End of training", **options: Any
     ) -> CommitInfo | None:
-        """Pushes the model that the run's folder holds in one commit.
+        """Push the model that the run's folder holds in one commit.
 
         Args:
-            options: Of `push_model`: token, revision, private, license, data_licenses, results.
+            commit_message: The message of the commit.
+            options: Options of `push_model`: token, revision, private, license, data_licenses,
+                results.
         """
         if not self.is_world_process_zero():
             return None
-        args, folder = self.args, Path(self.args.output_dir).absolute()
-        self._finish_current_push()
+        if self._is_pushing():
+            self.push_in_progress.wait_until_done()
+        args = self.args
+        folder = Path(args.output_dir).absolute()
         name = self.hub_model_id or folder.name
         defaults = {
             "revision": args.hub_revision,
@@ -372,32 +231,37 @@ class HubTrainer(Trainer):
             "private": args.hub_private_repo,
         }
         try:
-            return push_model(folder, name, message=commit_message, **(defaults | options))[1]
+            _, commit = push_model(folder, name, message=commit_message, **(defaults | options))
         except HubUploadError as error:
             raise HubUploadError(
                 f"{error}. The model is saved: `tmde push {folder} {name}`"
             ) from error
+        return commit
+
+    def _is_pushing(self) -> bool:
+        """Return whether a push in the background is not done yet."""
+        push = getattr(self, "push_in_progress", None)
+        return push is not None and not push.is_done()
 
     def _push_from_checkpoint(self, checkpoint_folder: str) -> None:
-        """Pushes the model of a checkpoint in the background. If a later one deletes it first, a warning says so."""
-        args, step = self.args, self.state.global_step
-        busy = (
-            self.push_in_progress is not None
-            and not self.push_in_progress.is_done()
-            and not args.hub_always_push
-        )
-        if busy or not self.is_world_process_zero() or args.hub_strategy == "end":
+        """Push the model of a checkpoint in the background.
+
+        If a later checkpoint deletes it first, a warning says so.
+        """
+        args = self.args
+        if not self.is_world_process_zero() or args.hub_strategy == "end":
+            return
+        if self._is_pushing() and not args.hub_always_push:
             return
         model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
+        message = f"Training in progress, step {self.state.global_step}"
 
         def push() -> None:
             try:
                 with tempfile.TemporaryDirectory() as name:
                     hub_cards.stage_model(Path(checkpoint_folder), Path(name))
                     repository = open_hub_repository(args, model_type)
-                    repository.commit(
-                        Path(name), f"Training in progress, step {step}", hub_cards.STALE_MODEL
-                    )
+                    repository.commit(Path(name), message, hub_cards.STALE_MODEL)
             except Exception as error:
                 logger.warning(
                     f"A push during training failed, the next one makes up for it: {error}"

@@ -72,8 +72,7 @@ def architecture_of(config: PreTrainedConfig) -> str | None:
 
 @dataclass
 class ReplaySources:
-    """
-    `data.train` of a recipe that adds languages.
+    """`data.train` of a recipe that adds languages.
 
     Args:
         new: Source or sources with rows in the new languages.
@@ -93,8 +92,7 @@ class ReplaySources:
 
 @dataclass
 class DataSection:
-    """
-    The `data` section.
+    """The `data` section.
 
     Args:
         train: Source or sources of parallel text, as `load_parallel` takes them.
@@ -144,8 +142,7 @@ class DataSection:
 
 @dataclass
 class WarmStartSection:
-    """
-    The `warm_start` section: what a new model begins with; nothing by default.
+    """The `warm_start` section: what a new model begins with; nothing by default.
 
     Args:
         checkpoint: Folder or Hub id of a bag, or of a model of the same architecture; for a bag also any text encoder,
@@ -216,8 +213,7 @@ def unknown(what: str, found: Any, known: Iterable[str]) -> str:
 
 
 def _check_values(values: dict[str, Any], hints: Mapping[str, Any]) -> None:
-    """
-    Checks keys and types in place. A float such as 1e6 becomes the integer that its key takes.
+    """Checks keys and types in place. A float such as 1e6 becomes the integer that its key takes.
 
     Raises:
         ValueError: A key that is not among the hints.
@@ -236,7 +232,8 @@ def _check_values(values: dict[str, Any], hints: Mapping[str, Any]) -> None:
 @dataclass
 class Recipe:
     """A training run: what was set in each of the `SECTIONS`. `data`, `warm_start` and the `build_` methods add the
-    defaults."""
+    defaults.
+    """
 
     name: str
     sections: dict[str, dict[str, Any]]
@@ -391,9 +388,8 @@ class Recipe:
             self.set(key.strip(), content)
 
     def check(self) -> None:
-        """
-        Raises:
-            RecipeError: A key that nothing reads, or a value of another type than its key takes.
+        """Raises:
+        RecipeError: A key that nothing reads, or a value of another type than its key takes.
         """
         for section, values in self.sections.items():
             if section not in SECTIONS:

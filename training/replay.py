@@ -20,8 +20,7 @@ Row = dict[str, str]  # text by language
 def load_replayed(
     recipe: Recipe, dev: dict[str, Dataset], report: CorpusReport
 ) -> tuple[Dataset, dict[str, Dataset]]:
-    """
-    Training rows of a recipe with `ReplaySources`, and its dev sets by name.
+    """Training rows of a recipe with `ReplaySources`, and its dev sets by name.
 
     Of a row with a new language, every pair with that language becomes a row of its own, so that drawing languages
     does not change the share (with `languages_per_row=null`, the row stays as it is). A replayed row has no new
@@ -80,7 +79,8 @@ def load_replayed(
 
 def mix_rows(new: Dataset, old: Dataset, share: float) -> Dataset:
     """All rows of both, the smaller side repeated so that `share` of them are of `old`; rows of a document stay
-    together. Without old rows, or with a share of 0, the new ones."""
+    together. Without old rows, or with a share of 0, the new ones.
+    """
     if not len(old) or not share:
         return new
     odds = share / (1 - share)

@@ -1,70 +1,77 @@
-"""Time, data and losses of a run, counted on the host so that no accelerator is waited for before a log."""
+"""Time, data and losses of a run, counted on the host so that no accelerator is waited for."""
 
 import time
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 
-from tmde.training.batching import ParallelBatch
+from tmde.training.batches import ParallelBatch
+
+SHORTEST_INTERVAL = 1e-9  # seconds, so that no rate divides by 0
 
 
 class RunMeter:
-    """
-    Seconds of training, before a resume too, and the data of this process, with their rates since the last log.
+    """The seconds of training, those before a resume included, and the data of this process.
 
-    CPU time is that of all threads and does not pass while the process waits for a core, so that runs with one
-    CPU-time budget do the same work on a busy machine.
+    CPU time is that of all threads and does not pass while the process waits for a core, so that
+    runs with one CPU-time budget do the same work on a busy machine.
 
     Attributes:
-        elapsed, cpu_elapsed: Seconds of the first process as of this step. Decisions that depend on time use these, so
-            that all processes decide alike.
-        seen: Rows, words and tokens since the beginning of the run.
-        chunk_counts: Rows, and truncated texts, in the chunks of data begun so far.
-        data_wait: Seconds spent waiting for data since the last log.
+        elapsed: The seconds of the first process as of this step. Decisions that depend on time use
+            these, so that all processes decide alike.
+        cpu_elapsed: The seconds of CPU time of the first process as of this step.
+        seen: The rows, words and tokens since the beginning of the run.
+        chunk_counts: The rows and truncated texts in the chunks of data begun so far.
+        data_wait: The seconds spent waiting for data since the last log.
     """
 
     def __init__(self):
-        self.elapsed = self.cpu_elapsed = 0.0
+        self.elapsed = 0.0
+        self.cpu_elapsed = 0.0
         self.seen: Counter[str] = Counter()
         self.chunk_counts: Counter[str] = Counter()
         self._chunk: tuple[int, int] | None = None
         self.start()
 
     def start(self) -> None:
-        """Starts the clocks, after the seconds that a resumed run has had."""
-        self._begin, self._cpu_begin = (
-            time.perf_counter() - self.elapsed,
-            time.process_time() - self.cpu_elapsed,
-        )
+        """Start the clocks, after the seconds that a resumed run has had."""
+        self._begin = time.perf_counter() - self.elapsed
+        self._cpu_begin = time.process_time() - self.cpu_elapsed
         self.start_interval()
 
     def start_interval(self) -> None:
-        """Starts a new interval for the rates."""
-        self.interval_begin, self._before, self.data_wait = (
-            time.perf_counter(),
-            self.seen.copy(),
-            0.0,
-        )
+        """Start a new interval for the rates."""
+        self._interval_begin = time.perf_counter()
+        self._seen_before = self.seen.copy()
+        self.data_wait = 0.0
+
+    def exclude_from_interval(self, seconds: float) -> None:
+        """Leave out seconds that were not spent on training, such as those of an evaluation."""
+        self._interval_begin += seconds
 
     @property
     def seconds(self) -> float:
+        """The seconds of this process."""
         return time.perf_counter() - self._begin
 
     @property
     def cpu_seconds(self) -> float:
+        """The seconds of CPU time of this process."""
         return time.process_time() - self._cpu_begin
 
     def add(self, batch: ParallelBatch) -> None:
-        tokens = {
-            "source_tokens": int(batch.lengths.sum()),
-            "padded_tokens": batch.attention_mask.numel(),
-        }
-        words = {"source_words": batch.words[0], "target_words": batch.words[1]}
+        """Count the data of a batch, and of its chunk if it is the first of one."""
         self.seen.update(
-            tokens | words, rows=batch.sizes.rows, target_tokens=batch.sizes.target_tokens
+            rows=batch.sizes.rows,
+            source_words=batch.words[0],
+            target_words=batch.words[1],
+            source_tokens=int(batch.lengths.sum()),
+            target_tokens=batch.sizes.target_tokens,
+            padded_tokens=batch.attention_mask.numel(),
         )
         chunk = (batch.position.epoch, batch.position.chunk)
         if chunk != self._chunk:
@@ -72,29 +79,45 @@ class RunMeter:
             self.chunk_counts.update(batch.counts)
 
     def state(self) -> dict[str, Any]:
-        counts = {"seen": dict(self.seen), "chunk_counts": dict(self.chunk_counts)}
-        return {"elapsed": self.seconds, "cpu_elapsed": self.cpu_seconds, **counts}
+        """Return what a checkpoint keeps."""
+        return {
+            "elapsed": self.seconds,
+            "cpu_elapsed": self.cpu_seconds,
+            "seen": dict(self.seen),
+            "chunk_counts": dict(self.chunk_counts),
+        }
 
     def load_state(self, state: Mapping[str, Any], chunk: tuple[int, int]) -> None:
-        """Continues from what `state` returned, in this (epoch, chunk) of the data."""
-        self.elapsed, self.cpu_elapsed, self._chunk = state["elapsed"], state["cpu_elapsed"], chunk
-        self.seen, self.chunk_counts = Counter(state["seen"]), Counter(state["chunk_counts"])
+        """Continue from what `state` returned.
+
+        Args:
+            state: The state of a checkpoint.
+            chunk: The (epoch, chunk) of the data where the run goes on.
+        """
+        self.elapsed = state["elapsed"]
+        self.cpu_elapsed = state["cpu_elapsed"]
+        self.seen = Counter(state["seen"])
+        self.chunk_counts = Counter(state["chunk_counts"])
+        self._chunk = chunk
         self.start()
 
     def rates(self, processes: int) -> dict[str, float]:
-        """Words and tokens per second since the last call, and the share of the time spent waiting for data; of
-        `processes`, each of which trains an equal share."""
-        seconds, new = (
-            max(time.perf_counter() - self.interval_begin, 1e-9),
-            self.seen - self._before,
-        )
+        """Return speeds since the last call, and start a new interval.
+
+        Args:
+            processes: How many processes train an equal share each.
+
+        Returns:
+            Words and tokens per second, the shares of padding and of the time spent waiting for
+            data, and all rows so far.
+        """
+        seconds = max(time.perf_counter() - self._interval_begin, SHORTEST_INTERVAL)
+        new = self.seen - self._seen_before
+        words = new["source_words"] + new["target_words"]
+        tokens = new["source_tokens"] + new["target_tokens"]
         rates = {
-            "words_per_second": round(
-                (new["source_words"] + new["target_words"]) * processes / seconds, 1
-            ),
-            "tokens_per_second": round(
-                (new["source_tokens"] + new["target_tokens"]) * processes / seconds, 1
-            ),
+            "words_per_second": round(words * processes / seconds, 1),
+            "tokens_per_second": round(tokens * processes / seconds, 1),
             "padding": round(1 - new["source_tokens"] / max(new["padded_tokens"], 1), 4),
             "data_wait": round(self.data_wait / seconds, 4),
             "rows": self.seen["rows"] * processes,
@@ -103,32 +126,57 @@ class RunMeter:
         return rates
 
 
+@dataclass
+class ComponentSum:
+    """The sum of one component of a loss, on its device, and the number of its terms."""
+
+    total: torch.Tensor
+    terms: float
+
+
 class ComponentSums:
     """Every component of every loss, summed on its device until its mean is asked for."""
 
     def __init__(self):
-        self._sums: dict[
-            tuple[str, str], tuple[torch.Tensor | float, float]
-        ] = {}  # with the count of terms
+        self._sums: dict[str, ComponentSum] = {}
 
-    def add(self, objective: str, components: Mapping[str, torch.Tensor], count: float) -> None:
-        for name, value in components.items():
-            if name != "total":
-                total, terms = self._sums.get((objective, name), (0.0, 0.0))
-                self._sums[objective, name] = (total + value, terms + count)
+    def add(self, objective: str, components: Mapping[str, torch.Tensor], terms: float) -> None:
+        """Add the components of one batch, but for the differentiable total.
+
+        Args:
+            objective: The name of the objective.
+            components: Its sums by name.
+            terms: The number of terms of each sum.
+        """
+        for component, value in components.items():
+            if component == "total":
+                continue
+            name = f"{objective}_{component}"
+            if name in self._sums:
+                self._sums[name].total = self._sums[name].total + value
+                self._sums[name].terms += terms
+            else:
+                self._sums[name] = ComponentSum(value, terms)
 
     def means(self, accelerator: Accelerator | None = None) -> dict[str, float]:
-        """`<objective>_<component>`, averaged over what was added since the last call, on all processes of an
-        accelerator. One that counted nothing is left out."""
+        """Return the mean of every `<objective>_<component>` since the last call.
+
+        A component without any terms is left out.
+
+        Args:
+            accelerator: Where it is given, the means are over all of its processes.
+        """
         if not self._sums:
             return {}
-        keys = sorted(self._sums)
-        totals, counts = zip(*(self._sums.pop(key) for key in keys), strict=True)
-        sums = torch.stack([total.float() for total in totals])
-        both = torch.stack([sums, sums.new_tensor(counts)])
-        sums, counts = (both if accelerator is None else accelerator.reduce(both)).tolist()
-        return {
-            "_".join(key): total / count
-            for key, total, count in zip(keys, sums, counts, strict=True)
-            if count
-        }
+        names = sorted(self._sums)
+        sums = [self._sums.pop(name) for name in names]
+        totals = torch.stack([component.total.float() for component in sums])
+        terms = totals.new_tensor([component.terms for component in sums])
+        both = torch.stack([totals, terms])
+        if accelerator is not None:
+            both = accelerator.reduce(both)
+        means = {}
+        for name, total, count in zip(names, *both.tolist(), strict=True):
+            if count:
+                means[name] = total / count
+        return means

@@ -32,8 +32,7 @@ WORD = re.compile(r"[^\W\d_]{3,}")
 
 @torch.no_grad()
 def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder: Path) -> None:
-    """
-    Saves a bag and its tokenizer that begin with an encoder, before any training.
+    """Saves a bag and its tokenizer that begin with an encoder, before any training.
 
     The tokenizer is the encoder's, cut to the tokens of the texts. Frequent words of which it makes several tokens
     become tokens. The vector of a token is the mean of the encoder's outputs for that token or word alone, between

@@ -47,8 +47,7 @@ logger = logging.get_logger("tmde.training")
 
 
 def check_run_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> Path | None:
-    """
-    Returns:
+    """Returns:
         The checkpoint to resume from.
 
     Raises:
@@ -122,8 +121,7 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
 def train_recipe(
     recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False
 ) -> TmdeTrainer:
-    """
-    Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
+    """Trains a recipe into `output_dir`: the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
     `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed), `results.json` and the last
     checkpoints.
 
@@ -268,7 +266,8 @@ def _train_recipe(
 
 def save_best(trainer: TmdeTrainer, folder: Path) -> None:
     """Puts the best model at the top of the folder, complete before it gets its name. Every process must call it: each
-    may hold a share of the weights."""
+    may hold a share of the weights.
+    """
     temporary = folder / ".final.tmp"
     if trainer.is_world_process_zero():
         shutil.rmtree(temporary, ignore_errors=True)

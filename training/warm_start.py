@@ -33,8 +33,7 @@ def warm_start(
     checkpoint: str | os.PathLike,
     direct_path: bool = True,
 ) -> dict[str, Any]:
-    """
-    Changes a new model in place to begin where a checkpoint ended.
+    """Changes a new model in place to begin where a checkpoint ended.
 
     From a bag to T-MDE (with `bag_residual`), the embedding before the first step is `P = LayerNorm(bag)`: encoder,
     decoder and output take the bag's table, times one factor that gives its rows the size of the new ones, the direct
@@ -153,7 +152,8 @@ def _from_bag(
     model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap, direct: bool
 ) -> None:
     """Takes the tables of a bag. Each has its own width and scale, and those of the encoder are weighted. With the
-    direct path, which takes the token weights, all are the same table, and the branches beside it begin at zero."""
+    direct path, which takes the token weights, all are the same table, and the branches beside it begin at zero.
+    """
     inside = {id(parameter) for parameter in getattr(model, "model", model).parameters()}
     known, log_weights = vocabulary.known, vocabulary.log_weights(bag.token_weights)
     if direct and model.config.model_type != "tmde":  # a bag beside an encoder
@@ -289,8 +289,7 @@ class VocabularyMap:
 def map_vocabulary(
     new: PreTrainedTokenizerBase, old: PreTrainedTokenizerBase, new_size: int, old_size: int
 ) -> VocabularyMap:
-    """
-    Finds every token of the tokenizer `new` in the tokenizer `old`: as itself, else as the pieces it falls into there.
+    """Finds every token of the tokenizer `new` in the tokenizer `old`: as itself, else as the pieces it falls into there.
     Byte-level tokens are compared byte by byte, so that one which is no text alone (half a character) has its pieces
     as well. Special and added tokens that `old` lacks have none. Of an `old` that reads lower case only, a token with
     capitals is that without.

@@ -1,4 +1,4 @@
-"""Losses as their papers print them, one scalar at a time in float64, for the tests of objectives."""
+"""Losses as their papers print them, one scalar at a time in float64."""
 
 import itertools
 import math
@@ -38,7 +38,9 @@ def distance(embeddings: torch.Tensor, constraint: DistanceConstraint) -> torch.
 
 
 def infonce(batches: list[torch.Tensor], temperature: float, margin: float = 0.0) -> torch.Tensor:
-    """Embeddings (languages, rows, d) by process: texts at the same place among the languages are candidates."""
+    """Embeddings (languages, rows, d) by process: texts at the same place among the languages
+    are candidates.
+    """
     batches = [batch.double() for batch in batches]
     loss = torch.zeros((), dtype=torch.float64)
     for process, batch in enumerate(batches):
@@ -106,7 +108,9 @@ def similarity(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 def xnli_alignment(embeddings: torch.Tensor, negative_weight: float) -> torch.Tensor:
-    """Paper 004, section 4.2.4, of two rows, each the negative of the other; the first language is the source."""
+    """Paper 004, section 4.2.4, of two rows, each the negative of the other; the first language
+    is the source.
+    """
     x = embeddings[0].detach()
     return sum(
         euclidean(x[i], y[i])

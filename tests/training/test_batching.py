@@ -1,4 +1,4 @@
-"""Parallel batches: every row once, within the budget, the same for every process, worker and resume."""
+"""Parallel batches: every row once, within the budget, the same for every process and worker."""
 
 import itertools
 import random
@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader
 
 from modeling_tmde import train_tokenizer
 from tests.conftest import LANGUAGES, make_dataset, make_rows
-from tmde.training.batching import ParallelBatches
+from tmde.training.batches import ParallelBatches
 
 PIVOTS = ["en", "es"]
 
@@ -21,7 +21,9 @@ PIVOTS = ["en", "es"]
 def numbered_rows(
     num_rows: int, seed: int = 0, missing: float = 0.0
 ) -> list[dict[str, str | None]]:
-    """Rows that end in their number, so that a decoded text tells its row; some languages None or empty."""
+    """Rows that end in their number, so that a decoded text tells its row; some languages None
+    or empty.
+    """
     rng = random.Random(seed)
     return [
         {
@@ -136,11 +138,13 @@ def test_an_epoch_holds_every_usable_row_once(
         real = batch.attention_mask.bool()
         lengths = real.sum(-1)
         assert lengths.max() == length  # no more padding than needed
-        assert batch.lengths.dtype == np.int64 and batch.lengths.tolist() == lengths.tolist()
+        assert batch.lengths.dtype == np.int64
+        assert batch.lengths.tolist() == lengths.tolist()
         assert (batch.input_ids[~real] == tokenizer.pad_token_id).all()
         assert (batch.input_ids[..., 0] == tokenizer.bos_token_id).all()
         assert (batch.input_ids.gather(2, lengths[..., None] - 1) == tokenizer.eos_token_id).all()
-        # A row that fits no budget, or a batch that fitted until it took in the last row of its chunk.
+        # A row that fits no budget, or a batch that fitted until it took in the last row of its
+        # chunk.
         assert num_rows_here == 1 or (num_rows_here - 1) * length <= options["micro_batch_tokens"]
 
     counts = Counter()
@@ -159,7 +163,9 @@ def test_an_epoch_holds_every_usable_row_once(
 
 
 def test_a_last_row_joins_the_batch_before_it(tokenizer):
-    """Three rows of one length where the budget holds two: one batch of three, since a row alone has no negatives."""
+    """Three rows of one length where the budget holds two: one batch of three, since a row alone
+    has no negatives.
+    """
     rows = [dict.fromkeys(("de", "en"), f"house {number}") for number in range(3)]
     length = len(tokenizer.encode("house 0"))
     for found, expected in ((rows, [3]), ([*rows, rows[0]], [2, 2])):
@@ -191,7 +197,8 @@ def test_truncation_is_counted(tokenizer):
 def test_infinite_temperature_evens_out_the_pairs(tokenizer):
     """300 rows of de and en alone, 300 of de, en and es. A row of three can give three pairs.
 
-    By a row's own chances: 300 + 100 de-en, 100 de-es, 100 en-es. With weight 1 / n, n = 600, 300, 300, the rows of
+    By a row's own chances: 300 + 100 de-en, 100 de-es, 100 en-es. With weight 1 / n, n = 600, 300,
+    300, the rows of
     three are drawn 1 : 2 : 2: 300 + 60, 120, 120.
     """
     rows = [
@@ -389,7 +396,9 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
     dataset = with_documents(rows, names) if documented else make_dataset(rows)
 
     def alignments(share: float) -> Counter:
-        """How often the last language's text is that of the others, or the next row's, or could not be."""
+        """How often the last language's text is that of the others, or the next row's, or could
+        not be.
+        """
         kinds = Counter()
         options = {
             "neighbor_share": share,
@@ -409,7 +418,8 @@ def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
                 if numbers_in(found[last]) == list(joined):
                     kinds["same" if possible else "alone"] += 1
                 else:
-                    assert possible and found[last] == rows[following][last]
+                    assert possible
+                    assert found[last] == rows[following][last]
                     kinds["next"] += 1
         return kinds
 

@@ -1,4 +1,4 @@
-"""The clock of a run: two kinds of seconds, over interruptions, and limits of the processor's time."""
+"""The clock of a run: two kinds of seconds, interruptions, and limits of CPU time."""
 
 import json
 from pathlib import Path
@@ -35,7 +35,9 @@ class Hands:
 
 
 class Work(TrainerCallback):
-    """Every step takes `cpu_seconds` of the processor and `seconds` on the wall. Keeps what steps were made with."""
+    """Every step takes `cpu_seconds` of the processor and `seconds` on the wall. Keeps what
+    steps were made with.
+    """
 
     def __init__(
         self,
@@ -85,8 +87,10 @@ def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path
     trainer = make_trainer(tmp_path, tokenizer, work, max_cpu_minutes=0.5, cooldown=0.5)
     assert trainer.progress() == 0.0
     trainer.train()
-    assert trainer.state.global_step == 6 and trainer.meter.cpu_elapsed == 30.0
-    # A rate is set after the step before, by what had passed when that one began: 0, 6, 12, 18 and 24 of 30 seconds.
+    assert trainer.state.global_step == 6
+    assert trainer.meter.cpu_elapsed == 30.0
+    # A rate is set after the step before, by what had passed when that one began: 0, 6, 12, 18 and
+    # 24 of 30 seconds.
     shares = [1.0, *(min(1.0, (1 - seconds / 30) / 0.5) for seconds in (0, 6, 12, 18, 24))]
     assert shares[-2:] == pytest.approx([0.8, 0.4])
     assert work.rates == pytest.approx([1e-3 * share for share in shares])
@@ -117,7 +121,8 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
         trainer.meter.seconds,
         trainer.meter.cpu_seconds,
     ) == pytest.approx(expected)
-    assert resumed.rates == pytest.approx(whole.rates[3:]) and len(resumed.rates) == 3
+    assert resumed.rates == pytest.approx(whole.rates[3:])
+    assert len(resumed.rates) == 3
     # Done: resumed once more, it makes no step.
     again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))

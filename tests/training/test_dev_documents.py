@@ -90,8 +90,10 @@ def test_whole_documents_are_held_out(lengths, unnamed, number, seed, mixed):
     again = hold_out(rows, number, seed)[1]
     assert rest.column_names == held.column_names == ["translation", "doc_id"]
     texts = [{text["de"] for text in part["translation"]} for part in (rest, held)]
-    assert not texts[0] & texts[1] and len(texts[0] | texts[1]) == len(ids)
-    assert 0 < len(held) <= number and held["translation"][:] == again["translation"][:]
+    assert not texts[0] & texts[1]
+    assert len(texts[0] | texts[1]) == len(ids)
+    assert 0 < len(held) <= number
+    assert held["translation"][:] == again["translation"][:]
     left = [ids[int(text["de"][2:])] for text in rest["translation"]]
     assert rest["doc_id"][:] == left  # which joins rows and pairs neighbours in training
     assert not set(held["doc_id"]) & set(left) - {None}
@@ -118,7 +120,8 @@ def test_without_documents_that_fit_single_rows_are_held_out(monkeypatch):
     null = hold_out(with_ids(rows, [None] * 40), 7, seed=3)
     assert not warnings
     long = hold_out(with_ids(rows, ["a"] * 20 + ["b"] * 20), 7, seed=3)
-    assert len(warnings) == 1 and "every document has more than 7 rows" in warnings[0]
+    assert len(warnings) == 1
+    assert "every document has more than 7 rows" in warnings[0]
     expected = make_dataset(rows).train_test_split(test_size=7, seed=3)
     for rest, held in (plain, null, long):
         assert rest["translation"][:] == expected["train"]["translation"][:]

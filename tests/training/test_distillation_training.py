@@ -1,4 +1,4 @@
-"""Training by a teacher's vectors: gradients, processes, dev losses, every architecture, and the space it ends in."""
+"""Training by a teacher's vectors: gradients, processes, dev losses, and the space it ends in."""
 
 import json
 from collections.abc import Iterator
@@ -82,7 +82,8 @@ def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_pat
         )
         runs.append((weights_of(trainer), [entry["loss"] for entry in logged(trainer)]))
         monkeypatch.setattr(Teacher, "model", None)  # nothing is loaded again
-    assert runs[0][1] == runs[1][1] and len(runs[0][1]) == 4
+    assert runs[0][1] == runs[1][1]
+    assert len(runs[0][1]) == 4
     for name, value in runs[0][0].items():
         torch.testing.assert_close(runs[1][0][name], value, rtol=0, atol=0)
     last = json.loads((tmp_path / "first" / "results.json").read_text())["best"]
@@ -91,7 +92,9 @@ def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_pat
 
 @pytest.mark.slow
 def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
-    """As many micro-batches at once as one process takes after one another, with rows that are not taught in all."""
+    """As many micro-batches at once as one process takes after one another, with rows that are
+    not taught in all.
+    """
     from tests.training.worker_trainer import one_run
 
     tokenizer.save_pretrained(tmp_path / "tokenizer")
@@ -114,9 +117,9 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     caches = sorted((tmp_path / "caches").glob("*.arrow"))
     of_one = {**arguments, "gradient_accumulation_steps": 2, "output_dir": str(one)}
     trainer = one_run(tokenizer, teacher=str(teacher[0]), **of_one)
-    assert (
-        caches and sorted((tmp_path / "caches").glob("*.arrow")) == caches
-    )  # made once for all processes and runs
+    # Made once for all processes and runs.
+    assert caches
+    assert sorted((tmp_path / "caches").glob("*.arrow")) == caches
     expected = weights_of(trainer)
     for rank in (0, 1):
         for name, value in load_file(two / f"weights-{rank}.safetensors").items():
@@ -140,7 +143,9 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
 
 
 def test_new_languages_land_in_the_teacher_s_space(teacher, tokenizer, tmp_path):
-    """The teacher knows English alone. Its vectors bring the others there: P@1 on 200 rows of their own."""
+    """The teacher knows English alone. Its vectors bring the others there: P@1 on 200 rows of
+    their own.
+    """
     folder, table = teacher
     torch.manual_seed(0)
     languages = {"languages": list(LANGUAGES), "pivot_languages": ["en", "es"]}

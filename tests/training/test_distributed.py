@@ -1,4 +1,4 @@
-"""Two processes: gathered negatives give the gradients of one process with all rows, and FSDP2 trains as one does."""
+"""Two processes: gathered negatives, and FSDP2, give the gradients of one process."""
 
 import json
 from pathlib import Path
@@ -65,7 +65,9 @@ def test_gradient_of_two_processes_is_that_of_one_with_all_rows(name, folder):
 
 @pytest.mark.parametrize("name", ["infonce differ", "infonce one row"])
 def test_processes_with_other_languages_and_rows(name, folder):
-    """No process waits for another, and texts at the same place among the languages are the negatives."""
+    """No process waits for another, and texts at the same place among the languages are the
+    negatives.
+    """
     case, found = worker.CASES[name], of_both(folder, name)
     model = worker.model_of(case[0]).encoder
     embeddings = []

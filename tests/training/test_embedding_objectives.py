@@ -77,7 +77,9 @@ def test_distance_constraint(normalizer, v):
 
 
 def test_ntdv_distance():
-    """Mean norm 15/6, so 2 v + 1 = 6: margin * max(0, 1 + k / 6) with the k of every row and negative."""
+    """Mean norm 15/6, so 2 v + 1 = 6: margin * max(0, 1 + k / 6) with the k of every row and
+    negative.
+    """
     a_to_b = [0 - 25, 0 - 9, 16 - 9, 16 - 0, 25 - 16, 25 - 9]
     b_to_a = [0 - 9, 0 - 16, 16 - 25, 16 - 9, 25 - 9, 25 - 0]
     expected = 1.5 * sum(max(0.0, 1 + k / 6) for k in a_to_b + b_to_a)
@@ -140,7 +142,9 @@ def test_xnli_alignment():
 
 
 def test_distillation():
-    """Row 0: (3, 4) to (0, 0) and to (3, 0), 25 and 16; row 1: (1, 1) to (1, 1) and to (1, -1), 0 and 4."""
+    """Row 0: (3, 4) to (0, 0) and to (3, 0), 25 and 16; row 1: (1, 1) to (1, 1) and to (1, -1),
+    0 and 4.
+    """
     embeddings = torch.tensor(
         [[[0.0, 0.0], [1.0, 1.0]], [[3.0, 0.0], [1.0, -1.0]]], requires_grad=True
     )
@@ -153,7 +157,9 @@ def test_distillation():
 
 
 def test_distillation_of_centered_vectors():
-    """The means of the taught rows, (1, 1) and (2, 1), are removed, and both sides are scaled to length 1."""
+    """The means of the taught rows, (1, 1) and (2, 1), are removed, and both sides are scaled to
+    length 1.
+    """
     embeddings = torch.tensor(
         [[[4.0, 1.0], [9.0, 9.0], [-2.0, 1.0]], [[1.0, 4.0], [9.0, 9.0], [1.0, -2.0]]]
     )
@@ -184,7 +190,8 @@ def test_distillation_skips_rows_without_a_vector():
     )
     torch.testing.assert_close(output.loss, alone.loss)
     output.loss.backward()
-    assert embeddings.grad[:, 1].eq(0).all() and embeddings.grad[:, ::2].ne(0).all()
+    assert embeddings.grad[:, 1].eq(0).all()
+    assert embeddings.grad[:, ::2].ne(0).all()
 
 
 def test_weight_regularization():
@@ -192,7 +199,8 @@ def test_weight_regularization():
     matrix = torch.tensor([[1.0, -2.0], [3.0, 4.0]], requires_grad=True)
     output = WeightRegularization()([matrix, torch.tensor([100.0]), torch.tensor([[2.0]])])
     output.loss.backward()
-    assert output.loss.item() == 34 and torch.equal(matrix.grad, 2 * matrix)
+    assert output.loss.item() == 34
+    assert torch.equal(matrix.grad, 2 * matrix)
 
 
 # ---- Float64 loops
@@ -250,7 +258,9 @@ def test_xnli_alignment_equals_a_plain_loop(weight):
 
 
 def test_many_rows_and_small_distances_are_exact():
-    """Above 25 rows cdist computes by a matrix product, which would see 0 or 0.03 for translations 0.001 apart."""
+    """Above 25 rows cdist computes by a matrix product, which would see 0 or 0.03 for
+    translations 0.001 apart.
+    """
     constraint = DistanceConstraint()
     assert_equals_reference(
         constraint, lambda x: references.distance(x, constraint), translations(2, 30, 3)
@@ -277,7 +287,9 @@ def test_distinct_negatives_and_never_oneself(rows, negatives, seed):
     )
     for row, (value, hinge) in enumerate(zip(means.tolist(), hinges.tolist(), strict=True)):
         bits = round(value * number)
-        assert bits.bit_count() == number and bits < 2**rows and not bits >> row & 1
+        assert bits.bit_count() == number
+        assert bits < 2**rows
+        assert not bits >> row & 1
         assert hinge == pytest.approx(1e4 - value, rel=1e-5)  # the hinge is over the same ones
 
 
@@ -291,10 +303,10 @@ def test_negatives_are_drawn_anew_and_evenly(objective):
         objective.normalizer = "none"
     found = [objective(near).components["negative"].item() for _ in range(400)]
     far = 1e4 if isinstance(objective, NtdvDistance) else 100.0
-    # A1 to A5 meet B5 in 1/5 of their draws, A6 never; B1 to B5 are far from every A, and B6 is at all of them.
-    assert sum(found) / 400 == pytest.approx(5 * far * 4 / 5 + far + 5 * far, rel=0.02) and min(
-        found
-    ) < max(found)
+    # A1 to A5 meet B5 in 1/5 of their draws, A6 never; B1 to B5 are far from every A, and B6 is at
+    # all of them.
+    assert sum(found) / 400 == pytest.approx(5 * far * 4 / 5 + far + 5 * far, rel=0.02)
+    assert min(found) < max(found)
 
 
 def test_xnli_negatives_are_other_rows_drawn_evenly():
@@ -320,7 +332,8 @@ def test_zero_distances_give_finite_gradients(normalizer, rows, collapsed):
     embeddings = vectors.expand(3, rows, 5).clone().requires_grad_()
     loss = DistanceConstraint(normalizer=normalizer)(embeddings).loss
     loss.backward()
-    assert torch.isfinite(loss) and torch.isfinite(embeddings.grad).all()
+    assert torch.isfinite(loss)
+    assert torch.isfinite(embeddings.grad).all()
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
-"""Dev evaluation in training: what is measured, which checkpoint it chooses, and when it ends a run."""
+"""Dev evaluation in training: what is measured, what it chooses, and when it ends a run."""
 
 import itertools
 import json
 import random
+from dataclasses import replace
 from pathlib import Path
 
 import datasets
@@ -118,7 +119,8 @@ def test_same_and_cross_equal_a_loop_over_languages(tokenizer, tmp_path, encoded
 @pytest.mark.parametrize("head", ["logistic_regression", "ffn"])
 def test_an_evaluation_leaves_random_states_gradients_and_training_mode(head, tokenizer, tmp_path):
     dev = make_dataset(make_rows(40, seed=9))
-    trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), eval_head=head)
+    task = replace(sample_task(), head=head)
+    trainer = make_trainer(tmp_path, tokenizer, dev, task)
     trainer.model.train()
     before = (torch.get_rng_state(), random.getstate(), np.random.get_state()[1].tolist())
     first = trainer.evaluate()
@@ -184,7 +186,9 @@ def test_tasks_that_cannot_be_measured_are_named(monkeypatch):
 
 
 def documents(number: int, rows_each: int = 5, seed: int = 0) -> datasets.Dataset:
-    """Rows in de, en and es; of every second document one row lacks Spanish, and every fifth document is too short."""
+    """Rows in de, en and es; of every second document one row lacks Spanish, and every fifth
+    document is too short.
+    """
     rows = make_rows(number * rows_each, seed=seed, languages=("de", "en", "es"))
     for index in range(1, len(rows), 2 * rows_each):
         rows[index]["es"] = None
@@ -217,9 +221,9 @@ def test_retrieval_of_every_set_and_pair_equals_a_plain_loop(tokenizer, tmp_path
         tmp_path, tokenizer, dev, eval_pairs=None, eval_document_rows=4, eval_pool=50
     )
     metrics = trainer.evaluate()
-    assert len(encoded) == 2 * 3 and all(
-        len(set(texts)) == len(texts) for texts in encoded
-    )  # no text twice
+    # No text twice.
+    assert len(encoded) == 2 * 3
+    assert all(len(set(texts)) == len(texts) for texts in encoded)
     embedder = DocumentEmbedder(trainer.model.model.model, tokenizer)
     expected = {}
     for (name, rows), pair in itertools.product(
@@ -283,7 +287,8 @@ def test_cross_chooses_the_checkpoint_and_the_log_has_it(tokenizer, tmp_path, mo
     )
     trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), save_total_limit=1, **options)
     trainer.train()
-    assert trainer.state.best_global_step == 2 and trainer.state.best_metric == 0.61
+    assert trainer.state.best_global_step == 2
+    assert trainer.state.best_metric == 0.61
     for name, value in trainer.model.encoder.state_dict().items():
         assert torch.equal(value, states[1][name]), name
     logged = [json.loads(line) for line in (tmp_path / "log.jsonl").open()]
@@ -340,7 +345,8 @@ def test_a_run_stops_after_evaluations_without_improvement_also_after_a_resume(
 
 def test_a_metric_that_the_dev_rows_do_not_give(tokenizer, tmp_path):
     with pytest.raises(
-        ValueError, match="'eval_mix', which is not found in the evaluation metrics"
+        ValueError,
+        match="metric_for_best_model=mix: the evaluation measured no eval_mix, expected one of",
     ):
         make_trainer(tmp_path, tokenizer, make_dataset(make_rows(1))).train()
 

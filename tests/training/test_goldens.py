@@ -1,4 +1,4 @@
-"""Losses and gradients of every objective are those of the first version, for fixed weights and inputs."""
+"""Losses and gradients of every objective are those of the first version."""
 
 import zlib
 from collections.abc import Callable
@@ -67,7 +67,9 @@ CASES: dict[str, tuple[Callable[[], nn.Module], dict[str, dict]]] = {
 
 
 def batch() -> dict:
-    """Six rows in three languages, `<s> 2 to 7 tokens </s>`, padded on the right; a teacher read four of them."""
+    """Six rows in three languages, `<s> 2 to 7 tokens </s>`, padded on the right; a teacher read
+    four of them.
+    """
     generator = torch.Generator().manual_seed(5)
     lengths = torch.randint(4, 10, (3, 6), generator=generator)
     lengths[0, 0] = 9
@@ -87,7 +89,8 @@ def batch() -> dict:
 
 
 def measure(case: str) -> dict[str, tuple[float, float]]:
-    """Every component of every objective, and of the gradient of each parameter its norm and its product with fixed
+    """Every component of every objective, and of the gradient of each parameter its norm and its
+    product with fixed
     random numbers."""
     make, options = CASES[case]
     parallel = ParallelModel(

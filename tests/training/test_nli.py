@@ -1,4 +1,6 @@
-"""InferSent's training: the loss by hand, a planted task learned and resumed, and data in the layout of the Hub."""
+"""InferSent's training: the loss by hand, a planted task learned and resumed, and data in the
+layout of the Hub.
+"""
 
 import json
 import random
@@ -41,11 +43,13 @@ def test_loss():
         output.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [0, 0]]))
         hidden.bias.zero_()
         output.bias.zero_()
-    # [u, v, |u - v|, u * v] = [0.5, -0.5, 1, -0.25]: hidden tanh(0.5) and tanh(0.75), then logits 0.462, 0.635, 0.
+    # [u, v, |u - v|, u * v] = [0.5, -0.5, 1, -0.25]: hidden tanh(0.5) and tanh(0.75), then logits
+    # 0.462, 0.635, 0.
     logits = torch.tensor([0.5, 0.75, 0.0]).tanh()
     found = objective(torch.tensor([[[0.5], [0.5]], [[-0.5], [-0.5]]]), torch.tensor([0, 1]))
     expected = 2 * logits.exp().sum().log() - logits[0] - logits[1]
-    assert torch.allclose(found.loss, expected) and int(found.components["accuracy"]) == 1
+    assert torch.allclose(found.loss, expected)
+    assert int(found.components["accuracy"]) == 1
 
 
 def write_pairs(path, rows: int, seed: int) -> str:
@@ -74,7 +78,8 @@ def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
     recipe = load_recipe("infersent", [f"data.train={train}", f"data.dev={dev}", *TINY])
     whole = train_recipe(recipe, tmp_path / "whole")
     results = json.loads((tmp_path / "whole" / "results.json").read_text())
-    assert results["corpus"]["dropped_rows"] == 150 and results["best"]["eval_nli_accuracy"] > 0.6
+    assert results["corpus"]["dropped_rows"] == 150
+    assert results["best"]["eval_nli_accuracy"] > 0.6
     assert not (tmp_path / "whole" / "objectives.safetensors").exists()
     assert AutoModel.from_pretrained(tmp_path / "whole").config.pooling == "max"
 
@@ -85,9 +90,8 @@ def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
     for name in ("model", "objectives"):
         (expected, found) = (load_file(max(tmp_path.glob(f"{run}/checkpoint-*/{name}.safetensors")))
                              for run in ("whole", "resumed"))  # fmt: skip
-        assert expected.keys() == found.keys() and all(
-            torch.equal(expected[key], found[key]) for key in expected
-        )
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(expected[key], found[key]) for key in expected)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -103,7 +107,8 @@ def test_layout_of_the_hub(tmp_path, streaming):
     report = CorpusReport()
     options = {"split": "validation", "streaming": streaming, "report": report}
     found = list(load_parallel(str(tmp_path), ["en", "fr"], labels=True, **options))
-    assert [row["label"] for row in found] == [0, 2] and found[1]["translation"] == {
+    assert [row["label"] for row in found] == [0, 2]
+    assert found[1]["translation"] == {
         "hypothesis": "f",
         "premise": "c",
     }

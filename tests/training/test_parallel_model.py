@@ -1,4 +1,6 @@
-"""`ParallelModel` against models that are called directly, on one text and one direction at a time."""
+"""`ParallelModel` against models that are called directly, on one text and one direction at a
+time.
+"""
 
 import itertools
 from dataclasses import replace
@@ -12,7 +14,7 @@ from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
 from tests.training.models import bag, laser, ntdv, tiny
 from tests.training.test_token_objectives import batch as padded_texts
-from tmde.training.batching import ParallelBatch, ParallelBatches
+from tmde.training.batches import ParallelBatch, ParallelBatches
 from tmde.training.objectives import (
     DistanceConstraint,
     InfoNCE,
@@ -75,7 +77,9 @@ def encode(model, ids: torch.Tensor, language: str, mask: torch.Tensor | None = 
 def translation_reference(
     model, batch: ParallelBatch, seen: torch.Tensor, **options
 ) -> torch.Tensor:
-    """Label-smoothed cross-entropy, one text and one direction at a time; `seen` is what the encoder reads."""
+    """Label-smoothed cross-entropy, one text and one direction at a time; `seen` is what the
+    encoder reads.
+    """
     texts, total = texts_of(batch), torch.zeros(())
     for source, target in itertools.permutations(range(len(batch.languages)), 2):
         if batch.languages[target] not in model.config.pivot_languages:
@@ -304,9 +308,8 @@ def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
     changed = (parallel._drop_tokens(ids, mask) != mask).any(-1)
     assert changed.any(0).sum() < 0.35 * 500
     state = torch.get_rng_state()
-    assert parallel.eval()._drop_tokens(ids, mask) is mask and torch.equal(
-        torch.get_rng_state(), state
-    )
+    assert parallel.eval()._drop_tokens(ids, mask) is mask
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 @pytest.mark.parametrize("kind", ["first", "full"])

@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import make_dataset
 from tests.training.added_language_helpers import NEW, OLD, greek_rows, write_rows
-from tmde.training.batching import ParallelBatches
+from tmde.training.batches import ParallelBatches
 from tmde.training.building import load_data
 from tmde.training.recipe import load_recipe
 from tmde.training.replay import mix_rows

@@ -10,7 +10,7 @@ import torch
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
 from tmde.data.tokens import open_tokens
-from tmde.training.batching import ParallelBatches
+from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import Distillation
 from tmde.training.teacher import (
     RECORD,
@@ -83,7 +83,8 @@ def test_a_row_has_the_vector_of_the_first_language_it_has(
             np.testing.assert_allclose(
                 vectors[place], expected_vector(table, text), atol=1e-3
             )  # of float16
-    assert vectors.dtype == np.float16 and vectors.shape == (13, WIDTH)
+    assert vectors.dtype == np.float16
+    assert vectors.shape == (13, WIDTH)
     picked, _ = found(None, np.array([5, 0, 5]))
     assert picked.tolist() == vectors[[5, 0, 5]].tolist()
     monkeypatch.setattr(Teacher, "encode", None)  # made once
@@ -121,7 +122,9 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
 
 @pytest.mark.parametrize("kind", ["cache", "stream", "memory"])
 def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tmp_path):
-    """Whatever languages were drawn: each text of a row, translated word by word, is what the teacher has read."""
+    """Whatever languages were drawn: each text of a row, translated word by word, is what the
+    teacher has read.
+    """
     folder, table = taught
     rows = make_rows(60, seed=4)
     for row in rows[::4]:

@@ -1,4 +1,6 @@
-"""Losses on tokens: translation, masked and translation language modeling, and the unified generative task."""
+"""Losses on tokens: translation, masked and translation language modeling, and the unified
+generative task.
+"""
 
 import math
 from math import exp, log
@@ -20,8 +22,7 @@ from tmde.training.objectives import (
     UnifiedGenerativeTask,
     cross_entropy,
 )
-from tmde.training.objectives.base import Masked
-from tmde.training.objectives.masked_lm import random_tokens
+from tmde.training.objectives.masking import Masked, random_tokens
 from tmde.training.objectives.translation_lm import neighbors
 
 CONFIG = TmdeEncoderConfig(vocab_size=50, d_model=8, encoder_attention_heads=2)
@@ -172,10 +173,10 @@ def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share
         assert torch.equal(mask.flatten(0, 1), masked.attention_mask)
     flat, shown = ids.flatten(), masked.input_ids.flatten()
     assert len(masked.places) == len(set(masked.places.tolist())) == count
-    assert torch.equal(flat[masked.places], masked.targets) and (masked.targets >= 5).all()
-    assert mask.flatten()[masked.places].all() and not (
-        {0, 1, 2} & set(shown[masked.places].tolist())
-    )
+    assert torch.equal(flat[masked.places], masked.targets)
+    assert (masked.targets >= 5).all()
+    assert mask.flatten()[masked.places].all()
+    assert not ({0, 1, 2} & set(shown[masked.places].tolist()))
     others = torch.ones_like(flat, dtype=torch.bool).index_fill(0, masked.places, False)
     assert torch.equal(shown[others], flat[others])
 
@@ -200,7 +201,9 @@ def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
 
 
 def test_tokens_are_chosen_by_their_frequency():
-    """Of 100 tokens that are 1 type and 100 that are types of their own, 10 : 1 with a power of 0.5."""
+    """Of 100 tokens that are 1 type and 100 that are types of their own, 10 : 1 with a power of
+    0.5.
+    """
     ids = torch.cat([torch.full((100,), 5), torch.arange(6, 106)]).view(1, 1, -1)
     ids = torch.nn.functional.pad(
         torch.nn.functional.pad(ids, (1, 0), value=0), (0, 1), value=2
@@ -213,9 +216,8 @@ def test_tokens_are_chosen_by_their_frequency():
     frequent = (
         (masked.targets == 5).float().mean().item()
     )  # each weighs 1 / sqrt(40000), the others 1 / sqrt(400)
-    assert len(masked.targets) == 80 and frequent == pytest.approx(
-        1 / 11, abs=5 * (10 / 11**2 / 80) ** 0.5
-    )
+    assert len(masked.targets) == 80
+    assert frequent == pytest.approx(1 / 11, abs=5 * (10 / 11**2 / 80) ** 0.5)
 
 
 def test_causal_language_model():
@@ -227,14 +229,15 @@ def test_causal_language_model():
     mask = (ids != 1).long()
     objective = CausalLanguageModel()
     found = objective.mask(ids, mask, config)
-    assert found.places.tolist() == [0, 1, 2, 4, 5] and found.targets.tolist() == [7, 8, 2, 9, 2]
-    assert objective.count(sizes_of(mask)) == 5 and torch.equal(found.input_ids, ids)
+    assert found.places.tolist() == [0, 1, 2, 4, 5]
+    assert found.targets.tolist() == [7, 8, 2, 9, 2]
+    assert objective.count(sizes_of(mask)) == 5
+    assert torch.equal(found.input_ids, ids)
     model = TmdeEncoderForMaskedLM(config).eval()
     states = model.model(ids[0], mask[0]).token_states
     changed = model.model(ids[0].index_fill(1, torch.tensor([2]), 30), mask[0]).token_states
-    assert torch.equal(states[0, :2], changed[0, :2]) and not torch.allclose(
-        states[0, 2], changed[0, 2]
-    )
+    assert torch.equal(states[0, :2], changed[0, :2])
+    assert not torch.allclose(states[0, 2], changed[0, 2])
     padded = [
         torch.nn.functional.pad(part, (3, 0), value=value)
         for part, value in ((ids[0], 1), (mask[0], 0))
@@ -270,21 +273,25 @@ def test_translations_are_joined_and_positions_begin_again():
     ids = torch.tensor([[[0, 7, 8, 2]], [[0, 9, 2, 1]]])
     mask = torch.tensor([[[1, 1, 1, 1]], [[1, 1, 1, 0]]])
     pairs = TranslationLanguageModel(share=1, mask_share=1, random_share=0).mask(ids, mask, CONFIG)
-    assert pairs.input_ids.tolist() == [[0, 4, 4, 2, 0, 4, 2, 1]] and pairs.targets.tolist() == [
+    assert pairs.input_ids.tolist() == [[0, 4, 4, 2, 0, 4, 2, 1]]
+    assert pairs.targets.tolist() == [
         7,
         8,
         9,
     ]
     assert pairs.attention_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0]]
     assert pairs.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
-    assert neighbors(2) == [(0, 1)] and neighbors(3) == [(0, 1), (1, 2), (2, 0)]
+    assert neighbors(2) == [(0, 1)]
+    assert neighbors(3) == [(0, 1), (1, 2), (2, 0)]
 
 
 # ---- Unified generative task
 
 
 def label(other_ids: list[int], hidden: int | None) -> dict[int, float]:
-    """q for a text that predicts `other_ids`, and of which `hidden` was hidden; token -> probability."""
+    """q for a text that predicts `other_ids`, and of which `hidden` was hidden; token ->
+    probability.
+    """
     words = {token for token in other_ids if token not in (0, 1, 2, 4)} or {
         t for t in other_ids if t != 1
     }
@@ -296,7 +303,9 @@ def label(other_ids: list[int], hidden: int | None) -> dict[int, float]:
 
 
 def unified_reference(hidden, weight, masked: Masked, input_ids, task: str) -> torch.Tensor:
-    """`sum KL(q || p)` over every ordered pair of texts of a row, in float64, entry by entry of the vocabulary."""
+    """`sum KL(q || p)` over every ordered pair of texts of a row, in float64, entry by entry of
+    the vocabulary.
+    """
     languages, rows, length = input_ids.shape
     places = [(place // length // rows, place // length % rows) for place in masked.places.tolist()]
     was_hidden = dict(zip(places, masked.targets.tolist(), strict=True))
@@ -320,7 +329,8 @@ def unified_reference(hidden, weight, masked: Masked, input_ids, task: str) -> t
 def test_one_pair_by_hand():
     """`<s> 5 6 </s>` with 5 hidden, and `<s> 7 8 </s>`, over a vocabulary of ten.
 
-    The first predicts 7 and 8 with 1/4 each, and 5 with 1/2 (eq. 4); the second 5 and 6 with 1/2 each (eq. 3). The
+    The first predicts 7 and 8 with 1/4 each, and 5 with 1/2 (eq. 4); the second 5 and 6 with 1/2
+    each (eq. 3). The
     logits are 0 for all tokens but 7, which has 2, and 0 for all but 5, which has 1.
     """
     ids = torch.tensor([[[0, 5, 6, 2]], [[0, 7, 8, 2]]])
@@ -376,7 +386,5 @@ def test_one_token_of_every_row_is_hidden(lengths, seed):
     changed = masked.input_ids != ids
     assert torch.equal(changed.flatten().nonzero().squeeze(1), masked.places)
     own = (ids >= 5) & mask.bool()
-    assert (
-        torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long())
-        and own[changed].all()
-    )
+    assert torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long())
+    assert own[changed].all()

@@ -1,4 +1,6 @@
-"""`TmdeTrainer`: gradients, processes, limits, schedules, logs, evaluation, memory and precision options."""
+"""`TmdeTrainer`: gradients, processes, limits, schedules, logs, evaluation, memory and precision
+options.
+"""
 
 import copy
 import itertools
@@ -12,7 +14,7 @@ from transformers import TrainerCallback
 
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
-from tmde.training.batching import ParallelBatch
+from tmde.training.batches import ParallelBatch
 from tmde.training.trainer import TmdeTrainer
 
 WEIGHTS = {"translation": 0.5, "distance": 0.25}
@@ -134,7 +136,8 @@ def test_log_lines_hold_speed_losses_and_epoch(tokenizer, tmp_path):
             "data_wait",
         } <= set(line)
         assert all(math.isfinite(value) for value in line.values())
-        assert line["words_per_second"] > 0 and line["tokens_per_second"] > 0
+        assert line["words_per_second"] > 0
+        assert line["tokens_per_second"] > 0
         weighted = sum(weight * line[f"{name}_loss"] for name, weight in WEIGHTS.items())
         assert line["loss"] == pytest.approx(weighted, rel=1e-4)
     evaluations = [line for line in lines if "eval_retrieval" in line]
@@ -181,7 +184,8 @@ def test_a_resumed_run_ends_as_one_that_was_not_interrupted(changes, tokenizer, 
     whole.train()
     resumed = make_trainer(tmp_path / "resumed")
     resumed.train(resume_from_checkpoint=str(tmp_path / "checkpoint-3"))
-    assert 0 < resumed.epochs_done < 1 and resumed.meter.seen == whole.meter.seen
+    assert 0 < resumed.epochs_done < 1
+    assert resumed.meter.seen == whole.meter.seen
     expected = weights_of(whole)
     assert all(torch.equal(value, expected[name]) for name, value in weights_of(resumed).items())
     assert [line["loss"] for line in logged(resumed)] == [line["loss"] for line in logged(whole)]

@@ -42,7 +42,8 @@ def tiny_trainer(
     callbacks=(),
     **arguments,
 ) -> TmdeTrainer:
-    """Trains translation and distance on 120 rows, without checkpoints, and measured only on the given rows or task.
+    """Trains translation and distance on 120 rows, without checkpoints, and measured only on the
+    given rows or task.
 
     Args:
         rows, dev: Lists of rows, or datasets.

@@ -1,4 +1,5 @@
-"""Started by `torchrun` in `test_distributed.py`: gradients of batches that differ from process to process, and a
+"""Started by `torchrun` in `test_distributed.py`: gradients of batches that differ from process to
+process, and a
 training under FSDP2; each process writes what it holds."""
 
 import json
@@ -57,7 +58,8 @@ CASES: dict[str, Case] = {
     "infonce three": ({"infonce": infonce(margin=0.3)}, THREE),
     "infonce differ": ({"infonce": infonce()}, DIFFER),
     "infonce one row": ({"infonce": infonce()}, ONE_ROW),
-    # In this order the decoder's gradients are exchanged while those of the vectors still have to be.
+    # In this order the decoder's gradients are exchanged while those of the vectors still have to
+    # be.
     "infonce translation": (
         {"infonce": infonce(), "translation": TranslationObjective()},
         [(("de", "en"), 4), (("de", "en"), 2)],
@@ -202,8 +204,10 @@ ARGUMENTS |= {"use_cpu": True, "disable_tqdm": True, "metric_for_best_model": "r
 
 
 class ShardedOnCpu(TmdeTrainer):
-    """accelerate shards on accelerators alone: `AcceleratorState` does not look at its FSDP plugin on a CPU. All that
-    comes after, FSDP2 itself and what accelerate and transformers do with it, is the same on any device."""
+    """accelerate shards on accelerators alone: `AcceleratorState` does not look at its FSDP plugin
+    on a CPU. All that
+    comes after, FSDP2 itself and what accelerate and transformers do with it, is the same on any
+    device."""
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()

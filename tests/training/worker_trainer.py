@@ -1,4 +1,6 @@
-"""Started by `torchrun` in `test_distillation_training.py`: trains as `one_run` says and writes the weights."""
+"""Started by `torchrun` in `test_distillation_training.py`: trains as `one_run` says and writes
+the weights.
+"""
 
 import json
 import sys
@@ -15,7 +17,9 @@ from tmde.training.trainer import TmdeTrainer
 
 
 def one_run(tokenizer, output_dir: str, teacher: str, **arguments) -> TmdeTrainer:
-    """A short training on 150 rows in five languages, of which the teacher has a vector for half, evaluated on 20."""
+    """A short training on 150 rows in five languages, of which the teacher has a vector for
+    half, evaluated on 20.
+    """
     args = TmdeTrainingArguments(
         output_dir=output_dir, use_cpu=True, disable_tqdm=True, **arguments
     )

@@ -1,4 +1,7 @@
-"""Training losses, one a file. An objective takes tensors, not models, so that each is tested by hand."""
+"""Training losses, one a file. Their `forward` takes tensors, so that it is tested by hand.
+
+A new objective is one file with a subclass of `Objective`, and one line in `OBJECTIVES`.
+"""
 
 from tmde.training.objectives.alignment_softmax import AlignmentSoftmax
 from tmde.training.objectives.base import BatchSizes, Objective
@@ -34,3 +37,24 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "weight_regularization": WeightRegularization,
     "xnli_alignment": XnliAlignment,
 }
+
+__all__ = [
+    "OBJECTIVES",
+    "AlignmentSoftmax",
+    "BatchSizes",
+    "CausalLanguageModel",
+    "DistanceConstraint",
+    "Distillation",
+    "InfoNCE",
+    "MaskedLanguageModel",
+    "NaturalLanguageInference",
+    "NtdvDistance",
+    "Objective",
+    "SimilarityLoss",
+    "SimilaritySoftmax",
+    "TranslationLanguageModel",
+    "TranslationObjective",
+    "UnifiedGenerativeTask",
+    "WeightRegularization",
+    "XnliAlignment",
+]

@@ -1,4 +1,4 @@
-"""Sentence alignment loss: each text picks its translation among those of the batch, by inner product."""
+"""Sentence alignment loss: each text picks its translation in the batch by inner product."""
 
 import itertools
 
@@ -9,8 +9,7 @@ from tmde.training.objectives.infonce import softmax_sums
 
 
 class AlignmentSoftmax(EmbeddingObjective):
-    r"""
-    In-batch softmax over inner products, for every pair of languages of a row (paper 002, eq. 5).
+    """In-batch softmax over inner products (paper 002, eq. 5), for every pair of languages.
 
     With u and v the embeddings of a batch in two languages, row j costs
     `-log(exp(u_j . v_j) / sum_k exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`.
@@ -19,29 +18,33 @@ class AlignmentSoftmax(EmbeddingObjective):
     Args:
         weight: Factor of this loss in the total; 2 in eq. 7.
 
-    Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the share of the texts whose
-    translation is the one with the largest product.
+    Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the share of
+    the texts whose translation is the one with the largest product.
 
-    The sum has one term for every row and pair of languages, both directions together, as eq. 5 has it: with the
-    weights of eq. 7 the losses of a recipe are then in the paper's proportion.
+    The sum has one term for every row and pair of languages, both directions together, as in eq. 5:
+    with the weights of eq. 7, the losses of a recipe are in the paper's proportion.
 
     Example:
-
-    ```python
-    >>> objective = AlignmentSoftmax(weight=2.0)
-    >>> output = objective(embeddings)  # (2, 128, 512)
-    >>> loss = objective.weight * output.loss / 128
-    ```
+        ```python
+        >>> objective = AlignmentSoftmax(weight=2.0)
+        >>> output = objective(embeddings)  # (2, 128, 512)
+        >>> loss = objective.weight * output.loss / 128
+        ```
     """
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        """Return the loss of both directions, and half the number of right choices."""
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-        sums = []
-        with torch.autocast(
-            embeddings.device.type, enabled=False
-        ):  # products of hundreds need fp32 in an exponent
+        losses = []
+        corrects = []
+        # Products of hundreds need fp32 in an exponent.
+        with torch.autocast(embeddings.device.type, enabled=False):
             for u, v in itertools.combinations(embeddings, 2):
                 products = u @ v.T  # (rows of u, rows of v)
-                sums += [softmax_sums(products), softmax_sums(products.T)]
-        loss, correct = (torch.stack(values).sum() for values in zip(*sums, strict=True))
-        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": correct / 2})
+                for logits in (products, products.T):
+                    loss, correct = softmax_sums(logits)
+                    losses.append(loss)
+                    corrects.append(correct)
+        loss = torch.stack(losses).sum()
+        accuracy = torch.stack(corrects).sum() / 2
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})

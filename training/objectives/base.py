@@ -1,43 +1,50 @@
-"""What every objective is: a weighted sum over a batch, and the number of things it sums over."""
+"""The interface of every objective: what it needs, what it computes, and how many terms it sums."""
+
+from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import nn
-from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
 
+if TYPE_CHECKING:
+    from tmde.training.objectives.encoded_batch import EncodedBatch
+
 
 def check_range(name: str, value: float | None, interval: str) -> None:
-    """Checks a number that is not None.
+    """Check that a number lies in an interval; None always passes.
 
     Args:
-        interval: Such as "(0, 1]" or "[1, inf)".
+        name: What the error calls the number.
+        value: The number.
+        interval: An interval such as "(0, 1]" or "[1, inf)".
 
     Raises:
-        ValueError: The value lies outside.
+        TmdeError: The value lies outside.
     """
     if value is None:
         return
-    low, high = map(float, interval[1:-1].split(","))
-    above = value >= low if interval[0] == "[" else value > low
-    below = value <= high if interval[-1] == "]" else value < high
-    if not (above and below):
+    lowest, highest = (float(end) for end in interval[1:-1].split(","))
+    is_above = value >= lowest if interval.startswith("[") else value > lowest
+    is_below = value <= highest if interval.endswith("]") else value < highest
+    if not is_above or not is_below:
         raise TmdeError(f"{name}={value} must lie in {interval}")
 
 
 @dataclass(frozen=True)
 class BatchSizes:
-    """Sizes of one micro-batch, known before any forward pass.
+    """The sizes of one micro-batch, known before any forward pass.
 
     Attributes:
-        rows: Parallel rows.
-        languages: Languages of each row.
-        directions: Translation directions, (source, pivot) pairs.
-        target_tokens: Target tokens of all directions together, `</s>` counted and padding not.
-        tokens: Tokens of all texts, `<s>` and `</s>` counted and padding not.
-        taught_rows: Rows for which there is a teacher's vector.
+        rows: The number of parallel rows.
+        languages: The number of languages of each row.
+        directions: The number of translation directions, (source, pivot) pairs.
+        target_tokens: The target tokens of all directions together, `</s>` counted and padding not.
+        tokens: The tokens of all texts, `<s>` and `</s>` counted and padding not.
+        taught_rows: The number of rows for which there is a teacher's vector.
     """
 
     rows: int
@@ -49,106 +56,102 @@ class BatchSizes:
 
     @property
     def texts(self) -> int:
+        """The number of texts of all rows and languages."""
         return self.rows * self.languages
 
     @property
     def ordered_pairs(self) -> int:
-        """Of two languages of one row, over all rows."""
+        """The number of ordered pairs of two languages of one row, over all rows."""
         return self.texts * (self.languages - 1)
+
+    @property
+    def pairs(self) -> int:
+        """The number of unordered pairs of two languages of one row, over all rows."""
+        return self.ordered_pairs // 2
+
+
+@dataclass(frozen=True)
+class Requirements:
+    """What an objective needs of the model and of a batch, known before anything is encoded.
+
+    Attributes:
+        embeddings: Whose embeddings it reads: those of all languages of a row, of the languages
+            that are translated from, or none.
+        encoder_states: Whether it reads more of the encoder's output than the embeddings.
+        decoder: Whether the model must have a decoder.
+        head: Whether the model must have a head that predicts tokens.
+        masked_input: Whether the encoder call that all objectives share must read the texts as this
+            objective masks them. At most one objective of a run may ask for it.
+        pivot: Whether every row must hold a pivot language.
+        texts: The columns of a row that are encoded; None for the languages of the model.
+    """
+
+    embeddings: Literal["all", "sources", "none"] = "all"
+    encoder_states: bool = False
+    decoder: bool = False
+    head: bool = False
+    masked_input: bool = False
+    pivot: bool = False
+    texts: tuple[str, ...] | None = None
 
 
 @dataclass
 class ObjectiveOutput:
-    """`loss` and every component are sums over the batch; the trainer divides them by the objective's count over
-    all micro-batches and processes of an optimizer step, so that neither changes the gradient."""
+    """The sums of an objective over one micro-batch.
+
+    The trainer divides them by the objective's count over all micro-batches and processes of an
+    optimizer step, so that neither changes the gradient.
+
+    Attributes:
+        loss: The differentiable sum.
+        components: Detached sums to log, by name.
+    """
 
     loss: torch.Tensor
     components: dict[str, torch.Tensor] = field(default_factory=dict)
 
 
 class Objective(nn.Module):
-    """Base of all losses.
+    """Base class of all losses.
+
+    A subclass declares its `requirements`, computes its sums from an encoded batch in `compute`,
+    and says in `count` how many terms they have. The loss itself is a `forward` that takes tensors,
+    so that it can be tested by hand.
 
     Args:
         weight: Factor of this loss in the total.
     """
 
-    needs_decoder = False
-    needs_head = False  # for hidden tokens
-    needs_all_embeddings = False  # of every language of a row
-    needs_pivot = False  # in every row
-    masks_input = False  # of the encoder call that all objectives share
-    texts: tuple[str, ...] | None = None  # columns of a row that are no languages
-    both_directions = False  # counts a pair of languages twice
+    requirements = Requirements()
 
     def __init__(self, weight: float = 1.0):
         super().__init__()
         self.weight = weight
 
+    @property
+    def needs_pivot(self) -> bool:
+        """Whether every row must hold a pivot language."""
+        return self.requirements.pivot
+
     def build(self, width: int) -> None:
-        """Makes the parameters of its own, if it has any, for embeddings of this width."""
+        """Make the objective's own parameters, if it has any, for embeddings of this width."""
 
     def count(self, sizes: BatchSizes) -> int:
-        """How many terms the sums of `ObjectiveOutput` have for a batch of these sizes: unless a loss says otherwise,
-        one for every row and pair of languages, or with `both_directions` two."""
-        return sizes.ordered_pairs if self.both_directions else sizes.ordered_pairs // 2
+        """Return how many terms the sums have for a batch of these sizes.
+
+        By default one for every row and unordered pair of languages.
+        """
+        return sizes.pairs
+
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the sums over a batch, of which the encoder has read what `requirements` ask."""
+        raise NotImplementedError
 
 
 class EmbeddingObjective(Objective):
-    """A loss on the embeddings of parallel rows alone: `forward(embeddings)` with embeddings (languages, rows, d).
+    """A loss on the embeddings alone: `forward(embeddings)` with (languages, rows, d_model)."""
 
-    With `takes_languages`, it is called as `forward(embeddings, languages)`, with the codes of the first dimension.
-    With `takes_context`, the embeddings of a model that makes them of several vectors are all of these, one after
-    another.
-    """
-
-    needs_all_embeddings = True
-    takes_languages = False
-    takes_context = False
-
-
-class ParameterObjective(Objective):
-    """A loss on the weights of the encoder: `forward(parameters)` with those that are trained.
-
-    It counts once a micro-batch, so that neither its size nor accumulation changes what it weighs.
-    """
-
-    def count(self, sizes: BatchSizes) -> int:
-        return 1
-
-
-@dataclass
-class Masked:
-    """
-    Texts with tokens hidden.
-
-    Attributes:
-        input_ids: As they were, (..., length), but for the hidden tokens.
-        places: (tokens,) ascending places of these in the flattened input.
-        targets: (tokens,) what was there.
-        own: In the shape of the input, where the texts' own tokens are, the hidden ones among them.
-        attention_mask, position_ids: (..., length), of texts that are joined.
-    """
-
-    input_ids: torch.LongTensor
-    places: torch.LongTensor
-    targets: torch.LongTensor
-    own: torch.BoolTensor
-    attention_mask: torch.Tensor | None = None
-    position_ids: torch.LongTensor | None = None
-
-
-class MaskingObjective(Objective):
-    """A loss for which the encoder reads texts with tokens hidden; one of a run's objectives at most."""
-
-    needs_head = needs_all_embeddings = masks_input = True
-
-    def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
-    ) -> Masked:
-        """
-        Args:
-            input_ids, attention_mask: (languages, rows, length), padded on the right.
-            config: Of the model: its special tokens, `<mask>` among them, and the size of its vocabulary.
-        """
-        raise NotImplementedError
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the loss of the embeddings."""
+        output: ObjectiveOutput = self(encoded.embeddings)
+        return output

@@ -1,48 +1,50 @@
-"""The distance constraint of cT-MDE: translations together, other sentences a margin further away."""
+"""The distance constraint of cT-MDE: translations together, other sentences further away."""
 
 import itertools
 from typing import Literal
 
 import torch
 
-from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, check_range
+from tmde.training.objectives.base import (
+    BatchSizes,
+    EmbeddingObjective,
+    ObjectiveOutput,
+    check_range,
+)
+from tmde.training.objectives.sampling import draw_other_rows
 
 EPSILON = 1e-6  # added to `v`
 
 
 class DistanceConstraint(EmbeddingObjective):
-    """
-    Distance constraint (thesis eq. 4.18-4.21) for every ordered pair of languages of a row.
+    """Distance constraint (thesis eq. 4.18-4.21) for every ordered pair of languages of a row.
 
-    With `d` the Euclidean distance and `v` the normalizer,
-    `d_p = d(P_a, P_b) / v`, `d_n = d(P_a, P_b_j) / v`, `delta_j = max(0, margin - (d_n - d_p))`, and a row costs
-    `d_p + hinge_weight / N_s * sum_j delta_j` for a -> b, with `N_s` sentences `b_j` of language b drawn from the same
-    micro-batch; a sentence is never its own negative.
+    With `d` the Euclidean distance and `v` the normalizer, `d_p = d(P_a, P_b) / v`,
+    `d_n = d(P_a, P_b_j) / v`, `delta_j = max(0, margin - (d_n - d_p))`, and a row costs
+    `d_p + hinge_weight / N_s * sum_j delta_j` for a -> b, with `N_s` sentences `b_j` of language b
+    drawn from the same micro-batch; a sentence is never its own negative.
 
     Args:
         weight: beta, 0.25 in the thesis (table 4.7).
         margin: alpha, 0.5.
         hinge_weight: lambda, 1.
         negatives: N_s, 40; a batch with fewer other rows uses all of them.
-        normalizer: What `v` is. `"pairwise"`: the mean distance over all pairs of the batch, P_a of any row with
-            P_b of any row. `"batch_mean_norm"`: `(|mean P_a| + |mean P_b|) / 2` with means over the batch, as in the
-            original code. `"none"`: 1.
+        normalizer: What `v` is. `"pairwise"`: the mean distance over all pairs of the batch, P_a of
+            any row with P_b of any row. `"batch_mean_norm"`: `(|mean P_a| + |mean P_b|) / 2` with
+            means over the batch, as in the original code. `"none"`: 1.
 
     Inputs: embeddings (languages, rows, d_model).
 
     Raises:
-        ValueError: On fewer than one negative.
+        TmdeError: There is less than one negative.
 
     Example:
-
-    ```python
-    >>> constraint = DistanceConstraint(weight=0.25)
-    >>> output = constraint(embeddings)  # (2, 64, 1024)
-    >>> loss = constraint.weight * output.loss / (2 * 64)
-    ```
+        ```python
+        >>> constraint = DistanceConstraint(weight=0.25)
+        >>> output = constraint(embeddings)  # (2, 64, 1024)
+        >>> loss = constraint.weight * output.loss / (2 * 64)
+        ```
     """
-
-    both_directions = True
 
     def __init__(
         self,
@@ -59,12 +61,19 @@ class DistanceConstraint(EmbeddingObjective):
         self.negatives = negatives
         self.normalizer = normalizer
 
+    def count(self, sizes: BatchSizes) -> int:
+        """Return one term for every row and ordered pair of languages."""
+        return sizes.ordered_pairs
+
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        """Return the loss, and the distances to translations and to negatives."""
         embeddings = embeddings.float()  # distances of close vectors cancel in bf16
-        positives, hinges, negatives = [], [], []
+        positives = []
+        negatives = []
+        hinges = []
         for a, b in itertools.combinations(embeddings, 2):
             distances = torch.cdist(a, b)  # (rows, rows)
-            # Separate from cdist, whose matrix product loses the small distances of good translations.
+            # Separate from cdist, whose matrix product loses the small distances of translations.
             positive = torch.linalg.vector_norm(a - b, dim=-1)  # (rows,)
             normalizer = self._normalizer(a, b, distances, positive)
             positive = positive / normalizer
@@ -73,40 +82,51 @@ class DistanceConstraint(EmbeddingObjective):
                 positives.append(positive)
                 negatives.append(negative)
                 hinges.append(hinge)
-        positive, hinge = torch.stack(positives).sum(), torch.stack(hinges).sum()
+        positive = torch.stack(positives).sum()
+        hinge = torch.stack(hinges).sum()
         loss = positive + self.hinge_weight * hinge
         components = {
-            "loss": loss,
-            "positive": positive,
-            "negative": torch.stack(negatives).sum(),
-            "hinge": hinge,
+            "loss": loss.detach(),
+            "positive": positive.detach(),
+            "negative": torch.stack(negatives).sum().detach(),
+            "hinge": hinge.detach(),
         }
-        return ObjectiveOutput(loss, {name: value.detach() for name, value in components.items()})
+        return ObjectiveOutput(loss, components)
 
     def _normalizer(
         self, a: torch.Tensor, b: torch.Tensor, distances: torch.Tensor, positive: torch.Tensor
     ) -> torch.Tensor | float:
-        """`v` of rows a and b (rows, d_model), from the distances of all pairs (rows, rows) and of translations."""
+        """Return `v`.
+
+        Args:
+            a: (rows, d_model).
+            b: (rows, d_model).
+            distances: All distances (rows of a, rows of b).
+            positive: The exact distances of translations (rows,).
+        """
         if self.normalizer == "none":
             return 1.0
         if self.normalizer == "batch_mean_norm":
-            return (
-                torch.linalg.vector_norm(torch.stack([a, b]).mean(dim=1), dim=-1).mean() + EPSILON
-            )
-        return (distances.sum() - distances.diagonal().sum() + positive.sum()) / len(
-            a
-        ) ** 2 + EPSILON
+            means = torch.stack([a, b]).mean(dim=1)  # (2, d_model)
+            mean_norm: torch.Tensor = torch.linalg.vector_norm(means, dim=-1).mean()
+            return mean_norm + EPSILON
+        total = distances.sum() - distances.diagonal().sum() + positive.sum()
+        return total / len(a) ** 2 + EPSILON
 
     def _negatives(
         self, distances: torch.Tensor, positive: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Mean distance to the negatives and mean hinge of each row, both (rows,), from distances (rows, rows)."""
-        others = len(distances) - 1
-        if not others:
+        """Return each row's mean distance to its negatives and its mean hinge, (rows,) each.
+
+        Args:
+            distances: (rows, rows).
+            positive: The distances of translations (rows,).
+        """
+        num_rows = len(distances)
+        number = min(self.negatives, num_rows - 1)
+        if number == 0:
             return torch.zeros_like(positive), torch.zeros_like(positive)
-        chosen = min(self.negatives, others)
-        # The largest of independent random numbers are a draw without replacement; a row's own translation is last.
-        ranks = torch.rand(distances.shape, device=distances.device).fill_diagonal_(-1)
-        drawn = distances.gather(1, ranks.topk(chosen, dim=1).indices)  # (rows, chosen)
+        other_rows = draw_other_rows(num_rows, number, distances.device)
+        drawn = distances.gather(1, other_rows)  # (rows, number)
         hinge = (self.margin - (drawn - positive[:, None])).clamp_min(0)
         return drawn.mean(1), hinge.mean(1)

@@ -1,44 +1,49 @@
-"""Natural language inference: whether a premise entails its hypothesis, contradicts it, or neither."""
+"""Natural language inference: whether a premise entails or contradicts its hypothesis."""
 
 import torch
 from torch import nn
 
 from tmde.data.parallel import CLASSES, NLI_TEXTS
-from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
+from tmde.training.objectives.base import (
+    BatchSizes,
+    Objective,
+    ObjectiveOutput,
+    Requirements,
+    check_range,
+)
+from tmde.training.objectives.encoded_batch import EncodedBatch
 
 
 class NaturalLanguageInference(Objective):
-    r"""
-    The training of InferSent (Conneau 2019, section 3.2.2): a classifier of pairs of sentences.
+    """The training of InferSent (Conneau 2019, section 3.2.2): a classifier of pairs of sentences.
 
-    With u the vector of the premise and v that of the hypothesis, a network with one hidden layer reads
-    `[u, v, |u - v|, u * v]` and gives the logits of entailment, neutral and contradiction; a pair costs the
-    cross-entropy of its class. The classifier is trained with the encoder and stays in the checkpoints of a run, so
-    that it can be resumed; the model that a run saves is without it.
+    With u the vector of the premise and v that of the hypothesis, a network with one hidden layer
+    reads `[u, v, |u - v|, u * v]` and gives the logits of entailment, neutral and contradiction; a
+    pair costs the cross-entropy of its class. The classifier is trained with the encoder and stays
+    in the checkpoints of a run, so that it can be resumed; the model that a run saves is without
+    it.
 
     Args:
         weight: Factor of this loss in the total.
-        hidden_size: Units of the hidden layer.
-        dropout: Probability of dropout before both layers of the classifier.
+        hidden_size: The units of the hidden layer.
+        dropout: The probability of dropout before both layers of the classifier.
 
-    Inputs: embeddings (2, rows, d) of premises and hypotheses, and the classes (rows,). The sum has one term a row.
-    Components: `loss`, and `accuracy`.
+    Inputs: embeddings (2, rows, d) of premises and hypotheses, and the classes (rows,). The sum has
+    one term a row. Components: `loss`, and `accuracy`.
 
     Raises:
-        ValueError: A layer without units, or a probability outside [0, 1].
+        TmdeError: The layer has no units, or the probability is outside [0, 1].
 
     Example:
-
-    ```python
-    >>> objective = NaturalLanguageInference()
-    >>> objective.build(width=4096)
-    >>> output = objective(embeddings, labels)  # (2, 64, 4096), (64,)
-    >>> loss = objective.weight * output.loss / 64
-    ```
+        ```python
+        >>> objective = NaturalLanguageInference()
+        >>> objective.build(width=4096)
+        >>> output = objective(embeddings, labels)  # (2, 64, 4096), (64,)
+        >>> loss = objective.weight * output.loss / 64
+        ```
     """
 
-    needs_all_embeddings = True
-    texts = NLI_TEXTS
+    requirements = Requirements(texts=NLI_TEXTS)
 
     def __init__(self, weight: float = 1.0, hidden_size: int = 512, dropout: float = 0.0):
         super().__init__(weight)
@@ -49,24 +54,33 @@ class NaturalLanguageInference(Objective):
         self.classifier: nn.Sequential | None = None
 
     def build(self, width: int) -> None:
-        if self.classifier is None:
-            hidden, classes = (
-                nn.Linear(4 * width, self.hidden_size),
-                nn.Linear(self.hidden_size, len(CLASSES)),
-            )
-            dropout = nn.Dropout(self.dropout)
-            self.classifier = nn.Sequential(dropout, hidden, nn.Tanh(), dropout, classes)
+        """Make the classifier, once."""
+        if self.classifier is not None:
+            return
+        self.classifier = nn.Sequential(
+            nn.Dropout(self.dropout),
+            nn.Linear(4 * width, self.hidden_size),
+            nn.Tanh(),
+            nn.Dropout(self.dropout),
+            nn.Linear(self.hidden_size, len(CLASSES)),
+        )
 
     def count(self, sizes: BatchSizes) -> int:
+        """Return the number of pairs of sentences."""
         return sizes.rows
 
-    def forward(self, embeddings: torch.Tensor, labels: torch.LongTensor) -> ObjectiveOutput:
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the loss of the embeddings with the labels of the batch."""
+        output: ObjectiveOutput = self(encoded.embeddings, encoded.batch.labels)
+        return output
+
+    def forward(self, embeddings: torch.Tensor, labels: torch.Tensor) -> ObjectiveOutput:
+        """Return the cross-entropy of the classes, and the number of right ones."""
         premise, hypothesis = embeddings
-        features = torch.cat(
-            [premise, hypothesis, (premise - hypothesis).abs(), premise * hypothesis], dim=-1
-        )
+        difference = (premise - hypothesis).abs()
+        features = torch.cat([premise, hypothesis, difference, premise * hypothesis], dim=-1)
+        assert self.classifier is not None  # it was built
         logits = self.classifier(features)  # (rows, 3)
         loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
-        return ObjectiveOutput(
-            loss, {"loss": loss.detach(), "accuracy": (logits.argmax(dim=-1) == labels).sum()}
-        )
+        correct = (logits.argmax(dim=-1) == labels).sum()
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": correct})

@@ -8,28 +8,29 @@ from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 
 
 class SimilarityLoss(EmbeddingObjective):
-    """
-    Similarity loss (paper 001, section 2.2): `L_sim = ||h(s) - h(t)||_2^2`, once for every pair of languages of a row.
+    """Similarity loss (paper 001, section 2.2): `L_sim = ||h(s) - h(t)||_2^2`.
 
-    Alone it would be least where all texts have one vector; it stands beside a translation loss.
+    It has one term for every pair of languages of a row. Alone it would be least where all texts
+    have one vector; it stands beside a translation loss.
 
     Args:
-        weight: alpha. The paper prints no value: "starting with the two terms having comparable value is a good place
-            to start tuning".
+        weight: alpha. The paper prints no value: "starting with the two terms having comparable
+            value is a good place to start tuning".
 
     Inputs: embeddings (languages, rows, d_model), neither scaled nor normalized.
 
     Example:
-
-    ```python
-    >>> similarity = SimilarityLoss(weight=0.1)
-    >>> output = similarity(embeddings)  # (2, 64, 1024)
-    >>> loss = similarity.weight * output.loss / 64
-    ```
+        ```python
+        >>> similarity = SimilarityLoss(weight=0.1)
+        >>> output = similarity(embeddings)  # (2, 64, 1024)
+        >>> loss = similarity.weight * output.loss / 64
+        ```
     """
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        """Return the squared distances of translations."""
         embeddings = embeddings.float()  # the difference of close vectors cancels in bf16
-        pairs = itertools.combinations(embeddings.unbind(0), 2)
-        loss = sum(((a - b).square().sum() for a, b in pairs), start=embeddings.new_zeros(()))
+        loss = embeddings.new_zeros(())
+        for a, b in itertools.combinations(embeddings, 2):
+            loss = loss + (a - b).square().sum()
         return ObjectiveOutput(loss, {"loss": loss.detach()})

@@ -1,4 +1,4 @@
-"""Sentence similarity loss: the texts of a batch are to each other in one language what they are in another."""
+"""Sentence similarity loss: texts are as similar to each other in one language as in another."""
 
 import itertools
 import math
@@ -9,32 +9,31 @@ from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, c
 
 
 class SimilaritySoftmax(EmbeddingObjective):
-    r"""
-    Agreement of the similarities within two languages, for every pair of languages of a row (paper 002, eq. 6).
+    """Agreement of the similarities within two languages (paper 002, eq. 6).
 
-    With u and v the embeddings of a batch in two languages, row j1 costs, summed over all rows j2 (j1 among them),
-    `-log cos(pi/2 * (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`.
+    With u and v the embeddings of a batch in two languages, row j1 costs, summed over all rows j2
+    (j1 among them), `-log cos(pi/2 * (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`.
 
-    The cosine is 0, and the loss infinite, where one probability is 1 and the other 0. Beyond a difference of
-    `1 - epsilon` the loss goes on as a straight line, with the slope that it has there: it is finite, and so is its
-    gradient, which does not vanish.
+    The cosine is 0, and the loss infinite, where one probability is 1 and the other 0. Beyond a
+    difference of `1 - epsilon` the loss continues as a straight line with its slope at that point:
+    it is finite, and its gradient is finite and does not vanish.
 
     Args:
         weight: Factor of this loss in the total; 2 in eq. 7.
         epsilon: How far from a difference of 1 the line begins.
 
-    Inputs: embeddings (languages, rows, d_model). The sum has one term for every row and pair of languages.
+    Inputs: embeddings (languages, rows, d_model). The sum has one term for every row and pair of
+    languages.
 
     Raises:
-        ValueError: If epsilon is not between 0 and 1.
+        TmdeError: epsilon is not between 0 and 1.
 
     Example:
-
-    ```python
-    >>> objective = SimilaritySoftmax(weight=2.0)
-    >>> output = objective(embeddings)  # (2, 128, 512)
-    >>> loss = objective.weight * output.loss / 128
-    ```
+        ```python
+        >>> objective = SimilaritySoftmax(weight=2.0)
+        >>> output = objective(embeddings)  # (2, 128, 512)
+        >>> loss = objective.weight * output.loss / 128
+        ```
     """
 
     def __init__(self, weight: float = 1.0, epsilon: float = 1e-3):
@@ -43,19 +42,20 @@ class SimilaritySoftmax(EmbeddingObjective):
         self.epsilon = epsilon
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        """Return the disagreement of every two languages."""
         embeddings = embeddings.to(torch.promote_types(embeddings.dtype, torch.float32))
-        with torch.autocast(
-            embeddings.device.type, enabled=False
-        ):  # products of hundreds need fp32 in an exponent
+        # Products of hundreds need fp32 in an exponent.
+        with torch.autocast(embeddings.device.type, enabled=False):
             similarities = (embeddings @ embeddings.mT).softmax(dim=2)  # (languages, rows, rows)
             losses = [self._disagreement(u - v) for u, v in itertools.combinations(similarities, 2)]
         loss = torch.stack(losses).sum()
         return ObjectiveOutput(loss, {"loss": loss.detach()})
 
     def _disagreement(self, differences: torch.Tensor) -> torch.Tensor:
-        """Sum of `-log cos(pi/2 x)` over differences x of probabilities, (rows, rows)."""
+        """Return the sum of `-log cos(pi/2 x)` over differences x of probabilities (rows, rows)."""
         sizes = differences.abs()
-        last = 1 - self.epsilon
-        slope = math.pi / 2 * math.tan(math.pi / 2 * last)
-        beyond = (sizes - last).clamp(min=0)
-        return (slope * beyond - (math.pi / 2 * sizes.clamp(max=last)).cos().log()).sum()
+        line_begins = 1 - self.epsilon
+        slope = math.pi / 2 * math.tan(math.pi / 2 * line_begins)
+        beyond = (sizes - line_begins).clamp(min=0)
+        cosines = (math.pi / 2 * sizes.clamp(max=line_begins)).cos()
+        return (slope * beyond - cosines.log()).sum()

@@ -1,49 +1,107 @@
-"""The translation loss l_mt of eq. 4.21: label-smoothed cross-entropy, without all logits in memory."""
+"""The translation loss l_mt of eq. 4.21: cross-entropy without all logits in memory."""
 
-from typing import Literal
+from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
 import torch
 from torch import nn
 
-from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
+from tmde.training.objectives.base import (
+    BatchSizes,
+    Objective,
+    ObjectiveOutput,
+    Requirements,
+    check_range,
+)
 from tmde.training.objectives.cross_entropy import cross_entropy_sum
+from tmde.training.objectives.encoded_batch import EncodedBatch, make_language_ids, sees_states
+
+
+def translation_directions(
+    languages: Sequence[str], pivot_languages: Sequence[str]
+) -> list[tuple[int, int]]:
+    """Return (source, target) indices into `languages`: every language into every other pivot."""
+    directions = []
+    for target, target_language in enumerate(languages):
+        if target_language not in pivot_languages:
+            continue
+        for source in range(len(languages)):
+            if source != target:
+                directions.append((source, target))
+    return directions
+
+
+def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> torch.Tensor:
+    """Return the positions (tokens,) of the real tokens in a flattened batch of padded texts.
+
+    Args:
+        lengths: The real tokens of each text (texts,), on the host, so that an accelerator is never
+            waited for.
+        width: The length to which all texts are padded on the right.
+        device: Where the positions are to be.
+    """
+    ends = np.cumsum(lengths)
+    starts_padded = np.arange(len(lengths)) * width
+    starts_packed = ends - lengths
+    shifts = np.repeat(starts_padded - starts_packed, lengths)
+    positions = torch.from_numpy(np.arange(ends[-1]) + shifts)
+    if device.type == "cuda":
+        return positions.pin_memory().to(device, non_blocking=True)
+    return positions.to(device)
+
+
+@dataclass
+class DecoderBatch:
+    """One decoder call for all translation directions of a batch.
+
+    Attributes:
+        inputs: The arguments of the decoder, texts in the order (directions, rows).
+        positions: Where the real tokens are (tokens,) in the decoder's flattened output.
+        labels: The tokens (tokens,) to predict there.
+    """
+
+    inputs: dict[str, Any]
+    positions: torch.Tensor
+    labels: torch.Tensor
 
 
 class TranslationObjective(Objective):
-    """
-    Label-smoothed cross-entropy of the translation decoder.
+    """Label-smoothed cross-entropy of the translation decoder.
 
-    With `p` the model's probabilities, `V` the vocabulary and `e` the smoothing, a target token `t` costs
-    `(1 - e) * -log p_t + e / V * sum_c -log p_c`.
+    With `p` the model's probabilities, `V` the vocabulary and `e` the smoothing, a target token `t`
+    costs `(1 - e) * -log p_t + e / V * sum_c -log p_c`.
 
     Args:
         weight: Factor in the total loss; 0.5 in eq. 4.21.
         label_smoothing: `e`, 0.1 in the thesis (4.3.1).
-        reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), and sentences are
-            averaged. `"mean"`: tokens are averaged.
-        row_share: In training, translate only so many of a batch's rows, drawn anew for each; their loss stands for
-            that of all.
-        sampled_vocabulary: In training, so many random entries of the vocabulary, and the targets of the batch,
-            compete for a place instead of all (Jean et al. 2015): the softmax over a large vocabulary costs more
-            than a small model. Loss and nll of such steps are not to be compared with those over all entries, which
-            dev rows have. None for all.
+        reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), and
+            sentences are averaged. `"mean"`: tokens are averaged.
+        row_share: In training, translate only this share of a batch's rows, drawn anew for each
+            batch. Their loss is scaled to all rows.
+        sampled_vocabulary: In training, let the targets of a batch compete with this many random
+            entries of the vocabulary instead of all (Jean et al. 2015): the softmax over a large
+            vocabulary costs more than a small model. Loss and nll of such steps cannot be compared
+            with those over all entries, which dev rows have. None for all.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        ValueError: On a smoothing outside [0, 1), a share outside (0, 1] or no sampled entries.
+        TmdeError: The smoothing or the share is out of range, or no entry is sampled.
 
     Example:
-
-    ```python
-    >>> objective = TranslationObjective(label_smoothing=0.1, reduction="mean")
-    >>> output = objective(hidden, model.lm_head.weight, targets)
-    >>> (output.loss / len(targets)).backward()
-    ```
+        ```python
+        >>> objective = TranslationObjective(label_smoothing=0.1, reduction="mean")
+        >>> output = objective(hidden, model.lm_head.weight, targets)
+        >>> (output.loss / len(targets)).backward()
+        ```
     """
 
-    needs_decoder = needs_pivot = True
+    requirements = Requirements(embeddings="sources", decoder=True, pivot=True)
 
     def __init__(
         self,
@@ -63,18 +121,29 @@ class TranslationObjective(Objective):
         self.sampled_vocabulary = sampled_vocabulary
 
     def count(self, sizes: BatchSizes) -> int:
-        return sizes.target_tokens if self.reduction == "mean" else sizes.rows * sizes.directions
+        """Return the number of target tokens, or of translated sentences."""
+        if self.reduction == "mean":
+            return sizes.target_tokens
+        return sizes.rows * sizes.directions
+
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Decode all directions in one call and return their loss."""
+        if not self.training or self.row_share == 1:
+            return self._decode(encoded, self._decoder_batch(encoded, None))
+        num_rows = encoded.num_rows
+        num_drawn = max(1, round(self.row_share * num_rows))
+        rows = torch.randperm(num_rows)[:num_drawn]
+        output = self._decode(encoded, self._decoder_batch(encoded, rows))
+        return self._scaled_to_all_rows(output, encoded, rows)
 
     def forward(
         self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
     ) -> ObjectiveOutput:
-        if (
-            self.training
-            and self.sampled_vocabulary is not None
-            and self.sampled_vocabulary < len(weight)
-        ):
-            drawn = torch.randint(len(weight), (self.sampled_vocabulary,), device=weight.device)
-            entries = torch.cat([targets, drawn]).unique()  # sorted
+        """Return the loss and the negative log-likelihood of the targets."""
+        number = self._sampled_entries(len(weight))
+        if number is not None:
+            drawn = torch.randint(len(weight), (number,), device=weight.device)
+            entries = torch.unique(torch.cat([targets, drawn]))  # sorted
             weight = nn.functional.embedding(entries, weight)
             targets = torch.searchsorted(entries, targets)
         if torch.is_autocast_enabled(hidden.device.type):
@@ -82,9 +151,90 @@ class TranslationObjective(Objective):
         nll = cross_entropy_sum(hidden, weight, targets)
         loss = nll
         if self.label_smoothing:
-            # sum_c -log p_c / V is logsumexp minus the mean logit, and -log p_t is logsumexp minus the target's
-            # logit; their difference needs two vectors a token instead of the whole row of logits.
+            # sum_c -log p_c / V is logsumexp minus the mean logit, and -log p_t is logsumexp minus
+            # the target's logit: their difference needs two vectors a token instead of all logits.
             mean_row = weight.mean(0, dtype=torch.float32)  # (d_model,)
             target_rows = nn.functional.embedding(targets, weight).float()  # (tokens, d_model)
             loss = nll + self.label_smoothing * (hidden.float() * (target_rows - mean_row)).sum()
         return ObjectiveOutput(loss, {"loss": loss.detach(), "nll": nll.detach()})
+
+    def _sampled_entries(self, vocab_size: int) -> int | None:
+        """Return how many random entries of the vocabulary compete; None if all do."""
+        if not self.training or self.sampled_vocabulary is None:
+            return None
+        if self.sampled_vocabulary >= vocab_size:
+            return None
+        return self.sampled_vocabulary
+
+    def _decoder_batch(self, encoded: EncodedBatch, rows: torch.Tensor | None) -> DecoderBatch:
+        """Gather the decoder's inputs and labels for all directions.
+
+        Args:
+            encoded: The batch.
+            rows: The rows to translate, on the host; None for all.
+        """
+        batch = encoded.batch
+        config = encoded.model.config
+        device = batch.input_ids.device
+        directions = translation_directions(batch.languages, config.pivot_languages)
+        targets = [target for _, target in directions]
+        sources = [encoded.encoded_languages.index(source) for source, _ in directions]
+        lengths = batch.lengths
+        chosen: slice | torch.Tensor = slice(None)
+        if rows is not None:
+            lengths = lengths[:, rows.numpy()]
+            chosen = rows.to(device)
+
+        # Inputs end before the last token, labels begin after `<s>`.
+        target_lengths = lengths[targets].ravel() - 1
+        width = int(target_lengths.max())
+        positions = token_positions(target_lengths, width, device)
+        # (directions * rows, width + 1)
+        target_ids = torch.cat([batch.input_ids[target, chosen, : width + 1] for target in targets])
+        labels = target_ids[:, 1:].flatten().index_select(0, positions)  # (tokens,)
+
+        embeddings = encoded.embeddings
+        target_languages = [batch.languages[target] for target in targets]
+        inputs = {
+            "input_ids": target_ids[:, :-1],
+            "embedding": torch.cat([embeddings[source, chosen] for source in sources]),
+            "language_ids": make_language_ids(config, target_languages, lengths.shape[1], device),
+        }
+        if sees_states(encoded.model):
+            states = encoded.decoder_memory
+            masks = [encoded.attention_mask[source, chosen] for source, _ in directions]
+            inputs["encoder_hidden_states"] = torch.cat(
+                [states[source, chosen] for source in sources]
+            )
+            inputs["encoder_attention_mask"] = torch.cat(masks)
+        return DecoderBatch(inputs, positions, labels)
+
+    def _decode(self, encoded: EncodedBatch, decoder_batch: DecoderBatch) -> ObjectiveOutput:
+        """Return the loss of one decoder call; of a dual bottleneck that of both its bands."""
+        config = encoded.model.config
+        output = self._decoder_loss(encoded, decoder_batch)
+        if getattr(config, "bottleneck", None) == "dual":
+            alone = self._decoder_loss(encoded, decoder_batch, bottleneck_only=True)
+            output.loss = torch.lerp(output.loss, alone.loss, config.bottleneck_loss_weight)
+            output.components["bottleneck_nll"] = alone.components["nll"]
+        return output
+
+    def _decoder_loss(
+        self, encoded: EncodedBatch, decoder_batch: DecoderBatch, **options: bool
+    ) -> ObjectiveOutput:
+        decoded = encoded.decoder(**decoder_batch.inputs, **options, return_dict=True)
+        states = decoded.last_hidden_state.flatten(0, 1)  # (texts * width, d_model)
+        hidden = states.index_select(0, decoder_batch.positions)  # (tokens, d_model)
+        output: ObjectiveOutput = self(hidden, encoded.output_projection, decoder_batch.labels)
+        return output
+
+    def _scaled_to_all_rows(
+        self, output: ObjectiveOutput, encoded: EncodedBatch, rows: torch.Tensor
+    ) -> ObjectiveOutput:
+        """Scale the sums over some rows by the share of the target tokens that these have."""
+        batch = encoded.batch
+        directions = translation_directions(batch.languages, encoded.model.config.pivot_languages)
+        target_tokens = batch.lengths[[target for _, target in directions]] - 1
+        factor = float(target_tokens.sum() / target_tokens[:, rows.numpy()].sum())
+        components = {name: value * factor for name, value in output.components.items()}
+        return ObjectiveOutput(output.loss * factor, components)

@@ -1,84 +1,102 @@
-"""Translation language modelling: hidden tokens, predicted from the rest of a text and from its translation."""
+"""Translation language modeling: hidden tokens predicted from their text and its translation."""
 
 from dataclasses import replace
 
 import torch
 from transformers import PreTrainedConfig
 
-from tmde.training.objectives.base import BatchSizes, Masked
+from tmde.training.objectives.base import BatchSizes, ObjectiveOutput, Requirements
+from tmde.training.objectives.encoded_batch import EncodedBatch
 from tmde.training.objectives.masked_lm import MaskedLanguageModel
+from tmde.training.objectives.masking import Masked
 
 
 def neighbors(languages: int) -> list[tuple[int, int]]:
-    """The pairs of languages that are read together: of two the one pair, of more each with the next, in a ring, so
-    that each is read equally often."""
-    return (
-        [(0, 1)]
-        if languages == 2
-        else [(place, (place + 1) % languages) for place in range(languages)]
-    )
+    """Return the pairs of languages that are read together.
+
+    Two languages are one pair. Of more, each is paired with the next, in a ring, so that every
+    language is read equally often.
+    """
+    if languages == 2:
+        return [(0, 1)]
+    return [(first, (first + 1) % languages) for first in range(languages)]
 
 
 class TranslationLanguageModel(MaskedLanguageModel):
-    """
-    Translation language modelling (TLM): masked language modelling over a text and its translation, read as one.
+    """Translation language modeling (TLM).
 
-    `<s> text </s> <s> translation </s>` with tokens of both hidden; the positions of the translation begin at 0 again.
-    There is no language signal (XLM-R, which thesis 000 compares with, has none). Rows of two languages are joined in
-    their order; of more, each language is joined with the next of the row and the last with the first, so that every
-    text is read twice.
+    It is masked language modeling over a text and its translation. The two are read as one,
+    `<s> text </s> <s> translation </s>`, with tokens of both hidden; the positions of the
+    translation begin at 0 again. There is no language signal (XLM-R, with which thesis 000
+    compares, has none). Rows of two languages are joined in their order; of more, each language is
+    joined with the next of the row and the last with the first, so that every text is read twice.
 
-    The thesis alternates between batches for MLM and for TLM; with both among the objectives of a recipe, each batch
-    is used for the two.
+    The thesis alternates between batches for MLM and for TLM; with both among the objectives of a
+    recipe, each batch is used for the two.
 
     Args:
-        weight, share, mask_share, random_share: As for `MaskedLanguageModel`.
+        weight: As for `MaskedLanguageModel`, as are `share`, `mask_share`, `random_share` and
+            `frequency_power`.
 
     Source: thesis 004, section 4.3.3 and figure 4.6 (Lample and Conneau 2019).
 
     Inputs: As for `MaskedLanguageModel`.
 
     Example:
-
-    ```python
-    >>> objective = TranslationLanguageModel()
-    >>> masked = objective.mask(input_ids, attention_mask, model.config)  # from (2, rows, length)
-    >>> states = model.model(masked.input_ids, masked.attention_mask, masked.position_ids).token_states
-    >>> output = objective(model.head(states.flatten(0, 1)[masked.places]), model.lm_head.weight, masked.targets)
-    ```
+        ```python
+        >>> objective = TranslationLanguageModel()
+        >>> masked = objective.mask(input_ids, attention_mask, model.config)  # (2, rows, length)
+        >>> encoded = model.model(masked.input_ids, masked.attention_mask, masked.position_ids)
+        >>> hidden = model.head(encoded.token_states.flatten(0, 1)[masked.places])
+        >>> output = objective(hidden, model.lm_head.weight, masked.targets)
+        ```
     """
 
-    needs_all_embeddings = False
-    masks_input = False  # it has an encoder call of its own
+    requirements = Requirements(embeddings="none", head=True)  # it has an encoder call of its own
 
     def count(self, sizes: BatchSizes) -> int:
+        """Return the number of tokens that are predicted."""
         readings = 2 * len(neighbors(sizes.languages)) // sizes.languages  # of every text
-        return self.chosen(readings * (sizes.tokens - 2 * sizes.texts))
+        return self.num_chosen(readings * (sizes.tokens - 2 * sizes.texts))
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
-        """
+        """Join each text with a translation and hide tokens of both.
+
         Args:
-            input_ids, attention_mask: (languages, rows, length), padded on the right.
+            input_ids: (languages, rows, length), padded on the right; two languages or more.
+            attention_mask: (languages, rows, length).
+            config: The model's.
 
         Returns:
-            (pairs * rows, 2 * length): the first pair of every row, then the second, ... The padding of the first
-            text stays between the two, where nothing attends it.
-
-        Raises:
-            ValueError: If there is one language only.
+            (pairs * rows, 2 * length): the first pair of every row, then the second, ... The
+            padding of the first text stays between the two, where nothing attends it.
         """
-        first, second = map(list, zip(*neighbors(len(input_ids)), strict=True))
-        joined = [
-            torch.cat([part[first], part[second]], dim=-1).flatten(0, 1)
-            for part in (input_ids, attention_mask)
-        ]
-        positions = (
-            torch.arange(input_ids.shape[-1], device=input_ids.device)
-            .repeat(2)
-            .expand_as(joined[0])
+        pairs = neighbors(len(input_ids))
+        joined_ids = _joined(input_ids, pairs)
+        joined_mask = _joined(attention_mask, pairs)
+        positions = torch.arange(input_ids.shape[-1], device=input_ids.device)
+        position_ids = positions.repeat(2).expand_as(joined_ids)
+        masked = super().mask(joined_ids, joined_mask, config)
+        return replace(masked, attention_mask=joined_mask, position_ids=position_ids)
+
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Encode the joined texts and return the loss of their hidden tokens."""
+        config = encoded.model.config
+        masked = self.mask(encoded.batch.input_ids, encoded.attention_mask, config)
+        output = encoded.encoder(
+            masked.input_ids,
+            attention_mask=masked.attention_mask,
+            position_ids=masked.position_ids,
+            return_dict=True,
         )
-        return replace(
-            super().mask(*joined, config), attention_mask=joined[1], position_ids=positions
-        )
+        states = output.token_states.flatten(0, 1).index_select(0, masked.places)
+        return self._predict(encoded, states, masked.targets)
+
+
+def _joined(texts: torch.Tensor, pairs: list[tuple[int, int]]) -> torch.Tensor:
+    """Return (pairs * rows, 2 * length) from (languages, rows, length)."""
+    first = texts[[first for first, _ in pairs]]
+    second = texts[[second for _, second in pairs]]
+    return torch.cat([first, second], dim=-1).flatten(0, 1)

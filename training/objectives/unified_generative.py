@@ -1,6 +1,7 @@
-"""The unified generative task: each text predicts the tokens of its translation, and its own hidden token."""
+"""The unified generative task: each text predicts its translation's tokens and its hidden token."""
 
 import math
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import torch
@@ -8,29 +9,45 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde.common import occurrences
-from tmde.training.objectives.base import Masked, MaskingObjective, ObjectiveOutput
+from tmde.training.objectives.base import ObjectiveOutput
 from tmde.training.objectives.cross_entropy import cross_entropy_sum
-from tmde.training.objectives.masked_lm import own_tokens
+from tmde.training.objectives.encoded_batch import EncodedBatch
+from tmde.training.objectives.masking import Masked, MaskingObjective, own_tokens
+from tmde.training.objectives.sampling import draw_without_replacement
+
+
+@dataclass
+class TokenLabels:
+    """q of eq. 3 for every text, as what the text is to the others of its row.
+
+    Attributes:
+        shares: q(w) spread evenly over the places of each token w, (languages, rows, length).
+        entropies: `sum_w q(w) log q(w)`, (languages, rows).
+    """
+
+    shares: torch.Tensor
+    entropies: torch.Tensor
 
 
 class UnifiedGenerativeTask(MaskingObjective):
-    r"""
-    Unified generative task (paper 002, eq. 1-4): `KL(q || p)` of one prediction a text and translation.
+    """Unified generative task (paper 002, eq. 1-4): one prediction a text and translation.
 
-    In every row one token w_t of one text is hidden, the text and then the token drawn uniformly. With p the softmax
-    over the vocabulary of a text's embedding (through the prediction head) and ||S|| the length of a sentence S,
-    the text S_l is to predict its translation S_l':
+    The loss is `KL(q || p)`. In every row one token w_t of one text is hidden: first the text, then
+    the token is drawn uniformly. With p the softmax over the vocabulary of a text's embedding
+    (through the prediction head) and ||S|| the length of a sentence S, the text S_l predicts its
+    translation S_l':
 
-    - w_t was hidden in S_l': `q(w) = N_w / ||S_l'||`, all tokens of S_l' (w_t too) alike (eq. 3);
-    - w_t was hidden in S_l: `q(w) = N_w / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
+    - If w_t was hidden in S_l', `q(w) = N_w / ||S_l'||`: all its tokens (w_t too) alike (eq. 3).
+    - If w_t was hidden in S_l, `q(w) = N_w / (2 ||S_l'||)`, and `1/2` more for w_t (eq. 4).
 
-    N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, and ||S_l'|| then the number
-    of different tokens. Special tokens are no words of a sentence, unless it has no others. In rows of more than two
-    languages, every text predicts each of the others.
+    N_w is 1 for every token of S_l' whatever its frequency, as in the paper's footnote 3, and
+    ||S_l'|| then the number of different tokens. Special tokens are no words of a sentence, unless
+    it has no others. In rows of more than two languages, every text predicts each of the others.
 
-    The paper's table 6 compares it with the two tasks that it unifies. `"xtr"`, cross-lingual token-level
-    reconstruction: nothing is hidden, and q is that of eq. 3. `"smlm"`, the single-word masked language model: all
-    texts of a row predict w_t alone (eq. 1). Its MLM is the objective `masked_lm`, which `"xtr"` can stand beside.
+    The paper's table 6 compares it with the two tasks that it unifies. `"xtr"`, cross-lingual
+    token-level reconstruction: nothing is hidden, and q is that of eq. 3. `"smlm"`, the single-word
+    masked language model: all texts of a row predict w_t alone (eq. 1). Its MLM is the objective
+    `masked_lm`, which may stand beside `"xtr"`.
 
     `sum_w q(w) log p(w)` needs the logits of few entries only, and the normalizer of p comes from
     `cross_entropy_sum`: neither q nor p is ever held for the whole vocabulary.
@@ -39,121 +56,169 @@ class UnifiedGenerativeTask(MaskingObjective):
         weight: Factor of this loss in the total; 1 in eq. 7.
         task: `"ugt"`, `"xtr"` or `"smlm"`.
 
-    Inputs: outputs of the prediction head for the embeddings (languages, rows, d_model), the output projection
-        (vocab_size, d_model), what `mask` hid, and the texts as they were, (languages, rows, length), with their mask.
+    Inputs: outputs of the prediction head for the embeddings (languages, rows, d_model), the output
+        projection (vocab_size, d_model), what `mask` hid, and the texts as they were,
+        (languages, rows, length), with their mask.
 
-    The sum has one term for every row and pair of languages, both directions together, as eq. 2 has it.
+    The sum has one term for every row and pair of languages, both directions together, as in eq. 2.
 
     Example:
-
-    ```python
-    >>> objective = UnifiedGenerativeTask()
-    >>> masked = objective.mask(input_ids, attention_mask, model.config)  # (2, 128, length)
-    >>> embeddings = model.model(masked.input_ids.flatten(0, 1), attention_mask.flatten(0, 1)).pooler_output
-    >>> hidden = model.head(embeddings).unflatten(0, (2, 128))
-    >>> output = objective(hidden, model.lm_head.weight, masked, input_ids, attention_mask)
-    >>> loss = objective.weight * output.loss / 128
-    ```
+        ```python
+        >>> objective = UnifiedGenerativeTask()
+        >>> masked = objective.mask(input_ids, attention_mask, model.config)  # (2, 128, length)
+        >>> shown = masked.input_ids.flatten(0, 1)
+        >>> embeddings = model.model(shown, attention_mask.flatten(0, 1)).pooler_output
+        >>> hidden = model.head(embeddings).unflatten(0, (2, 128))
+        >>> output = objective(hidden, model.lm_head.weight, masked, input_ids, attention_mask)
+        >>> loss = objective.weight * output.loss / 128
+        ```
     """
 
     def __init__(self, weight: float = 1.0, task: Literal["ugt", "xtr", "smlm"] = "ugt"):
         super().__init__(weight)
         self.task = task
-        self.masks_input = task != "xtr"
+        self.requirements = replace(
+            type(self).requirements, encoder_states=False, masked_input=task != "xtr"
+        )
 
     def mask(
-        self, input_ids: torch.LongTensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
-        """One token of every row becomes `<mask>`; none of a row that has only special tokens, and none for XTR."""
+        """Hide one token of every row.
+
+        Rows that have only special tokens stay as they are, and for `"xtr"` all rows do.
+        """
         own = own_tokens(input_ids, attention_mask, config)
-        texts = torch.rand(own.shape[:2], device=own.device).masked_fill(~own.any(dim=2), -1.0)
-        drawn = torch.zeros_like(texts, dtype=torch.bool).scatter(
-            0, texts.argmax(dim=0, keepdim=True), True
-        )
-        chances = torch.rand(own.shape, device=own.device).masked_fill(~own, -1.0)
-        hidden = torch.zeros_like(own).scatter(2, chances.argmax(dim=2, keepdim=True), True)
-        hidden &= (
-            drawn.unsqueeze(2) & own & self.masks_input
-        )  # (languages, rows, length), one place a row
+        has_own = own.any(dim=2)  # (languages, rows)
+        chosen_texts = draw_without_replacement(has_own, 1, dim=0)  # (1, rows)
+        chosen_places = draw_without_replacement(own, 1)  # (languages, rows, 1)
+        in_chosen_text = torch.zeros_like(has_own).scatter(0, chosen_texts, True)
+        at_chosen_place = torch.zeros_like(own).scatter(2, chosen_places, True)
+        hidden = own & at_chosen_place & in_chosen_text.unsqueeze(2)  # one place of a row at most
+        if self.task == "xtr":
+            hidden = torch.zeros_like(hidden)
         places = hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
         return Masked(input_ids.masked_fill(hidden, config.mask_token_id), places, targets, own)
+
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the loss of what the head predicts from the embeddings."""
+        input_ids = encoded.batch.input_ids
+        attention_mask = encoded.attention_mask
+        masked = encoded.masked
+        if not self.requirements.masked_input:
+            # Another objective may have hidden tokens, which does not concern this one.
+            masked = self.mask(input_ids, attention_mask, encoded.model.config)
+        hidden = encoded.head(encoded.embeddings)
+        output: ObjectiveOutput = self(
+            hidden, encoded.output_projection, masked, input_ids, attention_mask
+        )
+        return output
 
     def forward(
         self,
         hidden: torch.Tensor,
         weight: torch.Tensor,
         masked: Masked,
-        input_ids: torch.LongTensor,
+        input_ids: torch.Tensor,
         attention_mask: torch.Tensor,
     ) -> ObjectiveOutput:
-        languages, rows, length = input_ids.shape
-        counted = masked.own | (attention_mask.bool() & ~masked.own.any(dim=2, keepdim=True))
-        with torch.autocast(hidden.device.type, enabled=False):  # the terms below cancel in bf16
-            dtype = torch.promote_types(hidden.dtype, torch.float32)
+        """Return the loss of all texts."""
+        dtype = torch.promote_types(hidden.dtype, torch.float32)
+        with torch.autocast(hidden.device.type, enabled=False):  # the terms cancel in bf16
+            hidden = hidden.to(dtype)
+            weight = weight.to(dtype)
             if self.task == "smlm":
-                row = (masked.places // length) % rows  # (hidden tokens,)
-                targets = masked.targets.repeat(languages)
-                loss = cross_entropy_sum(
-                    hidden[:, row].flatten(0, 1).to(dtype), weight.to(dtype), targets
-                )
-                loss = loss * (languages - 1)
-                return ObjectiveOutput(loss, {"loss": loss.detach()})
-            hidden, weight = hidden.flatten(0, 1).to(dtype), weight.to(dtype)  # (texts, d_model)
-            shares, entropies = self._labels(input_ids.flatten(0, 1), counted.flatten(0, 1), dtype)
-            means = nn.functional.embedding_bag(
-                input_ids.flatten(0, 1), weight, mode="sum", per_sample_weights=shares
-            ).unflatten(
-                0, (languages, rows)
-            )  # (languages, rows, d_model): sum_w q(w) E_w of a text's own tokens
-            wanted = (means.sum(0) - means).flatten(
-                0, 1
-            )  # (texts, d_model): of all other texts of the row
-            texts = masked.places // length  # (hidden tokens,), in the order (languages, rows)
-            halves = wanted.new_ones(len(wanted)).index_fill(0, texts, 0.5)
-            of_hidden = nn.functional.embedding(masked.targets, weight) * ((languages - 1) / 2)
-            wanted = (wanted * halves[:, None]).index_add(0, texts, of_hidden)
-            # -sum_w q(w) log p(w) is the logsumexp of the logits minus those that q wants. That of any token is the
-            # same logsumexp minus one logit: the difference is a product of two vectors.
-            any_token = input_ids[..., 0].flatten()
-            loss = (languages - 1) * cross_entropy_sum(hidden, weight, any_token)
-            excess = (languages - 1) * nn.functional.embedding(any_token, weight) - wanted
-            loss = loss + (hidden * excess).sum()
-            loss = loss + self._negative_entropy(
-                masked, input_ids, shares.view(input_ids.shape), entropies
-            )
+                loss = self._hidden_word_loss(hidden, weight, masked, input_ids.shape)
+            else:
+                labels = self._labels(masked, input_ids, attention_mask, dtype)
+                loss = self._cross_entropy(hidden, weight, masked, input_ids, labels)
+                loss = loss + self._negative_entropy(masked, input_ids, labels)
         return ObjectiveOutput(loss, {"loss": loss.detach()})
 
+    @staticmethod
+    def _hidden_word_loss(
+        hidden: torch.Tensor, weight: torch.Tensor, masked: Masked, shape: torch.Size
+    ) -> torch.Tensor:
+        """Return the loss of `"smlm"`: every text predicts its row's hidden token (eq. 1)."""
+        languages, rows, length = shape
+        row = (masked.places // length) % rows  # (hidden tokens,)
+        predictions = hidden[:, row].flatten(0, 1)  # (languages * hidden tokens, d_model)
+        targets = masked.targets.repeat(languages)
+        return cross_entropy_sum(predictions, weight, targets) * (languages - 1)
+
+    @staticmethod
     def _labels(
-        self, ids: torch.LongTensor, counted: torch.BoolTensor, dtype: torch.dtype
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """q of eq. 3 for texts (texts, length), spread over the places of each token, in that shape; and its
-        `sum_w q(w) log q(w)`, (texts,)."""
-        frequencies = occurrences(ids, counted).to(dtype)
-        shares = counted / frequencies
+        masked: Masked,
+        input_ids: torch.Tensor,
+        attention_mask: torch.Tensor,
+        dtype: torch.dtype,
+    ) -> TokenLabels:
+        """Return q of eq. 3 of every text."""
+        without_own = ~masked.own.any(dim=2, keepdim=True)
+        counted = masked.own | (attention_mask.bool() & without_own)  # (languages, rows, length)
+        flat_counted = counted.flatten(0, 1)
+        frequencies = occurrences(input_ids.flatten(0, 1), flat_counted).to(dtype)
+        shares = flat_counted / frequencies  # (texts, length)
         shares = shares / shares.sum(dim=1, keepdim=True)
-        return shares, torch.xlogy(shares, shares * frequencies).sum(dim=1)
+        entropies = torch.xlogy(shares, shares * frequencies).sum(dim=1)  # (texts,)
+        return TokenLabels(shares.view(input_ids.shape), entropies.view(input_ids.shape[:2]))
+
+    @staticmethod
+    def _cross_entropy(
+        hidden: torch.Tensor,
+        weight: torch.Tensor,
+        masked: Masked,
+        input_ids: torch.Tensor,
+        labels: TokenLabels,
+    ) -> torch.Tensor:
+        """Return `-sum_w q(w) log p(w)` over all texts and translations.
+
+        For one label it is the logsumexp of the logits minus the logits weighted by q. The
+        cross-entropy of any one token is the same logsumexp minus one logit, so the difference of
+        the two is a product of two vectors.
+        """
+        languages, rows, length = input_ids.shape
+        hidden = hidden.flatten(0, 1)  # (texts, d_model)
+        # sum_w q(w) E_w of a text's own tokens, (languages, rows, d_model)
+        means = nn.functional.embedding_bag(
+            input_ids.flatten(0, 1),
+            weight,
+            mode="sum",
+            per_sample_weights=labels.shares.flatten(0, 1),
+        ).view(languages, rows, -1)
+        label_vectors = (means.sum(0) - means).flatten(0, 1)  # of all other texts of the row
+        hiding_texts = masked.places // length  # (hidden tokens,), texts as (languages, rows)
+        factors = label_vectors.new_ones(len(label_vectors)).index_fill(0, hiding_texts, 0.5)
+        hidden_words = nn.functional.embedding(masked.targets, weight) * ((languages - 1) / 2)
+        label_vectors = label_vectors * factors[:, None]
+        label_vectors = label_vectors.index_add(0, hiding_texts, hidden_words)
+
+        any_token = input_ids[..., 0].flatten()
+        loss = (languages - 1) * cross_entropy_sum(hidden, weight, any_token)
+        any_vectors = (languages - 1) * nn.functional.embedding(any_token, weight)
+        return loss + (hidden * (any_vectors - label_vectors)).sum()
 
     @staticmethod
     def _negative_entropy(
-        masked: Masked, input_ids: torch.LongTensor, shares: torch.Tensor, entropies: torch.Tensor
+        masked: Masked, input_ids: torch.Tensor, labels: TokenLabels
     ) -> torch.Tensor:
-        """`sum_w q(w) log q(w)` over all labels, of eq. 3 or eq. 4."""
+        """Return `sum_w q(w) log q(w)` over all labels, of eq. 3 or eq. 4."""
         languages, rows, length = input_ids.shape
-        total = (languages - 1) * entropies.sum()
-        own_text, row = (
-            (masked.places // length) // rows,
-            (masked.places // length) % rows,
-        )  # (hidden tokens,)
-        found = input_ids[:, row] == masked.targets[:, None]  # (languages, hidden tokens, length)
-        there = (shares[:, row] * found).sum(
-            dim=2
-        )  # q(w_t) of eq. 3: w_t may be in the translation as well
-        plain = entropies.view(languages, rows)[:, row]
+        total: torch.Tensor = (languages - 1) * labels.entropies.sum()
+        hiding_text = masked.places // length  # (hidden tokens,)
+        hiding_language = hiding_text // rows
+        row = hiding_text % rows
+        # (languages, hidden tokens, length)
+        is_target = input_ids[:, row] == masked.targets[:, None]
+        # q(w_t) of eq. 3, not 0 where w_t is in the translation as well: (languages, hidden tokens)
+        target_share = (labels.shares[:, row] * is_target).sum(dim=2)
+        plain = labels.entropies[:, row]
         # All of q is halved, and w_t gets 1/2 more.
-        halved = plain / 2 - math.log(2) / 2 - torch.xlogy(there / 2, there / 2)
-        change = (
-            halved + torch.xlogy((there + 1) / 2, (there + 1) / 2) - plain
-        )  # (languages, hidden tokens)
-        others = torch.arange(languages, device=own_text.device)[:, None] != own_text
-        return total + (change * others).sum()
+        halved_target = torch.xlogy(target_share / 2, target_share / 2)
+        raised_target = torch.xlogy((target_share + 1) / 2, (target_share + 1) / 2)
+        halved = plain / 2 - math.log(2) / 2 - halved_target
+        change = halved + raised_target - plain
+        language = torch.arange(languages, device=row.device)[:, None]
+        is_translation = language != hiding_language
+        return total + (change * is_translation).sum()

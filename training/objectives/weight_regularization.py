@@ -2,22 +2,23 @@
 
 import torch
 
-from tmde.training.objectives.base import ObjectiveOutput, ParameterObjective
+from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, Requirements
+from tmde.training.objectives.encoded_batch import EncodedBatch
 
 
-class WeightRegularization(ParameterObjective):
-    """
-    L2 penalty on the encoder (paper 001, section 2.2: "replacing similarity loss term with an L2 norm on the encoder
-    weights"): the sum of the squares of its weights, `sum_W ||W||_F^2`.
+class WeightRegularization(Objective):
+    """L2 penalty on the encoder: the sum of the squares of its weights, `sum_W ||W||_F^2`.
 
-    Squares, because the gradient of a norm has the same length however small the weights are. Weights are all
-    parameters of two or more dimensions: the matrices of the layers and the token vectors; biases and the gains of
-    norms, of one, are left alone. What is frozen is not part of it.
+    Paper 001, section 2.2: "replacing similarity loss term with an L2 norm on the encoder weights".
+    Squares, because the gradient of a norm has the same length however small the weights are.
+    Weights are all parameters of two or more dimensions: the matrices of the layers and the token
+    vectors. Biases and the gains of norms, which have one, are left alone, and so are frozen
+    parameters.
 
-    Unlike the optimizer's `weight_decay` it leaves the decoder free, and under Adam its gradient is scaled with all
-    others.
+    Unlike the optimizer's `weight_decay` it leaves the decoder free, and under Adam its gradient is
+    scaled with all others.
 
-    For weights that every process holds whole: under FSDP each would see its share.
+    It expects that every process holds all weights: under FSDP each would see its share.
 
     Args:
         weight: Factor of the penalty, which does not depend on the size of a batch.
@@ -25,17 +26,30 @@ class WeightRegularization(ParameterObjective):
     Inputs: the encoder's parameters, a list.
 
     Example:
-
-    ```python
-    >>> penalty = WeightRegularization(weight=1e-5)
-    >>> loss = penalty.weight * penalty(list(model.model.parameters())).loss
-    ```
+        ```python
+        >>> penalty = WeightRegularization(weight=1e-5)
+        >>> loss = penalty.weight * penalty(list(model.model.parameters())).loss
+        ```
     """
+
+    requirements = Requirements(embeddings="none")
 
     def __init__(self, weight: float = 1e-5):
         super().__init__(weight)
 
+    def count(self, sizes: BatchSizes) -> int:
+        """Return one term a micro-batch: neither its size nor accumulation changes the penalty."""
+        return 1
+
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the penalty on those parameters of the encoder that are trained."""
+        parameters = encoded.encoder.parameters()
+        output: ObjectiveOutput = self([weight for weight in parameters if weight.requires_grad])
+        return output
+
     def forward(self, parameters: list[torch.Tensor]) -> ObjectiveOutput:
-        weights = [parameter for parameter in parameters if parameter.dim() >= 2]
-        loss = torch.stack([weight.float().square().sum() for weight in weights]).sum()
+        """Return the sum of the squares of all matrices."""
+        matrices = [parameter for parameter in parameters if parameter.dim() >= 2]
+        squares = [matrix.float().square().sum() for matrix in matrices]
+        loss = torch.stack(squares).sum()
         return ObjectiveOutput(loss, {"loss": loss.detach()})

@@ -1,56 +1,60 @@
-"""The alignment loss of the XNLI baselines: target encoders learn to give what the source encoder gives."""
+"""The alignment loss of the XNLI baselines: target encoders learn to match the source encoder."""
 
 import torch
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import (
     BatchSizes,
-    EmbeddingObjective,
+    Objective,
     ObjectiveOutput,
+    Requirements,
     check_range,
 )
+from tmde.training.objectives.encoded_batch import EncodedBatch
 
 
-class XnliAlignment(EmbeddingObjective):
-    """
-    Alignment loss (paper 004, section 4.2.4) of the source language with every other language of a row.
+class XnliAlignment(Objective):
+    """Alignment loss (paper 004, section 4.2.4) of the source language with every other language.
 
-    `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean distance, x of the
-    source language and y its translation, and x_c and y_c other sentences of the two languages, drawn from the same
-    micro-batch, each on its own; a sentence is never drawn for itself. Only y and y_c have a gradient: the source
-    encoder is what the others are fitted to. A batch of one row has no negatives.
+    `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean
+    distance, x of the source language and y its translation, and x_c and y_c other sentences of the
+    two languages, drawn from the same micro-batch independently; a sentence is never drawn for
+    itself. Only y and y_c have a gradient: the others are fitted to the source encoder. A batch of
+    one row has no negatives.
 
-    It is the loss as printed, which nothing but the negatives' weight keeps from falling for ever: above 0.5, target
-    vectors that move away from everything make it smaller without end. Up to 0.5, as with the 0.25 of the paper, it
-    is by the triangle inequality, on average over the draws, at least `-2 * negative_weight` times the mean distance
-    of the source's vectors from each other.
+    This is the loss as printed, and only the weight of the negatives keeps it from falling for
+    ever: above 0.5, target vectors that move away from everything make it smaller without end. Up
+    to 0.5, as with the 0.25 of the paper, it is by the triangle inequality, on average over the
+    draws, at least `-2 * negative_weight` times the mean distance of the source's vectors from each
+    other.
 
-    With `margin`, it is the ranking loss that the paper compares with and rejects for "very poor results", because
-    translations need only be nearer than other sentences, not near:
-    `L_rank(x, y) = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
+    With `margin`, it is the ranking loss that the paper compares with and rejects for "very poor
+    results", because translations need only be nearer than other sentences, not near: `L_rank(x, y)
+    = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
 
     Args:
         weight: Factor in the total loss.
         negative_weight: lambda, 0.25; without influence on the ranking loss.
-        source_language: Whose encoder the others are fitted to.
-        margin: alpha of the ranking loss, of which the paper prints no value; None for the alignment loss.
+        source_language: The language to whose encoder the others are fitted.
+        margin: alpha of the ranking loss, of which the paper prints no value; None for the
+            alignment loss.
 
     Inputs: embeddings (languages, rows, d) and the codes of the languages.
 
     Raises:
-        ValueError: If `negative_weight` is negative, or the source is not among the languages of a batch.
+        TmdeError: `negative_weight` is negative, or the source is not among the languages of a
+            batch.
 
     Example:
-
-    ```python
-    >>> objective = XnliAlignment()
-    >>> output = objective(embeddings, ("de", "en"))  # (2, 64, 1024)
-    >>> loss = output.loss / 64
-    ```
+        ```python
+        >>> objective = XnliAlignment()
+        >>> output = objective(embeddings, ("de", "en"))  # (2, 64, 1024)
+        >>> loss = output.loss / 64
+        ```
     """
 
-    takes_languages = True
-    needs_pivot = True  # every row must hold the source, the pivot language of its recipes
+    # Every row must hold the source, the pivot language of the recipes with this objective.
+    requirements = Requirements(pivot=True)
 
     def __init__(
         self,
@@ -66,38 +70,59 @@ class XnliAlignment(EmbeddingObjective):
         self.margin = margin
 
     def count(self, sizes: BatchSizes) -> int:
+        """Return one term for every row and language other than the source."""
         return sizes.rows * (sizes.languages - 1)
 
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the loss of the embeddings with the languages of the batch."""
+        output: ObjectiveOutput = self(encoded.embeddings, encoded.batch.languages)
+        return output
+
     def forward(self, embeddings: torch.Tensor, languages: tuple[str, ...]) -> ObjectiveOutput:
+        """Return the loss, and the distances to translations and to negatives."""
         if self.source_language not in languages:
             raise TmdeError(
-                f"xnli_alignment fits every language to source_language={self.source_language!r}, and a batch of "
-                f"{', '.join(languages)} lacks it: train on rows that have it (data.pivot_languages="
-                f"[{self.source_language}]), or name another source"
+                f"xnli_alignment fits every language to source_language={self.source_language!r}, "
+                f"and a batch of {', '.join(languages)} lacks it: train on rows that have it "
+                f"(data.pivot_languages=[{self.source_language}]), or name another source"
             )
         source = languages.index(self.source_language)
         x = embeddings[source].float().detach()  # (rows, d)
-        y = torch.cat(
-            [embeddings[:source], embeddings[source + 1 :]]
-        ).float()  # (languages - 1, rows, d)
+        targets = torch.cat([embeddings[:source], embeddings[source + 1 :]])
+        y = targets.float()  # (languages - 1, rows, d)
         positive = torch.linalg.vector_norm(x - y, dim=-1)  # (languages - 1, rows)
-        negatives = positive.new_empty(0, *positive.shape)  # of one row
-        if y.shape[1] > 1:
-            x_c = x[_others(positive)]  # (languages - 1, rows, d)
-            y_c = y.gather(1, _others(positive)[..., None].expand_as(y))
-            negatives = torch.linalg.vector_norm(
-                torch.stack([x_c - y, x - y_c]), dim=-1
-            )  # (2, languages - 1, rows)
+        negatives = self._negatives(x, y)  # (2, languages - 1, rows)
         if self.margin is None:
             loss = positive.sum() - self.negative_weight * negatives.sum()
         else:
             loss = (self.margin + positive - negatives).clamp_min(0).sum()
-        sums = {"loss": loss, "positive": positive.sum(), "negative": negatives.sum() / 2}
-        return ObjectiveOutput(loss, {name: value.detach() for name, value in sums.items()})
+        components = {
+            "loss": loss.detach(),
+            "positive": positive.sum().detach(),
+            "negative": (negatives.sum() / 2).detach(),
+        }
+        return ObjectiveOutput(loss, components)
+
+    @staticmethod
+    def _negatives(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        """Return `dist(x_c, y)` and `dist(x, y_c)`, (2, languages - 1, rows).
+
+        Args:
+            x: (rows, d) of the source.
+            y: (languages - 1, rows, d) of the others. With one row there are no negatives, and the
+                first dimension of the result is 0.
+        """
+        num_languages, num_rows, _ = y.shape
+        if num_rows == 1:
+            return y.new_empty(0, num_languages, num_rows)
+        x_c = x[_random_other_rows(y)]  # (languages - 1, rows, d)
+        y_c = y.gather(1, _random_other_rows(y)[..., None].expand_as(y))
+        distances: torch.Tensor = torch.linalg.vector_norm(torch.stack([x_c - y, x - y_c]), dim=-1)
+        return distances
 
 
-def _others(places: torch.Tensor) -> torch.LongTensor:
-    """For each place of (languages, rows) a random row that is not its own."""
-    rows = places.shape[1]
-    shift = torch.randint(1, rows, places.shape, device=places.device)
-    return (torch.arange(rows, device=places.device) + shift) % rows
+def _random_other_rows(texts: torch.Tensor) -> torch.Tensor:
+    """Return (languages, rows): for each text of (languages, rows, d) a row that is not its own."""
+    num_rows = texts.shape[1]
+    shifts = torch.randint(1, num_rows, texts.shape[:2], device=texts.device)
+    return (torch.arange(num_rows, device=texts.device) + shifts) % num_rows

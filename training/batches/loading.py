@@ -1,0 +1,406 @@
+"""From parallel rows to micro-batches that fill a token budget, the same for every run of a seed.
+
+An epoch is cut into chunks of `buffer_rows` rows. Each chunk is planned by itself from (seed,
+epoch, chunk), see `planning`. Every process plans the same batches and keeps its share. The tokens
+of a map-style dataset are read from its cache; a stream is tokenized chunk by chunk, and memory
+holds one chunk.
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
+
+import datasets
+import numpy as np
+import pyarrow as pa
+import torch
+from torch.utils.data import DataLoader, IterableDataset, get_worker_info
+from transformers import PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from modeling_tmde import TmdeError
+from tmde.data.parallel import LABEL, features_of
+from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
+from tmde.training.batches.batch import ParallelBatch, Position
+from tmde.training.batches.planning import BatchPlanner, PlannedBatch
+from tmde.training.objectives.base import BatchSizes, check_range
+from tmde.training.teacher import TeacherVectors, open_teacher_vectors
+
+if TYPE_CHECKING:
+    from tmde.training.arguments import TmdeTrainingArguments
+    from tmde.training.parallel_model import ParallelModel
+
+logger = logging.get_logger("tmde.training")
+
+
+@dataclass(frozen=True, eq=False)
+class Chunk:
+    """A chunk of the rows of an epoch, before it is planned.
+
+    Attributes:
+        tokens: The tokens of the dataset, or of this chunk of a stream.
+        rows: The rows of the chunk, as numbers of rows of `tokens`.
+    """
+
+    tokens: Tokens
+    rows: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class PositionedBatch:
+    """A planned batch in the stream of all batches.
+
+    Attributes:
+        plan: The batch.
+        tokens: Where its texts are read.
+        position: Its position.
+        counts: The counts of its chunk.
+        chunk_done: The share of its chunk that is done after it.
+    """
+
+    plan: PlannedBatch
+    tokens: Tokens
+    position: Position
+    counts: Counter[str]
+    chunk_done: float
+
+
+@dataclass(eq=False)
+class ParallelBatches(IterableDataset):
+    """Micro-batches of parallel rows, for one process of `world_size`.
+
+    Of every row at most `languages_per_row` languages are used. Which ones is drawn with weight
+    `n ** (1 / temperature - 1)`, where `n` counts the rows of the chunk that could give the same
+    languages: `temperature=1` draws among a row's own possibilities with equal chances, `inf` makes
+    the pairs as even as the rows allow (the paper's uniform sampling).
+
+    Args:
+        dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
+        tokenizer: Makes `<s> tokens </s>`.
+        languages: The languages to use.
+        pivot_languages: The languages into which the decoder translates.
+        micro_batch_tokens: The most padded tokens of one language of a micro-batch: of the longer
+            side of its pairs, as `fairseq --max-tokens` counts. A row longer than that is a
+            micro-batch of its own.
+        languages_per_row: How many languages of each row are used; None for all that a row has.
+        temperature: How evenly languages are drawn, see above.
+        buffer_rows: The rows of a chunk.
+        micro_batch_rows: The most rows of a micro-batch; None for no limit.
+        max_joined_rows: Joins a row with some of the rows that follow it in its document to one
+            longer text in every language, so that the encoder also learns texts of several
+            sentences. A text is made of 1 to this many rows, a number drawn evenly; 1 leaves rows
+            as they are. The tokenizer must begin texts with a blank, which then separates them. The
+            column `doc_id` of a map-style dataset says to which document a row belongs. Rows
+            without one, and those of a stream, are a running text: a row is followed by the next
+            with the same languages. Only the chunks of such a stream are shuffled.
+        neighbor_share: The share of the rows whose last language's text is replaced by the row that
+            follows in the document, if `doc_id` names any: neighbors share their topic, not their
+            words.
+        pivots_only: Whether every set of languages must hold a pivot, as translation requires, or a
+            list of the pivots of which it must hold one.
+        max_length: The length in tokens to which longer texts are truncated, and counted.
+        seed: The seed of shuffling and drawing.
+        epochs: The number of passes over the rows; None repeats them for ever.
+        shuffle: Whether rows and batches are shuffled.
+        rank: The number of this process.
+        world_size: The number of processes. Micro-batches `rank`, `rank + world_size`, ... are this
+            process's. Rounds that cannot be filled for all processes at the very end are left out.
+        start: Where to begin, for resuming.
+        tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, those of a
+            stream chunk by chunk.
+        teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
+
+    Raises:
+        TmdeError: The temperature is 0 or less, `pivots_only` names no pivot, or rows are joined
+            that have labels, or whose tokenizer leaves no blank between them.
+    """
+
+    dataset: datasets.Dataset | datasets.IterableDataset
+    tokenizer: PreTrainedTokenizerBase
+    languages: Sequence[str]
+    pivot_languages: Sequence[str]
+    micro_batch_tokens: int = 4096
+    languages_per_row: int | None = 2
+    temperature: float = float("inf")
+    buffer_rows: int = 8192
+    micro_batch_rows: int | None = None
+    max_joined_rows: int = 1
+    neighbor_share: float = 0.0
+    pivots_only: list[str] | bool = True
+    max_length: int = 256
+    seed: int = 0
+    epochs: int | None = 1
+    shuffle: bool = True
+    rank: int = 0
+    world_size: int = 1
+    start: Position = Position()
+    tokens: Tokens | None = None
+    teacher: TeacherVectors | None = None
+
+    def __post_init__(self) -> None:
+        check_range("pair_temperature", self.temperature, "(0, inf]")
+        self._check_joining()
+        self.planner = BatchPlanner(
+            languages=self.languages,
+            needed_languages=self._needed_languages(),
+            languages_per_row=self.languages_per_row,
+            temperature=self.temperature,
+            micro_batch_tokens=self.micro_batch_tokens,
+            micro_batch_rows=self.micro_batch_rows,
+            max_joined_rows=self.max_joined_rows,
+            neighbor_share=self.neighbor_share,
+            max_length=self.max_length,
+            shuffle=self.shuffle,
+        )
+        self.bos, self.eos, _ = text_bounds(self.tokenizer)
+        if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
+            self.tokens = open_tokens(self.dataset, self.tokenizer, self.languages, folder=None)
+
+    def __iter__(self) -> Iterator[ParallelBatch]:
+        worker = get_worker_info()
+        num_workers = 1 if worker is None else worker.num_workers
+        worker_id = 0 if worker is None else worker.id
+        planned_batches = self._plan_all()
+        for index in itertools.count():
+            # In every round, each process takes one of `world_size` batches.
+            planned_round = list(itertools.islice(planned_batches, self.world_size))
+            if len(planned_round) < self.world_size:
+                return
+            if index % num_workers != worker_id:
+                continue
+            last = planned_round[-1]
+            batch = self._load(planned_round[self.rank])
+            batch.next_position = Position(
+                last.position.epoch, last.position.chunk, last.position.batch + 1
+            )
+            batch.chunk_done = last.chunk_done
+            yield batch
+
+    # ---- Checks
+
+    def _check_joining(self) -> None:
+        columns = self.dataset.column_names or ()
+        if (self.max_joined_rows > 1 or self.neighbor_share) and LABEL in columns:
+            raise TmdeError(
+                "max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0"
+            )
+        if self.max_joined_rows == 1:
+            return
+        joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
+        if joined != "a a":
+            raise TmdeError(
+                f"max_joined_rows={self.max_joined_rows}: the tokenizer makes {joined!r} of the "
+                "texts 'a' and 'a' joined, expected 'a a': train it with "
+                "tokenizer.add_prefix_space=true, or set max_joined_rows=1"
+            )
+
+    def _needed_languages(self) -> Sequence[str] | None:
+        """Return the languages of which every set must hold one; None for no such need."""
+        if not self.pivots_only:
+            return None
+        if isinstance(self.pivots_only, bool):
+            return self.pivot_languages
+        if not set(self.pivots_only) <= set(self.pivot_languages):
+            raise TmdeError(
+                f"pivot_pairs={self.pivots_only}: expected some of the pivots "
+                f"{self.pivot_languages}"
+            )
+        return self.pivots_only
+
+    # ---- The stream of planned batches
+
+    def _plan_all(self) -> Iterator[PositionedBatch]:
+        """Yield the batches of all epochs and processes from `start` on."""
+        epochs: Iterator[int] = itertools.count(self.start.epoch)
+        if self.epochs is not None:
+            epochs = iter(range(self.start.epoch, self.epochs))
+        for epoch in epochs:
+            first_chunk = self.start.chunk if epoch == self.start.epoch else 0
+            is_empty = True
+            for planned in self._plan_epoch(epoch, first_chunk):
+                is_empty = False
+                position = planned.position
+                in_first_chunk = (epoch, position.chunk) == (self.start.epoch, self.start.chunk)
+                if not in_first_chunk or position.batch >= self.start.batch:
+                    yield planned
+            if is_empty and first_chunk == 0:
+                self._raise_no_usable_row()
+
+    def _plan_epoch(self, epoch: int, first_chunk: int) -> Iterator[PositionedBatch]:
+        """Yield all batches of an epoch from a chunk on."""
+        chunks = self._chunks(epoch, first_chunk)
+        for chunk_number, chunk in enumerate(chunks, start=first_chunk):
+            rng = np.random.default_rng([self.seed, epoch, chunk_number])
+            plans, counts = self.planner.plan(chunk.tokens, chunk.rows, rng)
+            for number, plan in enumerate(plans):
+                yield PositionedBatch(
+                    plan=plan,
+                    tokens=chunk.tokens,
+                    position=Position(epoch, chunk_number, number),
+                    counts=counts,
+                    chunk_done=(number + 1) / len(plans),
+                )
+
+    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[Chunk]:
+        """Yield the rows of an epoch, `buffer_rows` at a time, from chunk `first_chunk` on."""
+        if self.tokens is None:
+            yield from self._streamed_chunks(epoch, first_chunk)
+            return
+        order = np.arange(len(self.tokens))
+        if self.shuffle:
+            order = np.random.default_rng([self.seed, epoch]).permutation(order)
+        if self.neighbor_share and not self.tokens.documented:
+            logger.warning_once(
+                f"neighbor_share={self.neighbor_share} has no effect without doc_id"
+            )
+        for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
+            yield Chunk(self.tokens, order[begin : begin + self.buffer_rows])
+
+    def _streamed_chunks(self, epoch: int, first_chunk: int) -> Iterator[Chunk]:
+        stream = self.dataset
+        if self.shuffle:
+            # Rows that are to be joined keep their order; then only the files are shuffled.
+            buffer_size = 1 if self.max_joined_rows > 1 else self.buffer_rows
+            stream = stream.shuffle(seed=self.seed, buffer_size=buffer_size)
+            stream.set_epoch(epoch)
+        encoder = TextEncoder(self.tokenizer)
+        row_type = features_of(self.languages).arrow_schema.field(0).type
+        # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take
+        # a share of its files and another seed; and `skip` would forget the epoch.
+        for columns in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
+            rows = pa.table({"translation": pa.array(columns["translation"], row_type)})
+            labels = np.array(columns[LABEL]) if LABEL in columns else None
+            token_table = tokenize(rows, encoder, self.languages)
+            tokens = Tokens(token_table, texts=rows, labels=labels)
+            yield Chunk(tokens, np.arange(len(tokens)))
+
+    def _raise_no_usable_row(self) -> None:
+        pivots = ""
+        if self.planner.needed_languages is not None:
+            needed = self.planner.needed_languages
+            pivots = f" with one of the pivot languages {needed} among them"
+        raise TmdeError(
+            f"No row of the training data has two of the languages {self.languages}{pivots}; "
+            "check data.languages and data.pivot_languages"
+        )
+
+    # ---- Tensors
+
+    def _load(self, planned: PositionedBatch) -> ParallelBatch:
+        """Read the texts of a planned batch."""
+        tokens = planned.tokens
+        plan = planned.plan
+        rows = plan.rows.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
+        numbers = np.broadcast_to(np.array(plan.languages)[:, None, None], rows.shape)
+        is_row = rows >= 0
+        part_lengths = np.where(is_row, tokens.lengths[rows, numbers], 0).astype(np.int64)
+        part_lengths = self._truncate(part_lengths)
+        lengths = part_lengths.sum(-1) + 2  # (languages, rows)
+        words = np.where(is_row, tokens.words[rows, numbers], 0).sum(-1)  # (languages, rows)
+        ids = tokens.gather(rows[is_row], numbers[is_row], part_lengths[is_row])
+
+        first_rows = plan.rows[0, 0]
+        teacher_vectors = None
+        taught = None
+        if self.teacher is not None:
+            vectors, is_taught = self.teacher(tokens, first_rows)
+            teacher_vectors = torch.from_numpy(vectors)
+            taught = torch.from_numpy(is_taught)
+        labels = None
+        if tokens.labels is not None:
+            labels = torch.from_numpy(tokens.labels[first_rows])
+
+        languages = tuple(self.languages[number] for number in plan.languages)
+        is_target = [language in self.pivot_languages for language in languages]
+        sources_per_target = len(languages) - 1
+        target_tokens = int((lengths[is_target] - 1).sum())
+        target_words = int(words[is_target].sum())
+        sizes = BatchSizes(
+            rows=lengths.shape[1],
+            languages=len(languages),
+            directions=sources_per_target * sum(is_target),
+            target_tokens=sources_per_target * target_tokens,
+            tokens=int(lengths.sum()),
+            taught_rows=0 if taught is None else int(taught.sum()),
+        )
+        steps = np.arange(lengths.max())
+        return ParallelBatch(
+            input_ids=torch.from_numpy(self._pad(ids, lengths)),
+            attention_mask=torch.from_numpy((steps < lengths[..., None]).astype(np.int64)),
+            languages=languages,
+            sizes=sizes,
+            words=(int(words.sum()), sources_per_target * target_words),
+            lengths=lengths,
+            teacher_vectors=teacher_vectors,
+            taught=taught,
+            labels=labels,
+            position=planned.position,
+            counts=planned.counts,
+        )
+
+    def _truncate(self, part_lengths: np.ndarray) -> np.ndarray:
+        """Shorten the parts of texts (..., joined) so that each text fits into `max_length`."""
+        before = np.cumsum(part_lengths, axis=-1) - part_lengths
+        return np.clip(self.max_length - 2 - before, 0, part_lengths)
+
+    def _pad(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """Return `<s> tokens </s>` of all texts, padded on the right to one length.
+
+        Args:
+            ids: The tokens of one text after the other, without special ones.
+            lengths: (languages, rows), with `<s>` and `</s>`.
+
+        Returns:
+            (languages, rows, length).
+        """
+        steps = np.arange(lengths.max())
+        last_steps = lengths[..., None] - 1  # (languages, rows, 1)
+        shape = (*lengths.shape, len(steps))
+        input_ids = np.full(shape, self.tokenizer.pad_token_id, dtype=np.int64)
+        input_ids[(steps > 0) & (steps < last_steps)] = ids
+        input_ids[..., 0] = self.bos
+        np.put_along_axis(input_ids, last_steps, self.eos, axis=-1)
+        return input_ids
+
+
+def batches_of(
+    rows: datasets.Dataset | datasets.IterableDataset,
+    tokenizer: PreTrainedTokenizerBase,
+    model: ParallelModel,
+    args: TmdeTrainingArguments,
+    **options: Any,
+) -> ParallelBatches:
+    """Return the batches on which a model with its objectives is trained or measured.
+
+    Args:
+        rows: Parallel rows.
+        tokenizer: The tokenizer.
+        model: Its objectives say what they need of the rows.
+        args: The options that training and measuring share.
+        options: Options of `ParallelBatches` that they do not share.
+    """
+    return ParallelBatches(
+        rows,
+        tokenizer,
+        model.texts,
+        model.config.pivot_languages,
+        micro_batch_tokens=args.micro_batch_tokens,
+        pivots_only=args.pivot_pairs or model.needs_pivot,
+        max_length=args.train_max_length,
+        teacher=open_teacher_vectors(rows, model, args),
+        **options,
+    )
+
+
+class ParallelLoader(DataLoader):
+    """A `DataLoader` of `ParallelBatches` whose workers start without tokenizer threads."""
+
+    def __iter__(self) -> Iterator[ParallelBatch]:
+        with patch.dict(os.environ, TOKENIZERS_PARALLELISM="false"):
+            return super().__iter__()

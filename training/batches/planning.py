@@ -1,0 +1,240 @@
+"""Planning of micro-batches: which rows share one, in which languages, and in which order.
+
+A plan depends on the rows of one chunk and a random generator alone, so every process makes the
+same one, and a run resumes at any batch by planning one chunk.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from tmde.data.tokens import Tokens
+
+# Languages of a row by their numbers, ascending.
+LanguageSet = tuple[int, ...]
+NO_ROW = -1
+
+
+@dataclass(frozen=True, eq=False)
+class PlannedBatch:
+    """The texts of one micro-batch, of which nothing is read yet.
+
+    Attributes:
+        languages: The languages by their numbers.
+        rows: The rows that make up each text, (languages, joined, rows of the batch); `NO_ROW`
+            where fewer rows are joined. They are numbers of rows of the chunk's tokens.
+    """
+
+    languages: LanguageSet
+    rows: np.ndarray
+
+
+@dataclass(frozen=True)
+class BatchPlanner:
+    """Plans the micro-batches of one chunk after another.
+
+    The attributes are described at `ParallelBatches`.
+
+    Attributes:
+        languages: The languages to use.
+        needed_languages: Every set of languages must hold one of these; None for no such need.
+        languages_per_row: How many languages of each row are used; None for all.
+        temperature: How evenly sets of languages are drawn.
+        micro_batch_tokens: The most padded tokens of one language of a micro-batch.
+        micro_batch_rows: The most rows of a micro-batch; None for no limit.
+        max_joined_rows: How many rows are joined at most.
+        neighbor_share: How often the last language's text is the next row's.
+        max_length: The length to which texts are truncated, in tokens.
+        shuffle: Whether rows and batches are shuffled.
+    """
+
+    languages: Sequence[str]
+    needed_languages: Sequence[str] | None
+    languages_per_row: int | None
+    temperature: float
+    micro_batch_tokens: int
+    micro_batch_rows: int | None
+    max_joined_rows: int
+    neighbor_share: float
+    max_length: int
+    shuffle: bool
+
+    def plan(
+        self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
+    ) -> tuple[list[PlannedBatch], Counter[str]]:
+        """Plan a chunk.
+
+        Args:
+            tokens: The tokens of the dataset.
+            rows: The rows of the chunk, as numbers of rows of `tokens`.
+            rng: The generator of this chunk.
+
+        Returns:
+            The micro-batches in their final order, and the counts of the chunk.
+        """
+        rows_by_languages, counts = self._draw_languages(tokens, rows, rng)
+        planned = []
+        for languages, members in sorted(rows_by_languages.items()):
+            joined_rows = self._join(tokens, languages, members, rng)  # (languages, joined, rows)
+            lengths = text_lengths(tokens, languages, joined_rows)  # (languages, rows)
+            counts["texts"] += lengths.size
+            counts["truncated_texts"] += int((lengths > self.max_length).sum())
+            longest = np.minimum(lengths, self.max_length).max(axis=0)
+            for batch_rows in self._pack(longest, rng):
+                planned.append(PlannedBatch(languages, joined_rows[..., batch_rows]))
+        if self.shuffle:
+            planned = [planned[index] for index in rng.permutation(len(planned))]
+        return planned, counts
+
+    # ---- Languages
+
+    def _language_sets(self, available: LanguageSet) -> list[LanguageSet]:
+        """Return the sets of languages that a row with these languages can give."""
+        size = len(available)
+        if self.languages_per_row is not None:
+            size = min(self.languages_per_row, size)
+        if size < 2:
+            return []
+        return [chosen for chosen in itertools.combinations(available, size) if self._fits(chosen)]
+
+    def _fits(self, language_set: LanguageSet) -> bool:
+        """Return whether a set of languages holds one of the needed ones."""
+        if self.needed_languages is None:
+            return True
+        return any(self.languages[number] in self.needed_languages for number in language_set)
+
+    def _draw_languages(
+        self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
+    ) -> tuple[dict[LanguageSet, np.ndarray], Counter[str]]:
+        """Draw a set of languages for each row.
+
+        Returns:
+            The rows of each set of languages, and the counts of rows with and without one.
+        """
+        # Rows that have the same languages are of one kind, and are drawn together.
+        available = tokens.lengths[rows] >= 0  # (rows, languages)
+        _, first_rows, kind_of_row = np.unique(
+            np.packbits(available, axis=1), axis=0, return_index=True, return_inverse=True
+        )
+        kind_of_row = kind_of_row.reshape(-1)
+        sets_of_kind = []
+        for row in first_rows:
+            available_languages = np.flatnonzero(available[row]).tolist()
+            sets_of_kind.append(self._language_sets(tuple(available_languages)))
+        kind_sizes = np.bincount(kind_of_row).tolist()
+
+        counts = Counter(rows=len(rows), rows_without_pair=0, texts=0, truncated_texts=0)
+        frequencies: Counter[LanguageSet] = Counter()
+        for language_sets, kind_size in zip(sets_of_kind, kind_sizes, strict=True):
+            if not language_sets:
+                counts["rows_without_pair"] += kind_size
+            for language_set in language_sets:
+                frequencies[language_set] += kind_size
+
+        members: dict[LanguageSet, list[np.ndarray]] = defaultdict(list)
+        draws = rng.random(len(rows))
+        for kind, language_sets in enumerate(sets_of_kind):
+            if not language_sets:
+                continue
+            rows_of_kind = np.flatnonzero(kind_of_row == kind)
+            drawn = self._draw_sets(language_sets, frequencies, draws[rows_of_kind])
+            for number in np.unique(drawn):
+                members[language_sets[number]].append(rows_of_kind[drawn == number])
+
+        rows_by_languages = {}
+        for language_set, parts in members.items():
+            rows_by_languages[language_set] = rows[np.sort(np.concatenate(parts))]
+        return rows_by_languages, counts
+
+    def _draw_sets(
+        self,
+        language_sets: list[LanguageSet],
+        frequencies: Counter[LanguageSet],
+        draws: np.ndarray,
+    ) -> np.ndarray:
+        """Return the number of the set that each of the uniform draws (rows,) falls on."""
+        exponent = 1 / self.temperature - 1
+        weights = [float(frequencies[language_set]) ** exponent for language_set in language_sets]
+        cumulative = np.cumsum(weights)
+        return np.searchsorted(cumulative, draws * cumulative[-1])
+
+    # ---- Rows
+
+    def _join(
+        self, tokens: Tokens, languages: LanguageSet, rows: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Return the rows that make up each text, (languages, joined, rows), `NO_ROW` for none.
+
+        A row is joined by those that follow it, as long as they have all of these languages. With
+        `neighbor_share`, the last language's text of some rows is replaced by the row that follows
+        in the same document.
+        """
+        numbers = np.ones(len(rows), dtype=np.int64)
+        if self.max_joined_rows > 1:
+            numbers = rng.integers(1, self.max_joined_rows + 1, size=len(rows))
+        joined = np.full((self.max_joined_rows, len(rows)), NO_ROW, dtype=np.int64)
+        joined[0] = rows
+        for place in range(1, self.max_joined_rows):
+            following = following_rows(tokens, languages, joined[place - 1])
+            joined[place] = np.where(place < numbers, following, NO_ROW)
+        texts = np.repeat(joined[None], len(languages), axis=0)  # (languages, joined, rows)
+        if self.neighbor_share and tokens.documented:
+            last_places = (joined >= 0).sum(axis=0) - 1
+            last_rows = joined[last_places, np.arange(len(rows))]
+            following = following_rows(tokens, languages, last_rows)
+            is_drawn = rng.random(len(rows)) < self.neighbor_share
+            is_replaced = is_drawn & (following >= 0)
+            texts[-1, 0] = np.where(is_replaced, following, texts[-1, 0])
+            texts[-1, 1:] = np.where(is_replaced, NO_ROW, texts[-1, 1:])
+        return texts
+
+    def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
+        """Yield rows of similar length together, as many as the budget holds.
+
+        All languages of a batch are padded to its longest text, so the longer side has rows times
+        length tokens. Rows of equal length come in random order.
+
+        Args:
+            lengths: The longest text of each row (rows,).
+            rng: The generator of this chunk.
+        """
+        order = np.arange(len(lengths))
+        if self.shuffle:
+            order = rng.permutation(order)
+        order = order[np.argsort(-lengths[order], kind="stable")]
+        begin = 0
+        while begin < len(order):
+            size = max(1, self.micro_batch_tokens // int(lengths[order[begin]]))
+            if self.micro_batch_rows is not None:
+                size = min(size, self.micro_batch_rows)
+            end = begin + size
+            # A row alone has no negatives: one that would be left over joins the batch before it.
+            if end + 1 == len(order) and size > 1:
+                end = len(order)
+            yield order[begin:end]
+            begin = end
+
+
+def following_rows(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np.ndarray:
+    """Return the row after each row (rows,); `NO_ROW` if there is none with all languages."""
+    following = np.where(rows >= 0, tokens.following[rows], NO_ROW)
+    has_all_languages = (tokens.lengths[following][:, languages] >= 0).all(axis=1)
+    return np.where((following >= 0) & has_all_languages, following, NO_ROW)
+
+
+def text_lengths(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np.ndarray:
+    """Return the tokens of joined texts, `<s>` and `</s>` included, as (languages, rows).
+
+    Args:
+        tokens: The tokens of the dataset.
+        languages: The languages by their numbers.
+        rows: The rows that make up each text, (languages, joined, rows).
+    """
+    language_of_text = np.array(languages)[:, None, None]
+    lengths = np.where(rows >= 0, tokens.lengths[rows, language_of_text], 0)
+    return lengths.sum(axis=1, dtype=np.int64) + 2

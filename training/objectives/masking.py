@@ -1,0 +1,91 @@
+"""Texts of which some tokens are hidden or predicted, and what the losses on such tokens share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from transformers import PreTrainedConfig
+
+from modeling_tmde import TmdeError
+from tmde.training.objectives.base import Objective, Requirements
+
+
+@dataclass
+class Masked:
+    """Texts with some tokens hidden.
+
+    Attributes:
+        input_ids: The texts (..., length) with the hidden tokens replaced.
+        places: The ascending places (tokens,) of the tokens to predict in the flattened input.
+        targets: The tokens (tokens,) to predict.
+        own: Where the texts' own tokens are, hidden ones included, in the shape of the input.
+        attention_mask: The mask (..., length) of texts that were joined; None for others.
+        position_ids: The positions (..., length) of texts that were joined; None for others.
+    """
+
+    input_ids: torch.Tensor
+    places: torch.Tensor
+    targets: torch.Tensor
+    own: torch.Tensor
+    attention_mask: torch.Tensor | None = None
+    position_ids: torch.Tensor | None = None
+
+
+class MaskingObjective(Objective):
+    """A loss for which the encoder reads texts with tokens hidden."""
+
+    requirements = Requirements(encoder_states=True, head=True, masked_input=True)
+
+    def mask(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
+        """Hide tokens.
+
+        Args:
+            input_ids: (languages, rows, length), padded on the right.
+            attention_mask: (languages, rows, length).
+            config: The model's, with its special tokens, `<mask>` among them, and the size of its
+                vocabulary.
+
+        Returns:
+            The texts with tokens hidden, and the tokens to predict.
+        """
+        raise NotImplementedError
+
+
+def special_ids(config: PreTrainedConfig) -> list[int]:
+    """Return the special tokens that a config names, ascending."""
+    ids = {config.bos_token_id, config.pad_token_id, config.mask_token_id}
+    if isinstance(config.eos_token_id, list):
+        ids.update(config.eos_token_id)
+    else:
+        ids.add(config.eos_token_id)
+    ids.discard(None)
+    return sorted(ids)
+
+
+def own_tokens(
+    ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+) -> torch.Tensor:
+    """Return where the texts' own tokens are, neither padding nor special, in the shape of `ids`.
+
+    Raises:
+        TmdeError: The config has no token that hides others.
+    """
+    if config.mask_token_id is None:
+        raise TmdeError(
+            "mask_token_id=None, expected the id of the token that hides others, such as <mask>"
+        )
+    special = torch.tensor(special_ids(config), device=ids.device)
+    return attention_mask.bool() & ~torch.isin(ids, special)
+
+
+def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.Tensor:
+    """Return (number,) entries of the vocabulary, drawn uniformly from those not special."""
+    specials = special_ids(config)
+    drawn = torch.randint(config.vocab_size - len(specials), (number,), device=device)
+    # Ascending: whatever is at or above a special token moves over it.
+    for token in specials:
+        drawn = drawn + (drawn >= token)
+    return drawn

@@ -9,7 +9,7 @@ from tests.conftest import make_dataset, make_rows
 from tmde import DocumentEmbedder
 from tmde.training.building import build_model, prepare_tokenizer
 from tmde.training.recipe import RecipeError, load_recipe, packaged_names
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 INFINITY = float("inf")

@@ -24,7 +24,7 @@ from tmde.training.building import (
     stage_recipe,
 )
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 SHORT = [
     "max_steps=4",

@@ -17,7 +17,7 @@ from tmde.training.building import apply_warm_start, build_model, prepare_warm_s
 from tmde.training.hub_encoder import check_encoder, open_tokenizer
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.token_vectors import save_encoder_bag
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"]), WORDS["en"][0]]
 

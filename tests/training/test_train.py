@@ -23,7 +23,7 @@ from tmde.data.io import locked
 from tmde.training.building import load_data, named_sources
 from tmde.training.checkpoints import seal
 from tmde.training.recipe import RecipeError, load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 from tmde.training.trainer import TmdeTrainer
 
 TINY = ["data.dev=null", "data.dev_rows=12", "vocab_size=400", "d_model=32"]

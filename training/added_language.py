@@ -326,7 +326,7 @@ def model_before_training(
 
     That is the checkpoint with the tokenizer's new entries and the new languages.
     """
-    set_seed(recipe.training.seed)
+    set_seed(recipe.seed)
     return choose_start(recipe, folder, train_recipe).apply(tokenizer).model.eval()
 
 

@@ -49,7 +49,7 @@ def load_data(recipe: Recipe) -> RunData:
     if data.replay is not None:
         train, dev = load_replayed(recipe, dev, report)
         return RunData(train, dev, report)
-    seed = recipe.training.seed
+    seed = recipe.seed
     train = load_parallel(
         data.train,
         **_common_options(recipe),

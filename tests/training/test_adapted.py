@@ -23,11 +23,11 @@ from tmde.cli.main import app
 from tmde.data.tokens import TextBounds, text_bounds
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batching import ParallelBatches
-from tmde.training.hub_encoder import check_encoder
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.optimization import own_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.starts.encoder import FromEncoder
 
 KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
 LANGUAGES = ["de", "en", "fr"]
@@ -184,21 +184,18 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
         load_recipe("small", ["model.pooling=cls"], encoder="x/y"),
     )
     for section in ("objectives", "training", "data"):
-        assert recipe.sections[section] == before.sections[section]
-    assert recipe.sections["tokenizer"] == recipe.sections["warm_start"] == {}
-    assert recipe.sections["model"] == load_recipe("adapted").sections["model"] | {
-        "encoder": "x/y",
-        "pooling": "cls",
-    }
+        assert recipe.settings()[section] == before.settings()[section]
+    assert recipe.settings()["tokenizer"] == {}
+    assert recipe.settings()["warm_start"] == {}
+    adapted = load_recipe("adapted").model.settings()
+    assert recipe.model.settings() == {**adapted, "encoder": "x/y", "pooling": "cls"}
     assert "sizes, tokenizer and warm start are left out" in caplog.text
     own = load_recipe("adapted", ["model.decoder_layers=2"], encoder="x/y")
-    assert (
-        own.sections["model"]["decoder_layers"] == 2 and own.sections["model"]["pooling"] == "mean"
-    )
-    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").sections["objectives"][
-        "distillation"
-    ]
-    assert (taught["teacher"], taught["teacher_prompt"]) == ("x/y", "query: ")
+    assert own.model.decoder_layers == 2
+    assert own.model.pooling == "mean"
+    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").objectives.distillation
+    assert taught.teacher == "x/y"
+    assert taught.teacher_prompt == "query: "
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
 
@@ -243,7 +240,7 @@ def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Pat
 def test_encoders_that_cannot_be_trained(problem, message, encoders, tmp_path):
     folder = broken_encoder(problem, encoders, tmp_path / "encoder")
     with pytest.raises(RecipeError, match=f"(?s)^Encoder .*{message}"):
-        check_encoder(load_recipe("adapted", encoder=str(folder)))
+        FromEncoder(load_recipe("adapted", encoder=str(folder)), tmp_path / "run").check()
 
 
 def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):

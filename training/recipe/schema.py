@@ -75,6 +75,11 @@ class Recipe(Section):
         return self.model.architecture
 
     @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        return self.training.seed
+
+    @property
     def texts(self) -> Sequence[str]:
         """The names of a row's texts: the languages, or premise and hypothesis."""
         if self.objectives.nli is not None:

@@ -78,7 +78,7 @@ def extended_tokenizer(
             f"new_tokens={new_tokens}: the tokenizer of {recipe.warm_start.checkpoint} is not one "
             "that this package trained, and stays as it is; leave --new-tokens out"
         )
-    texts = texts_by_language(rows, languages, LEARNING_CHARACTERS, recipe.training.seed)
+    texts = texts_by_language(rows, languages, LEARNING_CHARACTERS, recipe.seed)
     old_texts = {}
     new_texts = {}
     for language, language_texts in texts.items():

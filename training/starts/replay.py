@@ -90,7 +90,7 @@ def load_replayed(
         "temperature": data.temperature,
         "max_rows": data.max_rows,
         "document_ids": True,
-        "seed": recipe.training.seed,
+        "seed": recipe.seed,
         "report": report,
     }
     rows = load_present(sources.new, languages.all, needed=languages.new, **options)
@@ -101,7 +101,7 @@ def load_replayed(
     old_rows = _map(rows, languages.without_new, languages.all)
     if not dev and data.dev_rows:
         held_out = _hold_out(
-            new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.training.seed
+            new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.seed
         )
         new_rows = held_out.new
         old_rows = held_out.old

@@ -40,8 +40,9 @@ class FromEncoder(Start):
         _check_common(self.recipe, has_bag)
         if has_bag:
             open_config(self.recipe.warm_start.checkpoint, kind=BAG)
+        encoder = open_encoder(self.recipe.model.encoder)
         tokenizer = self.tokenizer(None)
-        encoder = self._open_encoder(tokenizer)
+        self._fit(encoder, tokenizer)
         largest_id = max(tokenizer.get_vocab().values())
         size = encoder.config.vocab_size
         if largest_id >= size:
@@ -63,7 +64,8 @@ class FromEncoder(Start):
         recipe = self.recipe
         if checkpoint is not None:
             recipe = _with_bag_settings(recipe, checkpoint)
-        encoder = self._open_encoder(tokenizer)
+        encoder = open_encoder(recipe.model.encoder)
+        self._fit(encoder, tokenizer)
         prompt = self._prompt()
         config = build_config(
             recipe,
@@ -84,17 +86,15 @@ class FromEncoder(Start):
             return section.prompt
         return default_prompt(local_or_hub(section.encoder))
 
-    def _open_encoder(self, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-        """Return the encoder with the layers of the recipe, and with the vocabulary of the bag beside it."""
+    def _fit(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Leave an encoder the layers of the recipe and the tokens of the bag beside it, in place."""
         section = self.recipe.model
-        encoder = open_encoder(section.encoder)
         if section.encoder_layers is not None:
             keep_layers(encoder, section.encoder_layers)
         checkpoint = self.recipe.warm_start.checkpoint
         if checkpoint is not None:
             full_tokenizer = load_tokenizer(local_or_hub(section.encoder), trust_remote_code=False)
             take_vocabulary(encoder, full_tokenizer, tokenizer, checkpoint)
-        return encoder
 
 
 @dataclass(frozen=True)

@@ -42,9 +42,9 @@ def add_language(
         bool, Option("--overwrite", help="Delete an earlier run in the folder.")
     ] = False,
 ) -> None:
-    """Add languages to a trained model: more tokens, training on their pairs, the old languages replayed.
+    """Add languages to a trained model, while rows of its old languages are replayed.
 
-        tmde add-language runs/model it --train new_pairs.parquet --replay old_pairs.parquet -o runs/with_it
+        tmde add-language runs/model it --train new.parquet --replay old.parquet -o runs/with_it
 
     The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower
     learning rates. What it did to each pair of languages is measured before and after, printed, and

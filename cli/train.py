@@ -67,16 +67,15 @@ def train(
         bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")
     ] = False,
 ) -> None:
-    """Train a document embedder on parallel text.
+    r"""Train a document embedder on parallel text.
 
-        tmde train small --train my_corpus/ -o runs/mine 'languages=\\[de, en]' 'pivot_languages=\\[en]'
+        tmde train small --train my_corpus/ 'languages=\[de, en]' 'pivot_languages=\[en]'
 
-    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes on
-        a CPU), small
-    (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on a GPU, larger),
-    adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors), quickstart;
-    docs/train.md has them all. Under `accelerate launch -m tmde train`, the same command trains on
-    several processes.
+    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes
+    on a CPU), small (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on
+    a GPU, larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors),
+    quickstart; docs/train.md has them all. Under `accelerate launch -m tmde train`, the same
+    command trains on several processes.
     """
     from accelerate import PartialState
 
@@ -103,7 +102,7 @@ def train(
 def _recipe_and_overrides(
     recipe: str | None, overrides: list[str], encoder: str | None
 ) -> tuple[str, list[str]]:
-    """Return the name of the recipe and the overrides; with an encoder, the name may be left out."""
+    """Return the recipe's name and the overrides. With an encoder, the name may be left out."""
     from tmde.training.recipe import RecipeError
 
     if recipe is None and not encoder:

@@ -1,4 +1,4 @@
-"""Languages added to a trained checkpoint: more tokens, their pairs with the old languages, and what it cost.
+"""Languages added to a trained checkpoint, and what that cost the old ones.
 
 The run is an ordinary one, `train_recipe` of a recipe made from the checkpoint. Its tokenizer is
 made beforehand, in the folder `warm_start` of the run.
@@ -75,7 +75,9 @@ def extension_recipe(
     recipe: str | None = None,
     overrides: Sequence[str] = (),
 ) -> Recipe:
-    """Return the recipe of a run that adds languages: the checkpoint's sizes and objectives, and all languages.
+    """Return the recipe of a run that adds languages to a checkpoint.
+
+    The sizes and objectives are the checkpoint's.
 
     Args:
         checkpoint: Folder or Hub id of a trained model with its tokenizer.
@@ -175,7 +177,10 @@ def _model_section(config: PreTrainedConfig) -> dict[str, Any]:
 
 
 def _training_section(base: Recipe) -> dict[str, Any]:
-    """Return the `training` section of a recipe at lower rates, without what belongs to the checkpoint's run alone."""
+    """Return the `training` section of a recipe at lower learning rates.
+
+    Keys that only made sense in the checkpoint's own run are left out.
+    """
     settings = base.training.settings()
     section = {}
     for key, value in settings.items():
@@ -204,7 +209,7 @@ def add_languages(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Report:
-    """Train languages into a checkpoint, in a run of its own, and measure what that did to the old ones.
+    """Train new languages into a checkpoint, and measure what that did to the old ones.
 
     The tokenizer gets more entries (see `extend_tokenizer`), whose vectors begin as the means of
     what they were read as before. Rows of the old languages are replayed (see `load_replayed`). If
@@ -254,7 +259,7 @@ def add_languages(
 def _prepare(
     recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: float | None, overwrite: bool
 ) -> None:
-    """Put the extended tokenizer, and what is measured of the checkpoint, where the run will take them from."""
+    """Write the extended tokenizer and the checkpoint's measures into the folder of the run."""
     check_new_folder(recipe, folder, overwrite)
     data = load_data(recipe)
     languages = recipe.data.languages
@@ -334,7 +339,10 @@ def model_before_training(
 
 
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
-    """Fill the report and write it; average weights until the old languages lose no more than they may."""
+    """Measure the result and write the report.
+
+    If the old languages lost more than they may, weights are averaged first.
+    """
     model = trainer.accelerator.unwrap_model(trainer.model).model
     tokenizer = trainer.processing_class
     embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
@@ -384,7 +392,14 @@ def _average_weights(
     trained: Mapping[str, torch.Tensor],
     share: float,
 ) -> None:
-    """Set the weights to the mean of those before and after training, with a share of the trained ones."""
+    """Set the weights to a mean of those before and after training.
+
+    Args:
+        model: The model, which is changed in place.
+        before: The weights before training.
+        trained: The weights after training.
+        share: The share of the trained weights.
+    """
     for name, value in model.state_dict().items():
         if value.is_floating_point():
             value.copy_(torch.lerp(before[name].to(value), trained[name], share))

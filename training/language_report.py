@@ -1,4 +1,7 @@
-"""What added languages did to the old ones: the report of `tmde add-language`, `languages.json` and `languages.md`."""
+"""The report of `tmde add-language`: what added languages did to the old ones.
+
+It is written as `languages.json` and `languages.md`.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +46,10 @@ def measures(report: Report) -> Iterator[Measure]:
 
 
 def means(report: Report) -> dict[str, dict[str, float]]:
-    """Return means over dev sets and pairs, `before` and `after` by `old_sentences`, `new_documents` and so on."""
+    """Return means over dev sets and pairs, `before` and `after`.
+
+    They are named `old_sentences`, `new_documents` and so on.
+    """
     old_pairs = language_pairs(report["old_languages"])
     groups: dict[str, list[Measure]] = defaultdict(list)
     for measure in measures(report):

@@ -23,7 +23,9 @@ from tmde.training.starts.first_stage import TrainRecipe
 
 @dataclass(frozen=True)
 class ResolvedRun:
-    """A run whose recipe is resolved. Its sections `data`, `tokenizer` and `model` are those of `recipe`.
+    """A run whose recipe is resolved.
+
+    Its sections `data`, `tokenizer` and `model` are those of `recipe`.
 
     Args:
         recipe: The recipe as it was given, which `recipe.yaml` repeats.

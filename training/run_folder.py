@@ -54,7 +54,7 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
 
 @contextmanager
 def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
-    """After an error, delete a new folder without a checkpoint, and name the source of a damaged file."""
+    """After an error, delete a new folder without a checkpoint, and name a damaged source."""
     existed = folder.exists()
     try:
         yield

@@ -1,4 +1,4 @@
-"""What is written down of a run: `run.json` when it begins, and the best model, `results.json` and card at its end."""
+"""The records of a run: its data for `run.json`, and at its end model, results and card."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def describe_data(data: RunData, eval_tasks: Mapping[str, ClassificationData]) -
 
 
 def _describe_rows(rows: datasets.Dataset | datasets.IterableDataset) -> dict[str, Any]:
-    """Return the number of rows and the fingerprint of a dataset, or the number of shards of a stream."""
+    """Return the rows and the fingerprint of a dataset, or the shards of a stream."""
     if isinstance(rows, datasets.Dataset):
         return {"rows": len(rows), "fingerprint": rows._fingerprint}
     return {"rows": None, "streaming": True, "shards": rows.num_shards}
@@ -127,7 +127,10 @@ def _pool_sizes(
 
 
 def write_card(folder: Path) -> None:
-    """Write the model card of a finished run. What is wrong with it is a warning: the model is there."""
+    """Write the model card of a finished run.
+
+    An error is only a warning, because the model is there.
+    """
     try:
         write_model_card(folder)
     except Exception as error:

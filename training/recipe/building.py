@@ -1,4 +1,4 @@
-"""What is built of a recipe: the configuration of the model, the losses, and the training arguments."""
+"""Build what a recipe describes: the model's configuration, losses and training arguments."""
 
 from __future__ import annotations
 

@@ -23,10 +23,9 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
     """
     known = sorted(known)
     close = difflib.get_close_matches(str(name), known, n=3)
+    hint = f"known: {', '.join(known)}"
     if close:
         hint = f"did you mean {' or '.join(close)}?"
-    else:
-        hint = f"known: {', '.join(known)}"
     return f"{kind} {name!r} is unknown; {hint}"
 
 

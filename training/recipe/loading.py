@@ -48,7 +48,7 @@ def load_recipe(
 
 
 def packaged_names(package: str = RECIPES) -> list[str]:
-    """Return the names of the YAML files that come with a package, those of the recipes by default."""
+    """Return the names of the YAML files in a package, by default those of the recipes."""
     files = resources.files(package).glob("*.yaml")
     return sorted(path.name.removesuffix(".yaml") for path in files)
 

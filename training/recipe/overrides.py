@@ -1,4 +1,7 @@
-"""Changes to a recipe: `section.key`, `objectives.name.key`, or a bare `key` that only one section has."""
+"""Change keys of a recipe.
+
+A key is `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
+"""
 
 from __future__ import annotations
 

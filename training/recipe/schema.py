@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any, Union
+from typing import Annotated, Any
 
 import yaml
 from pydantic import ConfigDict, Discriminator, Tag, ValidationError
@@ -22,7 +22,7 @@ from tmde.training.recipe.sections import (
     TrainingSection,
     WarmStartSection,
 )
-from tmde.training.recipe.values import describe_type
+from tmde.training.recipe.values import describe_type, union_of
 
 SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
 
@@ -34,10 +34,8 @@ def _architecture_tag(values: Any) -> str:
     return DEFAULT_ARCHITECTURE
 
 
-AnyModelSection = Annotated[
-    Union[tuple(Annotated[section, Tag(name)] for name, section in MODEL_SECTIONS.items())],
-    Discriminator(_architecture_tag),
-]
+_TAGGED_SECTIONS = [Annotated[section, Tag(name)] for name, section in MODEL_SECTIONS.items()]
+AnyModelSection = Annotated[union_of(_TAGGED_SECTIONS), Discriminator(_architecture_tag)]
 
 
 class Recipe(Section):
@@ -156,7 +154,7 @@ def _section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
 
 
 def _options_class(section_class: type[Section], path: Sequence[str]) -> type[Section] | None:
-    """Return the class that validates the options below a key; None if the problem is not below one."""
+    """Return the class that validates the options below a key; None if there is none."""
     if len(path) < 2:
         return None
     if section_class is DataSection and path[0] == "train":

@@ -1,4 +1,4 @@
-"""The sections of a recipe: one frozen class each, whose fields are the keys that the section takes.
+"""The sections of a recipe: one frozen class each, whose fields are the section's keys.
 
 Three sections set options that are declared elsewhere: those of a model's configuration, of a loss
 and of the training arguments. Their classes are generated from these declarations, so that every
@@ -48,7 +48,7 @@ NO_TRAINING_KEYS = {"output_dir", "parallelism_config"}
 
 
 class Section(BaseModel):
-    """Base of all sections: a key that no field has is an error, and nothing changes after validation."""
+    """Base of all sections. Unknown keys are errors, and nothing changes after validation."""
 
     model_config = ConfigDict(
         frozen=True,

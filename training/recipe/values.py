@@ -2,22 +2,13 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 from collections.abc import Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 from pydantic import BaseModel, BeforeValidator
-
-TYPE_NAMES: dict[Any, str] = {
-    str: "text",
-    int: "an integer",
-    float: "a number",
-    bool: "true or false",
-    NoneType: "null",
-    dict: "a mapping",
-    list: "a list",
-    tuple: "a list",
-}
 
 
 def _to_integer(value: Any) -> Any:
@@ -29,6 +20,19 @@ def _to_integer(value: Any) -> Any:
 
 WholeNumber = Annotated[int, BeforeValidator(_to_integer)]
 
+TYPE_NAMES: dict[Any, str] = {
+    str: "text",
+    int: "an integer",
+    float: "a number",
+    bool: "true or false",
+    NoneType: "null",
+    dict: "a mapping",
+    list: "a list",
+    tuple: "a list",
+    Any: "any value",
+}
+ITEM_NAMES: dict[Any, str] = {str: "texts", WholeNumber: "integers"}
+
 
 def recipe_type(hint: Any) -> Any:
     """Return the type of a recipe's key for the annotation of the option that it sets.
@@ -39,19 +43,22 @@ def recipe_type(hint: Any) -> Any:
     if hint is int:
         return WholeNumber
     if hint is float:
-        return Union[float, int]  # noqa: UP007 (a value, not an annotation)
+        return float | int
     if get_origin(hint) not in (Union, UnionType):
         return hint
     members = get_args(hint)
     if float in members:
-        return Union[(*members, int)]
-    return Union[tuple(WholeNumber if member is int else member for member in members)]
+        return union_of([*members, int])
+    return union_of([WholeNumber if member is int else member for member in members])
+
+
+def union_of(types: Sequence[Any]) -> Any:
+    """Return the union of types that are known only when the program runs."""
+    return functools.reduce(operator.or_, types)
 
 
 def describe_type(hint: Any) -> str:
     """Return what a value of this type is called, such as "an integer or null"."""
-    if hint is Any:
-        return "any value"
     origin = get_origin(hint)
     arguments = get_args(hint)
     if origin is Annotated:
@@ -61,11 +68,14 @@ def describe_type(hint: Any) -> str:
     if origin is Literal:
         return " or ".join(repr(choice) for choice in arguments)
     if origin is list:
-        return f"a list of {_plural(arguments[0])}"
-    plain_type = origin or hint
+        return f"a list of {ITEM_NAMES.get(arguments[0], 'values')}"
+    return _describe_plain(origin or hint)
+
+
+def _describe_plain(plain_type: Any) -> str:
     if isinstance(plain_type, type) and issubclass(plain_type, BaseModel):
         return "a mapping"
-    return TYPE_NAMES.get(plain_type, str(hint))
+    return TYPE_NAMES.get(plain_type, str(plain_type))
 
 
 def _describe_union(members: Sequence[Any]) -> str:
@@ -77,8 +87,3 @@ def _describe_union(members: Sequence[Any]) -> str:
         if name not in names:
             names.append(name)
     return " or ".join(names)
-
-
-def _plural(hint: Any) -> str:
-    plurals = {str: "texts", int: "integers", float: "numbers"}
-    return plurals.get(hint, "values")

@@ -1,4 +1,4 @@
-"""A checkpoint that gets more languages: its tokenizer with more entries, and their first vectors."""
+"""Begin with a checkpoint of fewer languages and an extended tokenizer."""
 
 from __future__ import annotations
 

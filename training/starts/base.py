@@ -40,7 +40,9 @@ class BegunModel:
 
 @dataclass(frozen=True)
 class Start(ABC):
-    """A way to begin a model. A run calls `check`, then `tokenizer`, then `apply`, in every process.
+    """A way to begin a model.
+
+    Every process of a run calls `check`, then `tokenizer`, then `apply`.
 
     Args:
         recipe: The recipe of the run.
@@ -50,6 +52,7 @@ class Start(ABC):
     recipe: Recipe
     folder: Path
 
+    @abstractmethod
     def check(self) -> None:
         """Check what the run begins with, before anything is deleted or trained.
 

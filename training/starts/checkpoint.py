@@ -21,7 +21,7 @@ from tmde.training.recipe.overrides import with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.base import BAG, BegunModel, Report, Rows, Start, open_config
 from tmde.training.starts.from_nothing import new_model
-from tmde.training.starts.tokenizers import prepare_tokenizer
+from tmde.training.starts.tokenizers import check_options, prepare_tokenizer
 from tmde.training.starts.weights import warm_start
 
 logger = logging.get_logger("tmde.training")
@@ -54,7 +54,8 @@ class FromCheckpoint(Start):
         return with_settings(self.recipe, settings)
 
     def check(self) -> None:
-        """Refuse a checkpoint that is missing, of another package, or a bag that stays too narrow."""
+        """Refuse a checkpoint that is missing or foreign, or a bag that is too narrow."""
+        check_options(self.recipe)
         check_width(self.recipe, open_config(self.checkpoint))
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
@@ -69,7 +70,12 @@ class FromCheckpoint(Start):
 
 
 def bag_settings(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
-    """Return the options of a bag that a model takes from a checkpoint, for a checkpoint of this configuration."""
+    """Return the options of its bag that a model takes from a checkpoint.
+
+    Args:
+        recipe: The recipe of the model.
+        config: The configuration of the checkpoint.
+    """
     is_bag = config.model_type == BAG
     if recipe.architecture == "tmde":
         hands_on_bag = getattr(config, "bag_residual", False)
@@ -84,7 +90,17 @@ def bag_settings(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
 def take_checkpoint(
     model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, checkpoint: str, recipe: Recipe
 ) -> Report:
-    """Change a new model to begin as the checkpoint ended, and return the `warm_start` of `run.json`."""
+    """Change a new model to begin as a checkpoint ended.
+
+    Args:
+        model: The new model.
+        tokenizer: The tokenizer of the run.
+        checkpoint: Folder or Hub id.
+        recipe: The recipe of the run.
+
+    Returns:
+        The `warm_start` of `run.json`.
+    """
     report = warm_start(model, tokenizer, checkpoint, recipe.warm_start.direct_path)
     if PartialState().is_main_process:
         logger.warning(
@@ -132,7 +148,7 @@ def _stays_narrow(recipe: Recipe, config: PreTrainedConfig) -> bool:
 
 
 def begin_with(recipe: Recipe, checkpoint: str) -> Recipe:
-    """Return the recipe with a checkpoint in the place of its first stage, as `--warm-start` asks for.
+    """Return the recipe with a checkpoint instead of its first stage, for `--warm-start`.
 
     Settings that a warm start cannot change are copied from the checkpoint: the width of a bag, and
         a vocabulary that

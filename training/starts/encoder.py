@@ -1,4 +1,4 @@
-"""A model on an encoder of the Hub: with its weights, beside a bag, or as an earlier run left it."""
+"""Begin with an encoder of the Hub, alone or beside a bag, or as an earlier run left it."""
 
 from __future__ import annotations
 
@@ -29,10 +29,13 @@ from tmde.training.starts.hub_encoders import (
 
 @dataclass(frozen=True)
 class FromEncoder(Start):
-    """Begin with an encoder of the Hub and its tokenizer; with `bag_residual`, beside a bag and with the bag's."""
+    """Begin with an encoder of the Hub and its tokenizer.
+
+    With `bag_residual`, the model also takes a bag, and the tokenizer is the bag's.
+    """
 
     def check(self) -> None:
-        """Refuse an encoder that cannot be trained, and a bag without or beside anything that does not fit it."""
+        """Refuse an encoder that cannot be trained, and a bag that does not fit it."""
         has_bag = bool(self.recipe.model.bag_residual)
         has_checkpoint = self.recipe.warm_start.checkpoint is not None
         if has_bag != has_checkpoint:
@@ -59,7 +62,7 @@ class FromEncoder(Start):
         return open_encoder_tokenizer(path)
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
-        """Return a new model with the weights of the encoder, and with those of the bag beside it."""
+        """Return a new model with the weights of the encoder and of the bag beside it."""
         checkpoint = self.recipe.warm_start.checkpoint
         recipe = self.recipe
         if checkpoint is not None:
@@ -87,7 +90,7 @@ class FromEncoder(Start):
         return default_prompt(local_or_hub(section.encoder))
 
     def _fit(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
-        """Leave an encoder the layers of the recipe and the tokens of the bag beside it, in place."""
+        """Cut an encoder to the recipe's layers and the bag's tokens, in place."""
         section = self.recipe.model
         if section.encoder_layers is not None:
             keep_layers(encoder, section.encoder_layers)
@@ -99,10 +102,13 @@ class FromEncoder(Start):
 
 @dataclass(frozen=True)
 class FromAdapted(Start):
-    """Go on from a model on an encoder of the Hub that was trained before; what the recipe leaves open stays."""
+    """Go on from an earlier run's model on an encoder of the Hub.
+
+    Options that the recipe leaves open stay as they were.
+    """
 
     def check(self) -> None:
-        """Refuse a checkpoint that is missing or of another kind, and what only a new encoder could have."""
+        """Refuse a checkpoint of another kind, and keys that need a new encoder."""
         checkpoint = self.recipe.warm_start.checkpoint
         if checkpoint is None:
             raise _wrong_parts(self.recipe)

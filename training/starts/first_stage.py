@@ -1,4 +1,4 @@
-"""A model that begins with a first stage: another recipe, trained on the same data in the folder of the run."""
+"""Begin with a first stage: another recipe, trained on the same data before."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import DataSection
 from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
 from tmde.training.starts.checkpoint import FromCheckpoint, check_width
-from tmde.training.starts.tokenizers import TOKENIZER_FOLDER, prepare_tokenizer
+from tmde.training.starts.tokenizers import TOKENIZER_FOLDER, check_options, prepare_tokenizer
 
 logger = logging.get_logger("tmde.training")
 
@@ -69,6 +69,7 @@ class FromFirstStage(Start):
 
     def check(self) -> None:
         """Refuse a stage that cannot be built, or a bag that stays too narrow."""
+        check_options(self.recipe)
         check_width(self.recipe, build_config(stage_recipe(self.recipe)))
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
@@ -98,7 +99,7 @@ class FromFirstStage(Start):
 
 
 def stage_recipe(recipe: Recipe) -> Recipe | None:
-    """Return the recipe of a run's first stage, on the run's data; None if the run has no such stage.
+    """Return the recipe of a run's first stage, on the run's data; None without such a stage.
 
     Raises:
         RecipeError: The stage has a first stage of its own, or overrides the run's data or seed (it

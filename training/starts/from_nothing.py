@@ -1,4 +1,4 @@
-"""A model that begins at random."""
+"""Begin at random."""
 
 from __future__ import annotations
 
@@ -11,14 +11,21 @@ from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.base import BegunModel, Rows, Start
 from tmde.training.starts.hub_encoders import token_settings
-from tmde.training.starts.tokenizers import prepare_tokenizer
+from tmde.training.starts.tokenizers import check_options, prepare_tokenizer
 
 
 class FromNothing(Start):
-    """Begin with random weights, and with a tokenizer that is made of the training text or named by the recipe."""
+    """Begin with random weights.
+
+    The tokenizer is made of the training text, or the recipe names one.
+    """
+
+    def check(self) -> None:
+        """Refuse options of the tokenizer that need an encoder."""
+        check_options(self.recipe)
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
-        """Return the tokenizer of `tokenizer.path`, or the one that is made in the folder of the run."""
+        """Return the tokenizer of `tokenizer.path`, or the one in the folder of the run."""
         return prepare_tokenizer(self.recipe, rows, self.folder)
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:

@@ -1,4 +1,4 @@
-"""Encoders of the Hub: opened, checked, and cut to the layers and tokens that a recipe leaves them."""
+"""Encoders of the Hub: opened, checked, and cut to some layers and tokens."""
 
 from __future__ import annotations
 
@@ -230,7 +230,10 @@ def take_vocabulary(
 def _pieces_of(
     token: str, full_tokenizer: PreTrainedTokenizerBase, encoder_ids: dict[str, int]
 ) -> list[int]:
-    """Return the encoder's ids of a token: its own, that of the token with a capital, or those of its pieces."""
+    """Return the encoder's ids of a token.
+
+    That is its own id, that of the token with a capital, or those of its pieces.
+    """
     text = token.removeprefix(SENTENCEPIECE_START).removeprefix(WORDPIECE_CONTINUATION)
     for name in (token, token.replace(text, text.capitalize())):
         if name in encoder_ids:

@@ -1,4 +1,4 @@
-"""Training data of a run that adds languages: their pairs, and a stated share of rows of the old languages."""
+"""Training data of a run that adds languages: their pairs, and rows of the old languages."""
 
 from __future__ import annotations
 
@@ -100,9 +100,7 @@ def load_replayed(
         rows = load_present(sources.replay, languages.old, **options)
     old_rows = _map(rows, languages.without_new, languages.all)
     if not dev and data.dev_rows:
-        held_out = _hold_out(
-            new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.seed
-        )
+        held_out = _hold_out(new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.seed)
         new_rows = held_out.new
         old_rows = held_out.old
         dev = {"dev": held_out.dev}
@@ -119,7 +117,7 @@ def _language_sides(recipe: Recipe) -> _LanguageSides:
 
 
 def _pivots(recipe: Recipe) -> frozenset[str]:
-    """Return the languages of which every trained pair has one; all of them if any pair is trained."""
+    """Return the languages of which every pair must have one; all if any pair is trained."""
     pivot_pairs = recipe.training.pivot_pairs
     if isinstance(pivot_pairs, list) and pivot_pairs:
         return frozenset(pivot_pairs)
@@ -130,7 +128,9 @@ def _pivots(recipe: Recipe) -> frozenset[str]:
 
 
 def mix_rows(new: Dataset, old: Dataset, share: float) -> Dataset:
-    """Return all rows of both sides, the smaller side repeated so that `share` of them are of `old`.
+    """Return all rows of both sides, of which `share` are of `old`.
+
+    The smaller side is repeated.
 
     Rows of a document stay together. Without old rows, or with a share of 0, these are the new
     rows.
@@ -197,7 +197,13 @@ def load_present(
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """Both sides without the rows that are held out and all that share a text with one of these; and those rows."""
+    """Both sides after rows are held out.
+
+    Args:
+        new: The new rows that share no text with those held out.
+        old: The old rows that share no text with those held out.
+        dev: The rows held out.
+    """
 
     new: Dataset
     old: Dataset

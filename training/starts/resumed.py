@@ -1,4 +1,4 @@
-"""A run that goes on from a checkpoint of its own."""
+"""Go on from a checkpoint of the same run."""
 
 from __future__ import annotations
 
@@ -14,13 +14,18 @@ from tmde.training.starts.tokenizers import open_tokenizer_files
 
 @dataclass(frozen=True)
 class Resumed(Start):
-    """Go on from a checkpoint of the run. The trainer loads the weights, so that the model is only shaped here.
+    """Go on from a checkpoint of the run.
+
+    The model only gets its shape here, because the trainer loads the weights.
 
     Args:
         checkpoint: The checkpoint, a folder in that of the run.
     """
 
     checkpoint: Path
+
+    def check(self) -> None:
+        """Check nothing: what the run began with is not needed any more."""
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of the checkpoint."""

@@ -1,4 +1,7 @@
-"""A bag that begins with the token vectors of an encoder of the Hub, so that it knows words before it is trained."""
+"""Begin with the token vectors of an encoder of the Hub.
+
+A bag so knows words before it is trained.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +47,9 @@ WORD_START = "▁"  # of tokens of a Unigram vocabulary
 
 @dataclass(frozen=True)
 class FromTokenVectors(Start):
-    """Begin with a bag of an encoder's token vectors, which is made in `warm_start/` of the run's folder.
+    """Begin with a bag of an encoder's token vectors.
+
+    It is made in `warm_start/` of the run's folder.
 
     Args:
         encoder: Folder or Hub id of the encoder.
@@ -130,7 +135,10 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
 def _bag_tokenizer(
     full: PreTrainedTokenizerBase, texts: Sequence[str], options: TokenizerSection
 ) -> tuple[PreTrainedTokenizerBase, list[int], list[str]]:
-    """Return the tokenizer of the bag, the encoder's ids of the tokens that it keeps, and the words that it adds."""
+    """Return the tokenizer of the bag, the ids that it keeps, and the words that it adds.
+
+    The ids are those of the encoder.
+    """
     size = options.vocab_size
     number = options.whole_words
     cut_size = size - number if size else None
@@ -166,7 +174,11 @@ def _token_vectors(
     token_ids: Sequence[int],
     words: Sequence[str],
 ) -> torch.Tensor:
-    """Return the mean output of an encoder for every token and every word alone, (tokens + words, width)."""
+    """Return the mean output of an encoder for every token and every word alone.
+
+    Returns:
+        (tokens + words, width).
+    """
     bos, eos, _ = text_bounds(tokenizer)
     pieces = [[token] for token in token_ids]
     for word in words:
@@ -183,7 +195,7 @@ def _token_vectors(
 
 
 def _special_ids(full: PreTrainedTokenizerBase, kept_ids: Sequence[int]) -> dict[str, int]:
-    """Return the ids of the special tokens in the bag's vocabulary, by their names in the configuration."""
+    """Return the ids of the special tokens in the bag's vocabulary, by their names."""
     new_ids = {old: new for new, old in enumerate(kept_ids)}
     settings = token_settings(full)
     names = ("bos_token_id", "eos_token_id", "pad_token_id")
@@ -191,7 +203,7 @@ def _special_ids(full: PreTrainedTokenizerBase, kept_ids: Sequence[int]) -> dict
 
 
 def _frequency_weights(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> torch.Tensor:
-    """Return the logarithm of each token's weight by its frequency in the texts, (tokens,) float32."""
+    """Return the logarithm of each token's weight by its frequency, (tokens,) float32."""
     ids = itertools.chain.from_iterable(TextEncoder(tokenizer)(texts))
     used = np.fromiter(ids, dtype=np.int64)
     counts = torch.from_numpy(np.bincount(used, minlength=len(tokenizer)))

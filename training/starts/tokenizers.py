@@ -25,6 +25,18 @@ READ_ROWS = 1000  # at a time: much faster than one by one
 STREAM_BUFFER = 10_000  # rows of a stream that are shuffled together
 
 
+def check_options(recipe: Recipe) -> None:
+    """Refuse options that only the tokenizer of a bag on an encoder's token vectors has.
+
+    Raises:
+        RecipeError: Names the option.
+    """
+    if recipe.tokenizer.whole_words and not recipe.tokenizer.path:
+        raise RecipeError(
+            "tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)"
+        )
+
+
 def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTrainedTokenizerBase:
     """Return the tokenizer of `tokenizer.path`, or that of a run's folder, where it is made once.
 
@@ -53,10 +65,6 @@ def open_tokenizer_files(path: str | os.PathLike) -> PreTrainedTokenizerBase:
 
 def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
     """Train the tokenizer of a recipe into a folder, which is complete when it gets its name."""
-    if recipe.tokenizer.whole_words:
-        raise RecipeError(
-            "tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)"
-        )
     # A bag reads texts of any length.
     limit = getattr(build_config(recipe), "max_position_embeddings", VERY_LARGE_INTEGER)
     options = {"model_max_length": limit}
@@ -73,9 +81,7 @@ def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
 
 def tokenizer_texts(recipe: Recipe, rows: Rows) -> dict[str, list[str]]:
     """Return the texts from which the tokenizer of a recipe is made, by language."""
-    return texts_by_language(
-        rows, recipe.texts, recipe.tokenizer.max_characters, recipe.seed
-    )
+    return texts_by_language(rows, recipe.texts, recipe.tokenizer.max_characters, recipe.seed)
 
 
 def texts_by_language(

@@ -15,7 +15,9 @@ from modeling_tmde.tokenization import is_byte_level_bpe
 
 @dataclass(frozen=True)
 class VocabularyMap:
-    """The tokens of a new vocabulary as pieces of an old one: token `rows[i]` has the piece `pieces[i]`.
+    """The tokens of a new vocabulary as pieces of an old one.
+
+    Token `rows[i]` has the piece `pieces[i]`.
 
     Args:
         rows: Tokens of the new vocabulary in ascending order, (pieces,). A token without pieces is
@@ -36,7 +38,9 @@ class VocabularyMap:
         return torch.bincount(self.rows, minlength=self.size) > 0
 
     def log_weights(self, old: torch.Tensor) -> torch.Tensor:
-        """Return the logarithm of the summed weights of each token's pieces, (size,); `-inf` without pieces.
+        """Return the logarithm of each token's weight, that of its pieces together, (size,).
+
+        It is `-inf` without pieces.
 
         Together with `table` it keeps every bag: `exp(w) E` of a token is the sum of `exp(w_p) E_p`
             over its pieces.
@@ -51,7 +55,9 @@ class VocabularyMap:
         return largest + sums.log()
 
     def table(self, old: torch.Tensor, log_weights: torch.Tensor) -> torch.Tensor:
-        """Return the mean of each token's pieces, weighted by `exp(log_weights)`, (size, d); 0 without pieces.
+        """Return the mean of each token's pieces, weighted by `exp(log_weights)`, (size, d).
+
+        It is 0 without pieces.
 
         Args:
             old: The old table, (old size, d).
@@ -68,7 +74,9 @@ class VocabularyMap:
 def map_vocabulary(
     new: PreTrainedTokenizerBase, old: PreTrainedTokenizerBase, new_size: int, old_size: int
 ) -> VocabularyMap:
-    """Find every token of the tokenizer `new` in the tokenizer `old`: as itself, else as the pieces it falls into.
+    """Find every token of the tokenizer `new` in the tokenizer `old`.
+
+    It is found as itself, or as the pieces that it falls into.
 
     Byte-level tokens are compared byte by byte, so that a token which is no text alone (half a
     character) has its pieces as well. Special and added tokens that `old` lacks have none. If `old`

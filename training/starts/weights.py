@@ -1,4 +1,4 @@
-"""Warm starts: a new model takes the weights of a trained one, whatever the two vocabularies are."""
+"""Take the weights of a trained model, whatever the two vocabularies are."""
 
 from __future__ import annotations
 
@@ -168,7 +168,7 @@ def width_of(config: PreTrainedConfig) -> int:
 
 
 def _kind_inside(model: PreTrainedModel) -> str | None:
-    """Return the type of the encoders of a model that has a model for each language; None for any other model."""
+    """Return the type of the encoders of an aligned model; None for any other model."""
     if model.config.model_type != ALIGNED:
         return None
     return {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder]
@@ -190,7 +190,7 @@ def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesIn
 
 
 def _has_direct_path(model: PreTrainedModel, direct_path: bool) -> bool:
-    """Return whether the model takes a bag as a summand of its embedding, and not its tables alone."""
+    """Return whether the model takes all of a bag, and not its table alone."""
     if model.config.model_type == T_MDE:
         return direct_path
     return model.config.model_type == ADAPTED_MODEL
@@ -249,7 +249,10 @@ def _take_bag_beside_encoder(
 def _take_bag_as_direct_path(
     model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap
 ) -> None:
-    """Let T-MDE begin as the bag: one table everywhere, its token weights, and branches that begin at zero."""
+    """Let T-MDE begin as the bag.
+
+    All tables take the bag's, the direct path its token weights, and the branches begin at zero.
+    """
     known = vocabulary.known
     weights = _table_weights(model)
     table = _table_of(bag, vocabulary, weights[0].shape[1])
@@ -320,7 +323,9 @@ def _row_size(rows: torch.Tensor) -> torch.Tensor:
 
 
 def fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> torch.Tensor:
-    """Return a table with `d_model` columns: zeros are added, or its leading principal directions stay.
+    """Return a table with `d_model` columns.
+
+    A wider one has zeros in the others, a narrower one the leading principal directions.
 
     Args:
         table: The table, (vocabulary, width).
@@ -345,7 +350,11 @@ def fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> t
 def _copy_parameters(
     model: PreTrainedModel, source: _Source, vocabulary: VocabularyMap, names: NamesInSource
 ) -> list[str]:
-    """Copy what fits, tables by vocabulary and languages by code; return the names of parameters left as they are."""
+    """Copy the parameters that fit, tables by vocabulary and languages by code.
+
+    Returns:
+        The names of the parameters that keep their initial values.
+    """
     old_parameters = dict(source.model.named_parameters(remove_duplicate=False))
     no_weights = torch.zeros(source.model.config.vocab_size)
     encoder_weights = getattr(source.model.base_model, TOKEN_WEIGHTS, no_weights)
@@ -379,7 +388,7 @@ def _fits(parameter: torch.Tensor, value: torch.Tensor, module: str) -> bool:
 
 
 def _copy_table(parameter: torch.Tensor, table: torch.Tensor, known: torch.Tensor) -> None:
-    """Copy the rows of known tokens; the others keep their initial values, at the size of the known rows."""
+    """Copy the rows of known tokens, and scale those of unknown tokens to their size."""
     scale = _row_size(table[known]) / _row_size(parameter[known])
     parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
 
@@ -387,7 +396,7 @@ def _copy_table(parameter: torch.Tensor, table: torch.Tensor, known: torch.Tenso
 def _language_rows(
     value: torch.Tensor, old_languages: list[str], languages: list[str]
 ) -> torch.Tensor:
-    """Return the embeddings of languages by their codes; a new language begins as the mean of all."""
+    """Return the embeddings of languages by code; a new language begins as the mean."""
     mean = value.mean(dim=0)
     rows: list[Any] = []
     for language in languages:

@@ -21,7 +21,7 @@ from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError
-from tmde.training.recipe.building import model_class_of
+from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
@@ -92,8 +92,8 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
     state = PartialState()
     with state.main_process_first():
         if state.is_main_process and run.arguments.push_to_hub:
-            kind = model_class_of(recipe).config_class.model_type
-            open_hub_repository(run.arguments, kind)
+            model_type = config_class(recipe.architecture).model_type
+            open_hub_repository(run.arguments, model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         data = load_data(recipe)
         if data.dev or eval_tasks:

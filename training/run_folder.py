@@ -28,8 +28,7 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
     """Hold the folder of a run for this process and its fellows.
 
     After an error before the first checkpoint, a folder that is new is deleted: the corrected
-        command would be refused
-    otherwise.
+    command would be refused otherwise.
 
     Args:
         run: The run.

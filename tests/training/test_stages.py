@@ -223,7 +223,8 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
             f"languages={languages}", stage=("data.languages=[en]", "data.pivot_languages=[en]")
         )
         made = tmp_path / name / "tokenizer"
-        assert share_tokenizer(recipe, rows, tmp_path / name).tokenizer.path == str(made)
+        stage = share_tokenizer(recipe, stage_recipe(recipe), rows, tmp_path / name)
+        assert stage.tokenizer.path == str(made)
         tokenizer = AutoTokenizer.from_pretrained(made)
         assert len(tokenizer) == 400
         pieces.append(sum(len(tokenizer(row["it"])["input_ids"]) for row in rows["translation"]))

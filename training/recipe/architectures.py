@@ -26,9 +26,16 @@ DEFAULT_ARCHITECTURE = "tmde"
 ADAPTED = "adapted"  # T-MDE's bottleneck and decoder on an encoder of the Hub
 
 
+def config_class(architecture: str) -> type[PreTrainedConfig]:
+    """Return the class of the configuration of an architecture."""
+    found = ARCHITECTURES[architecture].config_class
+    assert found is not None  # which PreTrainedModel leaves open
+    return found
+
+
 def architecture_of(config: PreTrainedConfig) -> str | None:
     """Return the architecture of a model's configuration; None if it is not of this package."""
-    for name, model_class in ARCHITECTURES.items():
-        if model_class.config_class.model_type == config.model_type:
+    for name in ARCHITECTURES:
+        if config_class(name).model_type == config.model_type:
             return name
     return None

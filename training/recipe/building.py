@@ -15,7 +15,7 @@ from tmde.embedding.document_embedder import has_fast_bf16
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
-from tmde.training.recipe.architectures import ARCHITECTURES
+from tmde.training.recipe.architectures import ARCHITECTURES, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.schema import Recipe
 
@@ -44,7 +44,7 @@ def build_config(recipe: Recipe, **settled: Any) -> PreTrainedConfig:
         **settled,
     }
     with _section_errors(recipe, "model"):
-        return model_class_of(recipe).config_class(**options)
+        return config_class(recipe.architecture)(**options)
 
 
 def build_objectives(recipe: Recipe) -> dict[str, Objective]:
@@ -82,7 +82,7 @@ def check_pyramid(recipe: Recipe) -> None:
     """Refuse to begin the training of a pyramid whose encoder is too shallow for it.
 
     This is a rule for new models: the configuration still opens those that were trained with three
-        layers.
+    layers.
 
     Raises:
         RecipeError: The recipe trains a pyramid on fewer than four layers.

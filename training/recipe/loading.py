@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import resources
+from importlib.resources.abc import Traversable
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +50,11 @@ def load_recipe(
 
 def packaged_names(package: str = RECIPES) -> list[str]:
     """Return the names of the YAML files in a package, by default those of the recipes."""
-    files = resources.files(package).glob("*.yaml")
-    return sorted(path.name.removesuffix(".yaml") for path in files)
+    names = []
+    for path in resources.files(package).iterdir():
+        if path.name.endswith(".yaml"):
+            names.append(path.name.removesuffix(".yaml"))
+    return sorted(names)
 
 
 def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
@@ -65,7 +69,7 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
         RecipeError: There is no such file, or it is not a mapping.
     """
     names = packaged_names(package)
-    path = Path(name_or_path)
+    path: Traversable = Path(name_or_path)
     if name_or_path in names:
         path = resources.files(package).joinpath(f"{name_or_path}.yaml")
     if not path.is_file():

@@ -11,10 +11,16 @@ from typing import Any
 import yaml
 
 from tmde.data.io import PlainLoader
-from tmde.training.recipe.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE
+from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, unknown
-from tmde.training.recipe.schema import SECTIONS, Recipe, read_sections, validate_recipe
-from tmde.training.recipe.sections import MODEL_SECTIONS
+from tmde.training.recipe.schema import (
+    SECTIONS,
+    Recipe,
+    read_sections,
+    section_class,
+    validate_recipe,
+)
+from tmde.training.recipe.sections import architecture_tag
 
 Sections = dict[str, dict[str, Any]]
 
@@ -120,9 +126,7 @@ def _bare_keys(section: str, sections: Sections) -> Iterable[str]:
     """Return the keys of a section that may be written without its name."""
     if section == "objectives":
         return ()
-    if section != "model":
-        return Recipe.model_fields[section].annotation.model_fields.keys()
-    architecture = sections["model"].get("architecture", DEFAULT_ARCHITECTURE)
-    if architecture not in MODEL_SECTIONS:
+    architecture = architecture_tag(sections["model"])
+    if architecture not in ARCHITECTURES:
         raise RecipeError(unknown("model.architecture", architecture, ARCHITECTURES))
-    return MODEL_SECTIONS[architecture].model_fields.keys()
+    return section_class(section, sections[section]).model_fields.keys()

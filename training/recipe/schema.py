@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Any
+from typing import Any, get_args
 
 import yaml
-from pydantic import ConfigDict, Discriminator, Tag, ValidationError
+from pydantic import ConfigDict, ValidationError
 
 from tmde.data.parallel import NLI_TEXTS
-from tmde.training.recipe.architectures import ARCHITECTURES, DEFAULT_ARCHITECTURE
+from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, section_message, unknown
 from tmde.training.recipe.sections import (
     MODEL_SECTIONS,
+    AnyModelSection,
     CardSection,
     DataSection,
     ObjectivesSection,
@@ -21,21 +22,20 @@ from tmde.training.recipe.sections import (
     TokenizerSection,
     TrainingSection,
     WarmStartSection,
+    architecture_tag,
 )
-from tmde.training.recipe.values import describe_type, union_of
+from tmde.training.recipe.values import describe_type
 
 SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
-
-
-def _architecture_tag(values: Any) -> str:
-    """Return the architecture that a `model` section names, by which its class is chosen."""
-    if isinstance(values, Mapping):
-        return str(values.get("architecture", DEFAULT_ARCHITECTURE))
-    return DEFAULT_ARCHITECTURE
-
-
-_TAGGED_SECTIONS = [Annotated[section, Tag(name)] for name, section in MODEL_SECTIONS.items()]
-AnyModelSection = Annotated[union_of(_TAGGED_SECTIONS), Discriminator(_architecture_tag)]
+# The classes of all sections but `model`, whose class is chosen by its architecture.
+SECTION_CLASSES: dict[str, type[Section]] = {
+    "data": DataSection,
+    "tokenizer": TokenizerSection,
+    "warm_start": WarmStartSection,
+    "objectives": ObjectivesSection,
+    "training": TrainingSection,
+    "card": CardSection,
+}
 
 
 class Recipe(Section):
@@ -62,9 +62,9 @@ class Recipe(Section):
     data: DataSection
     tokenizer: TokenizerSection
     warm_start: WarmStartSection
-    model: AnyModelSection  # type: ignore[valid-type]
-    objectives: ObjectivesSection  # type: ignore[valid-type]
-    training: TrainingSection  # type: ignore[valid-type]
+    model: AnyModelSection
+    objectives: ObjectivesSection
+    training: TrainingSection
     card: CardSection
 
     @property
@@ -75,7 +75,8 @@ class Recipe(Section):
     @property
     def seed(self) -> int:
         """The seed of the run."""
-        return self.training.seed
+        seed: int = self.training.seed
+        return seed
 
     @property
     def texts(self) -> Sequence[str]:
@@ -133,46 +134,45 @@ def _describe_problem(error: ValidationError, recipe_name: str, sections: Mappin
         return unknown("model.architecture", problem["ctx"]["tag"], ARCHITECTURES)
     if section == "model":
         path = path[1:]  # without the architecture, by which pydantic chose the class
-    section_class = _section_class(section, sections[section])
+    key_class = section_class(section, sections[section])
     place = ""
-    options_class = _options_class(section_class, path)
+    options_class = _options_class(key_class, path)
     if options_class is not None:
         place = f"{path[0]}: "
-        section_class = options_class
+        key_class = options_class
         path = path[1:]
-    return section_message(
-        section, recipe_name, place + _describe_key(problem, path, section_class)
-    )
+    return section_message(section, recipe_name, place + _describe_key(problem, path, key_class))
 
 
-def _section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
-    """Return the class that validates a section."""
+def section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
+    """Return the class that validates a section with these values."""
     if section == "model":
-        return MODEL_SECTIONS[_architecture_tag(values)]
-    annotation: type[Section] = Recipe.model_fields[section].annotation
-    return annotation
+        return MODEL_SECTIONS[architecture_tag(values)]
+    return SECTION_CLASSES[section]
 
 
-def _options_class(section_class: type[Section], path: Sequence[str]) -> type[Section] | None:
+def _options_class(section: type[Section], path: Sequence[str]) -> type[Section] | None:
     """Return the class that validates the options below a key; None if there is none."""
     if len(path) < 2:
         return None
-    if section_class is DataSection and path[0] == "train":
+    key = path[0]
+    if section is DataSection and key == "train":
         return ReplaySources
-    if section_class is ObjectivesSection and path[0] in section_class.model_fields:
-        options, _ = section_class.model_fields[path[0]].annotation.__args__  # `Options | None`
-        return options
+    if section is ObjectivesSection and key in section.model_fields:
+        options_class: type[Section]
+        options_class, _ = get_args(section.model_fields[key].annotation)  # `Options | None`
+        return options_class
     return None
 
 
-def _describe_key(problem: Any, path: Sequence[str], section_class: type[Section]) -> str:
+def _describe_key(problem: Any, path: Sequence[str], key_class: type[Section]) -> str:
     """Return the part of the sentence that is about a key and its value."""
     if problem["type"] == "value_error":  # one of our own checks, which names the key
         return str(problem["ctx"]["error"])
     key = path[0]
     if problem["type"] == "extra_forbidden":
-        return unknown("key", key, section_class.model_fields)
-    expected = describe_type(section_class.model_fields[key].annotation)
+        return unknown("key", key, key_class.model_fields)
+    expected = describe_type(key_class.model_fields[key].annotation)
     if problem["type"] == "missing":
         return f"{key} is missing, expected {expected}"
     return f"{key}: found {problem['input']!r}, expected {expected}"

@@ -11,27 +11,33 @@ import dataclasses
 import inspect
 import typing
 from collections.abc import Mapping
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
+    Discriminator,
     Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
+    Tag,
     create_model,
     field_validator,
     model_validator,
 )
-from transformers import PreTrainedConfig
 from typing_extensions import Self
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective, check_range
-from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES
-from tmde.training.recipe.values import WholeNumber, recipe_type
+from tmde.training.recipe.architectures import (
+    ADAPTED,
+    ARCHITECTURES,
+    DEFAULT_ARCHITECTURE,
+    config_class,
+)
+from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
 
 # Options of a model's configuration that the tokenizer, the `data` section or the encoder decides.
 SETTLED_OPTIONS = {
@@ -60,10 +66,6 @@ class Section(BaseModel):
 
     # The keys that were set, in the order in which they were written: `recipe.yaml` keeps it.
     _keys: tuple[str, ...] = PrivateAttr(default=())
-
-    if typing.TYPE_CHECKING:  # the fields of generated sections
-
-        def __getattr__(self, name: str) -> Any: ...
 
     @model_validator(mode="wrap")
     @classmethod
@@ -247,6 +249,10 @@ class ModelSection(Section):
 
     architecture: str
 
+    if TYPE_CHECKING:  # the options of the configuration
+
+        def __getattr__(self, name: str) -> Any: ...
+
     # Keys that are not options of the configuration.
     not_in_config: ClassVar[frozenset[str]] = frozenset({"architecture"})
 
@@ -281,27 +287,39 @@ def _is_model_key(option: str, architecture: str) -> bool:
     return option not in SETTLED_OPTIONS and not option.endswith("_token_id")
 
 
-def _field_of(hint: Any, field: dataclasses.Field) -> tuple[Any, Any]:
+def _field_of(hint: Any, field: dataclasses.Field[Any]) -> tuple[Any, Any]:
     """Return the type and the default of a recipe's key for the field of a dataclass."""
     if field.default_factory is not dataclasses.MISSING:
         return recipe_type(hint), Field(default_factory=field.default_factory)
     return recipe_type(hint), field.default
 
 
-def _model_section(architecture: str, config_class: type[PreTrainedConfig]) -> type[ModelSection]:
+def _model_section(architecture: str) -> type[ModelSection]:
     base = AdaptedSection if architecture == ADAPTED else ModelSection
-    hints = inspect.get_annotations(config_class, eval_str=True)  # without those it inherits
+    config = config_class(architecture)
+    hints = inspect.get_annotations(config, eval_str=True)  # without those it inherits
     options: dict[str, Any] = {"architecture": (Literal[architecture], architecture)}
-    for field in dataclasses.fields(config_class):
+    for field in dataclasses.fields(config):
         if field.name in hints and _is_model_key(field.name, architecture):
             options[field.name] = _field_of(hints[field.name], field)
-    return create_model(f"{config_class.__name__}Section", __base__=base, **options)
+    return create_model(f"{config.__name__}Section", __base__=base, **options)
 
 
-MODEL_SECTIONS = {
-    name: _model_section(name, model_class.config_class)
-    for name, model_class in ARCHITECTURES.items()
-}
+MODEL_SECTIONS = {name: _model_section(name) for name in ARCHITECTURES}
+
+
+def architecture_tag(values: Any) -> str:
+    """Return the architecture that a `model` section names, by which its class is chosen."""
+    if isinstance(values, Mapping):
+        return str(values.get("architecture", DEFAULT_ARCHITECTURE))
+    return DEFAULT_ARCHITECTURE
+
+
+if TYPE_CHECKING:
+    AnyModelSection = ModelSection
+else:
+    _TAGGED_SECTIONS = [Annotated[section, Tag(name)] for name, section in MODEL_SECTIONS.items()]
+    AnyModelSection = Annotated[union_of(_TAGGED_SECTIONS), Discriminator(architecture_tag)]
 
 # ---- Objectives
 
@@ -318,6 +336,10 @@ def _objective_section(objective_class: type[Objective]) -> type[Section]:
 class _ObjectivesSection(Section):
     """The `objectives` section: the losses by name, each with its options."""
 
+    if TYPE_CHECKING:  # the losses
+
+        def __getattr__(self, name: str) -> Any: ...
+
     @model_validator(mode="before")
     @classmethod
     def _read_empty_options(cls, values: Any) -> Any:
@@ -327,16 +349,30 @@ class _ObjectivesSection(Section):
         return {name: {} if options is None else options for name, options in values.items()}
 
 
-ObjectivesSection = create_model(
-    "ObjectivesSection",
-    __base__=_ObjectivesSection,
-    **{name: (_objective_section(kind) | None, None) for name, kind in OBJECTIVES.items()},
-)
+def _objectives_section() -> type[_ObjectivesSection]:
+    losses: dict[str, Any] = {}
+    for name, objective_class in OBJECTIVES.items():
+        losses[name] = (_objective_section(objective_class) | None, None)
+    return create_model("ObjectivesSection", __base__=_ObjectivesSection, **losses)
+
+
+if TYPE_CHECKING:
+    ObjectivesSection = _ObjectivesSection
+else:
+    ObjectivesSection = _objectives_section()
 
 # ---- Training
 
 
-def _training_section() -> type[Section]:
+class _TrainingSection(Section):
+    """The `training` section: the training arguments."""
+
+    if TYPE_CHECKING:  # the arguments
+
+        def __getattr__(self, name: str) -> Any: ...
+
+
+def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
     hints["bf16"] = bool | Literal["auto"] | None  # "auto" is ours, see `build_arguments`
     hints["fsdp"] = bool | str | None  # transformers annotates str, and takes true as well
@@ -344,7 +380,10 @@ def _training_section() -> type[Section]:
     for field in dataclasses.fields(TmdeTrainingArguments):
         if field.name not in NO_TRAINING_KEYS:
             options[field.name] = _field_of(hints[field.name], field)
-    return create_model("TrainingSection", __base__=Section, **options)
+    return create_model("TrainingSection", __base__=_TrainingSection, **options)
 
 
-TrainingSection = _training_section()
+if TYPE_CHECKING:
+    TrainingSection = _TrainingSection
+else:
+    TrainingSection = _training_section()

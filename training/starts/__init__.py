@@ -72,5 +72,5 @@ def _choose_without_replay(recipe: Recipe, folder: Path, train_recipe: TrainReci
             return FromTokenVectors(recipe, folder, checkpoint)
         return FromCheckpoint(recipe, folder, checkpoint)
     if recipe.warm_start.recipe is not None:
-        return FromFirstStage(recipe, folder, train_recipe)
+        return FromFirstStage(recipe, folder, train_recipe, recipe.warm_start.recipe)
     return FromNothing(recipe, folder)

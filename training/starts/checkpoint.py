@@ -151,8 +151,7 @@ def begin_with(recipe: Recipe, checkpoint: str) -> Recipe:
     """Return the recipe with a checkpoint instead of its first stage, for `--warm-start`.
 
     Settings that a warm start cannot change are copied from the checkpoint: the width of a bag, and
-        a vocabulary that
-    cannot be mapped, which is any but a byte-level BPE.
+    a vocabulary that cannot be mapped, which is any but a byte-level BPE.
 
     Args:
         recipe: The recipe.

@@ -53,9 +53,16 @@ class FromFirstStage(Start):
 
     Args:
         train_recipe: The function that trains the stage, `train_recipe`.
+        stage_name: Name or path of the first stage's recipe.
     """
 
     train_recipe: TrainRecipe
+    stage_name: str
+
+    @cached_property
+    def stage(self) -> Recipe:
+        """The recipe of the first stage."""
+        return build_stage(self.recipe, self.stage_name)
 
     @property
     def stage_folder(self) -> Path:
@@ -70,7 +77,7 @@ class FromFirstStage(Start):
     def check(self) -> None:
         """Refuse a stage that cannot be built, or a bag that stays too narrow."""
         check_options(self.recipe)
-        check_width(self.recipe, build_config(stage_recipe(self.recipe)))
+        check_width(self.recipe, build_config(self.stage))
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of both stages, after the first one is trained."""
@@ -84,10 +91,9 @@ class FromFirstStage(Start):
 
     def _train_stage(self, rows: Rows | None) -> None:
         state = PartialState()
-        name = self.recipe.warm_start.recipe
         if state.is_main_process:
-            logger.warning(f"Stage 1 of 2: recipe {name}, in {self.stage_folder}")
-        stage = share_tokenizer(self.recipe, rows, self.folder)
+            logger.warning(f"Stage 1 of 2: recipe {self.stage_name}, in {self.stage_folder}")
+        stage = share_tokenizer(self.recipe, self.stage, rows, self.folder)
         distributed_type = state.distributed_type
         is_begun = find_checkpoint(self.stage_folder) is not None
         self.train_recipe(stage, self.stage_folder, resume=is_begun, overwrite=True)
@@ -102,39 +108,52 @@ def stage_recipe(recipe: Recipe) -> Recipe | None:
     """Return the recipe of a run's first stage, on the run's data; None without such a stage.
 
     Raises:
-        RecipeError: The stage has a first stage of its own, or overrides the run's data or seed (it
-            may have fewer languages).
+        RecipeError: See `build_stage`.
     """
     start = recipe.warm_start
     if start.checkpoint is not None or start.recipe is None:
         return None
-    _check_overrides(start.overrides)
+    return build_stage(recipe, start.recipe)
+
+
+def build_stage(recipe: Recipe, stage_name: str) -> Recipe:
+    """Return the recipe of a first stage on the data of a run.
+
+    Args:
+        recipe: The recipe of the run.
+        stage_name: Name or path of the first stage's recipe.
+
+    Raises:
+        RecipeError: The stage has a first stage of its own, or overrides the run's data or seed (it
+            may have fewer languages).
+    """
+    overrides = recipe.warm_start.overrides
+    _check_overrides(overrides)
     run_training = recipe.training.settings()
     shared = {key: run_training[key] for key in SHARED_KEYS if key in run_training}
-    stage = load_recipe(start.recipe)
-    stage = with_sections(
-        stage, data=recipe.data.settings(), training={**stage.training.settings(), **shared}
-    )
-    stage = with_settings(stage, start.overrides)
+    stage = load_recipe(stage_name)
+    training = {**stage.training.settings(), **shared}
+    stage = with_sections(stage, data=recipe.data.settings(), training=training)
+    stage = with_settings(stage, overrides)
     _check_languages(stage, recipe)
     if stage.warm_start.recipe is not None and stage.warm_start.checkpoint is None:
         raise RecipeError(
-            f"warm_start.recipe={start.recipe}: a first stage may not have a first stage of its own"
+            f"warm_start.recipe={stage_name}: a first stage may not have a first stage of its own"
         )
     return _with_its_pairs(stage)
 
 
-def share_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> Recipe:
-    """Return the recipe of a run's first stage, with a tokenizer that serves both.
+def share_tokenizer(recipe: Recipe, stage: Recipe, rows: Rows | None, folder: Path) -> Recipe:
+    """Return the recipe of a first stage with a tokenizer that serves both stages.
 
     If the first stage has fewer languages than the run, the tokenizer is trained on all of them.
 
     Args:
         recipe: The recipe of the run.
+        stage: The recipe of its first stage.
         rows: The training rows.
         folder: The folder of the run.
     """
-    stage = stage_recipe(recipe)
     has_all_languages = stage.data.languages == recipe.data.languages
     if has_all_languages or recipe.tokenizer.settings():
         return stage

@@ -43,7 +43,7 @@ class VocabularyMap:
         It is `-inf` without pieces.
 
         Together with `table` it keeps every bag: `exp(w) E` of a token is the sum of `exp(w_p) E_p`
-            over its pieces.
+        over its pieces.
 
         Args:
             old: The logarithms of the old tokens' weights, (old size,).

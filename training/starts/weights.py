@@ -74,12 +74,11 @@ def warm_start(
             alone.
 
     Returns:
-        What the model took: `checkpoint` and its `model_type`; `checkpoint_width` and `width`,
-            d_model of the two;
-        `tokens_copied`, `tokens_mapped` and `tokens_left`, the numbers of entries of the new
-        vocabulary that the old one has as well, that are means of their pieces in the old one, and
+        A report of what the model took. `checkpoint` and its `model_type`; `checkpoint_width` and
+        `width`, d_model of the two; `tokens_copied`, `tokens_mapped` and `tokens_left`, the numbers
+        of tokens that the old vocabulary has as well, that are means of their pieces there, and
         that keep their initial vectors. From a model of the same architecture also
-        `tensors_copied`, how many parameters were taken, tables counted, and `tensors_kept`, the
+        `tensors_copied`, the number of parameters taken, tables included, and `tensors_kept`, the
         names of those that keep their initial values, since the checkpoint lacks them or has
         another shape.
 

@@ -33,7 +33,7 @@ from transformers import (
 from modeling_tmde.tokenization import train_tokenizer
 from tmde.data import load_parallel
 from tmde.training.recipe import load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 LANGUAGES, PIVOTS = ("de", "en", "es", "fr", "it"), ("en", "es")
 SIZES = {  # width, layers, heads, feed-forward, vocabulary, tokens a batch

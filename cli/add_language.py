@@ -6,9 +6,6 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tmde.training.added_language import add_languages, describe, extension_recipe
-from tmde.training.building import named_sources
-
 
 def add_language(
     checkpoint: Annotated[
@@ -45,25 +42,28 @@ def add_language(
         bool, Option("--overwrite", help="Delete an earlier run in the folder.")
     ] = False,
 ) -> None:
-    """Add languages to a trained model: more tokens, training on their pairs, the old languages replayed.
+    """Add languages to a trained model, while rows of its old languages are replayed.
 
-        tmde add-language runs/model it --train new_pairs.parquet --replay old_pairs.parquet -o runs/with_it
+        tmde add-language runs/model it --train new.parquet --replay old.parquet -o runs/with_it
 
-    The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower learning rates.
-    What it did to each pair of languages is measured before and after, printed, and kept in OUT/languages.md.
+    The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower
+    learning rates. What it did to each pair of languages is measured before and after, printed, and
+    kept in OUT/languages.md.
     """
-    data = {
-        "replay": replay or None,
-        "replay_share": replay_share,
-        "dev": named_sources(dev or []) or None,
-    }
-    data |= {
-        "pivots": pivot or (),
-        "recipe": recipe,
-        "overrides": [value for value in languages if "=" in value],
-    }
+    from tmde.training.added_language import add_languages, extension_recipe
+    from tmde.training.language_report import describe
+    from tmde.training.run_data import named_sources
+
     extended = extension_recipe(
-        checkpoint, [value for value in languages if "=" not in value], train, **data
+        checkpoint,
+        [value for value in languages if "=" not in value],
+        train,
+        replay=replay or None,
+        replay_share=replay_share,
+        dev=named_sources(dev) or None,
+        pivots=pivot or (),
+        recipe=recipe,
+        overrides=[value for value in languages if "=" in value],
     )
     report = add_languages(
         extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite

@@ -26,16 +26,18 @@ from tabulate import tabulate
 
 from modeling_tmde import TmdeError
 from tmde.cli.evaluate import find_tasks
+from tmde.cli.train import DevOption, TrainOption, one_or_all
 from tmde.data.cpus import usable_cpus
 from tmde.data.io import write_atomically
 from tmde.eval.report import differences_table, markdown_escape, percent
 from tmde.eval.results import EVAL_NAME, TaskResult, group_cells, read_results
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results
-from tmde.training.building import STAGE_FOLDER, named_sources, stage_recipe
 from tmde.training.checkpoints import find_checkpoint
-from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown
-from tmde.training.train import DevOption, TrainOption, one_or_all
+from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown, with_settings
+from tmde.training.resolving import check_trainable
+from tmde.training.run_data import named_sources
+from tmde.training.starts import STAGE_FOLDER, stage_recipe
 
 TFIDF = "TF-IDF"
 ENTRY_KEYS = ("recipe", "start", "overrides", "seeds", "seed")
@@ -195,12 +197,9 @@ def _recipe(entry: dict[str, Any], shared: dict[str, dict], fixed: dict[str, Any
     architecture = own.get("model.architecture", recipe.architecture)
     for values in (shared.get("all"), shared.get(architecture), own, fixed):
         for key, value in (values or {}).items():
-            recipe.set(str(key), copy.deepcopy(value))
+            recipe = with_settings(recipe, {str(key): copy.deepcopy(value)})
     for stage in filter(None, (recipe, stage_recipe(recipe))):  # errors now, not after hours
-        stage.check_pyramid()
-        stage.build_config()
-        stage.build_objectives()
-        stage.build_arguments("unused")
+        check_trainable(stage)
     return recipe
 
 
@@ -218,10 +217,13 @@ def _begin_with_start(training: Training) -> None:
             if stage is None or load_recipe(stage).architecture == "bag"
             else "warm_start.overrides."
         )
-        recipe.set(f"{inner}warm_start.checkpoint", str(folder / training.start))
+        start = str(folder / training.start)
+        recipe = with_settings(recipe, {f"{inner}warm_start.checkpoint": start})
     if training.tokenizer is not None:
         for prefix in ("", "warm_start.overrides.") if stage is not None else ("",):
-            recipe.set(f"{prefix}tokenizer.path", str(folder / training.tokenizer))
+            tokenizer = str(folder / training.tokenizer)
+            recipe = with_settings(recipe, {f"{prefix}tokenizer.path": tokenizer})
+    training.recipe = recipe
 
 
 def open_folder(

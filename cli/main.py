@@ -20,7 +20,7 @@ from tmde.cli.index import index, search
 from tmde.cli.mine import mine
 from tmde.cli.push import push
 from tmde.cli.quickstart import quickstart
-from tmde.training.train import train
+from tmde.cli.train import train
 
 app = typer.Typer(
     cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,

@@ -20,7 +20,7 @@ from tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evalua
 from tmde.eval.figures import draw_embedding_space
 from tmde.eval.report import print_report
 from tmde.training.recipe import load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 console = Console()
 QUERY = "people protest in the streets"

@@ -26,7 +26,7 @@ from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.tokenization import load_tokenizer
 from tests.conftest import LANGUAGES, make_rows
-from tmde.training.hub_encoder import open_encoder, token_settings
+from tmde.training.starts.hub_encoders import open_encoder, token_settings
 
 SIZES = {
     "hidden_size": 32,

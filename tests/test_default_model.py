@@ -13,15 +13,9 @@ from tmde.cli import quickstart
 from tmde.data.sample import sample_documents, sample_sentences
 from tmde.embedding.loading import DEFAULT_FOLDER
 from tmde.hub_cards import describe_origins
-from tmde.training.building import (
-    apply_warm_start,
-    begin_with,
-    build_model,
-    check_warm_start,
-    prepare_tokenizer,
-    prepare_warm_start,
-)
 from tmde.training.recipe import load_recipe
+from tmde.training.run import train_recipe
+from tmde.training.starts import begin_with, choose_start
 
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
 
@@ -95,18 +89,17 @@ def test_quickstart_begins_with_a_search(capsys):
 @pytest.mark.parametrize("name", ["bag", "small"])
 def test_training_begins_with_it(embedder, name, tmp_path):
     """With its tokenizer and, unless a recipe can be wider, its width."""
-    recipe = load_recipe(name, ["data.train=sample"])
-    begin_with(recipe, "default")
-    check_warm_start(recipe)
-    checkpoint = prepare_warm_start(recipe, tmp_path, None, None)
-    tokenizer = prepare_tokenizer(recipe, None, tmp_path / "tokenizer")
-    model = build_model(recipe, tokenizer)
-    report = apply_warm_start(recipe, model, tokenizer, checkpoint)
-    assert report["tokens_copied"] == len(tokenizer) and report["checkpoint"] == "default"
-    vectors = DocumentEmbedder(model.eval(), tokenizer).encode(TEXTS[:2])
+    recipe = begin_with(load_recipe(name, ["data.train=sample"]), "default")
+    start = choose_start(recipe, tmp_path, train_recipe)
+    start.check()
+    tokenizer = start.tokenizer(None)
+    begun = start.apply(tokenizer)
+    assert begun.report["tokens_copied"] == len(tokenizer)
+    assert begun.report["checkpoint"] == "default"
+    vectors = DocumentEmbedder(begun.model.eval(), tokenizer).encode(TEXTS[:2])
     expected = embedder.encode(TEXTS[:2])
     if name == "small":  # whose first output is the bag through a LayerNorm
         expected = (expected - expected.mean(1, keepdims=True)) / expected.std(1, keepdims=True)
     assert vectors == pytest.approx(expected, abs=1e-3)
-    (origin,) = describe_origins(recipe.sections)["begun_with"]
+    (origin,) = describe_origins(recipe.settings())["begun_with"]
     assert origin["name"] == "default" and not origin["hub"]

@@ -1,25 +1,23 @@
-"""Languages added to a trained checkpoint: more tokens, their pairs with the old languages, and what it cost.
+"""Languages added to a trained checkpoint, and what that cost the old ones.
 
-The run is an ordinary one, `train_recipe` of a recipe made from the checkpoint. Its tokenizer is made beforehand, in
-the folder `warm_start` of the run.
+The run is an ordinary one, `train_recipe` of a recipe made from the checkpoint. Its tokenizer is
+made beforehand, in the folder `warm_start` of the run.
 """
 
 from __future__ import annotations
 
 import json
 import shutil
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from statistics import fmean
 from typing import Any
 
 import datasets
 import torch
-from tabulate import tabulate
 from transformers import (
     AutoModel,
     AutoTokenizer,
+    PreTrainedConfig,
     PreTrainedModel,
     PreTrainedTokenizerBase,
     set_seed,
@@ -27,45 +25,43 @@ from transformers import (
 from transformers.utils import cached_file, logging
 
 from modeling_tmde import TmdeError
-from modeling_tmde.tokenization import extend_tokenizer, is_byte_level_bpe
 from tmde.data.checks import is_code
 from tmde.data.io import write_atomically
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import local_or_hub
-from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
+from tmde.eval.dev_retrieval import dev_retrieval
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.building import STAGE_FOLDER, build_model, load_data, texts_by_language
 from tmde.training.evaluation import check_metric
-from tmde.training.hub_encoder import open_config
-from tmde.training.recipe import (
-    ADAPTED,
-    Recipe,
-    RecipeError,
-    architecture_of,
-    load_recipe,
-    section_keys,
-)
-from tmde.training.train import (
-    check_run_folder,
-    check_same_run,
-    save_best,
-    train_recipe,
-    write_card,
-)
+from tmde.training.language_report import Report, describe, fall, means
+from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_overrides
+from tmde.training.recipe.architectures import ADAPTED, architecture_of
+from tmde.training.recipe.building import build_arguments
+from tmde.training.recipe.schema import validate_recipe
+from tmde.training.recipe.sections import MODEL_SECTIONS
+from tmde.training.run import train_recipe
+from tmde.training.run_data import load_data
+from tmde.training.run_folder import RECIPE_NAME, check_new_folder, check_same_run
+from tmde.training.run_record import save_best, write_card
+from tmde.training.starts import STAGE_FOLDER, choose_start, open_config
+from tmde.training.starts.added_language import extended_tokenizer
 from tmde.training.trainer import TmdeTrainer
-from tmde.training.warm_start import warm_start
 
 logger = logging.get_logger("tmde.training")
 
 REPORT_NAME = "languages.json"
 LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
-LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
-SHARES = [
-    number / 10 for number in range(10, -1, -1)
-]  # of the trained weights, tried until enough is kept
+LEARNING_RATES = ("learning_rate", "encoder_learning_rate", "embedding_learning_rate")
+# The shares of the trained weights that are tried after the whole, until enough is kept.
+SMALLER_SHARES = [number / 10 for number in range(9, -1, -1)]
+ROUNDING = 1e-9  # points
+# Models with an encoder for each language.
+MODELS_A_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
+# Training keys that belong to the checkpoint's run alone.
+KEYS_OF_ONE_RUN = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
 
-Report = dict[str, Any]  # what `languages.json` holds
+
+# ---- The recipe
 
 
 def extension_recipe(
@@ -79,81 +75,130 @@ def extension_recipe(
     recipe: str | None = None,
     overrides: Sequence[str] = (),
 ) -> Recipe:
-    """The recipe of a run that adds languages: the checkpoint's sizes and objectives, its languages and the new ones.
+    """Return the recipe of a run that adds languages to a checkpoint.
+
+    The sizes and objectives are the checkpoint's.
 
     Args:
         checkpoint: Folder or Hub id of a trained model with its tokenizer.
-        languages: Codes of the languages to add.
+        languages: The codes of the languages to add.
         train: Source or sources of parallel text that pair them with the checkpoint's languages.
-        replay: Source or sources of the old languages' parallel text; None takes what `train` holds of them.
-        replay_share: Share of the training rows that are replayed.
+        replay: Source or sources of the old languages' parallel text; None takes what `train` holds
+            of them.
+        replay_share: The share of the training rows that are replayed.
         dev: Dev sets by name; None holds rows out of the training data.
-        pivots: Which of the languages are pivots too, which the objectives translate into.
-        recipe: Name or path of the recipe with the objectives and training settings; None for the one in the
-            checkpoint's folder.
-        overrides: Keys of the recipe, `key=value`. Without one, the learning rates are `LEARNING_RATE_SHARE` of the
-            recipe's.
+        pivots: Those of the languages that are pivots too, which the objectives translate into.
+        recipe: Name or path of the recipe with the objectives and training settings; None for the
+            one in the checkpoint's folder.
+        overrides: Keys of the recipe, `key=value`. Without one, the learning rates are
+            `LEARNING_RATE_SHARE` of the recipe's.
 
     Raises:
-        RecipeError: The checkpoint cannot be extended, has the languages already, or has no recipe that fits.
+        RecipeError: The checkpoint cannot be extended, has the languages already, or has no recipe
+            that fits.
     """
-    config = open_config(checkpoint, "Checkpoint")
-    if config.model_type in ("tmde_ntdv", "tmde_aligned"):
-        raise RecipeError(
-            f"{checkpoint} has an encoder for each language: train all of them, tmde train --warm-start"
-        )
-    old, new = list(config.languages), list(languages)
-    if not new or len({*old, *new}) < len(old) + len(new) or not all(map(is_code, new)):
-        raise RecipeError(
-            f"Languages: found {', '.join(new) or 'none'}, expected codes such as it or pt-BR, each once and none of "
-            f"the checkpoint's ({', '.join(old)}); to train on with these, use tmde train --warm-start"
-        )
-    try:
-        base = load_recipe(recipe or cached_file(local_or_hub(checkpoint), "recipe.yaml"))
-    except OSError as error:
-        raise RecipeError(
-            f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits"
-        ) from error
-    sizes, architecture = json.loads(config.to_json_string(use_diff=False)), architecture_of(config)
-    sizes = {key: sizes[key] for key in section_keys("model", architecture) if key in sizes}
-    source = {"new": train, "new_languages": new, "replay": replay, "replay_share": replay_share}
-    all_pivots = list(dict.fromkeys([*config.pivot_languages, *pivots]))
+    config = open_config(checkpoint, purpose="Checkpoint")
+    _check_new_languages(checkpoint, config, languages)
+    base = _base_recipe(checkpoint, recipe)
+    old_languages = list(config.languages)
+    pivot_languages = list(dict.fromkeys([*config.pivot_languages, *pivots]))
+    description = (
+        f"{', '.join(languages)} added to {Path(checkpoint).name} ({', '.join(old_languages)})"
+    )
+    card = base.card.settings()
     sections = {
         "data": {
-            "train": source,
+            "train": {
+                "new": train,
+                "new_languages": list(languages),
+                "replay": replay,
+                "replay_share": replay_share,
+            },
             "dev": dev,
-            "languages": old + new,
-            "pivot_languages": all_pivots,
+            "languages": [*old_languages, *languages],
+            "pivot_languages": pivot_languages,
         },
         "tokenizer": {},
         "warm_start": {"checkpoint": str(checkpoint)},
-        "model": sizes | {"architecture": architecture},
-        "objectives": base.sections["objectives"],
-        "training": _training_section(base.sections["training"], base.architecture),
-        "card": {key: value for key, value in base.sections["card"].items() if key == "license"},
+        "model": _model_section(config),
+        "objectives": base.objectives.settings(),
+        "training": _training_section(base),
+        "card": {key: value for key, value in card.items() if key == "license"},
     }
-    description = f"{', '.join(new)} added to {Path(checkpoint).name} ({', '.join(old)})"
-    extended = Recipe("add_language", sections, description)
-    extended.check()
-    extended.override(overrides)
-    if extended.sections["training"].get("push_to_hub"):
+    extended = validate_recipe("add_language", description, sections)
+    extended = with_overrides(extended, overrides)
+    if extended.training.push_to_hub:
         raise RecipeError(
-            "push_to_hub: push afterwards with `tmde push`, when you know what the old languages lost"
+            "push_to_hub: push afterwards with `tmde push`, when you know what the old languages "
+            "lost"
         )
     return extended
 
 
-def _training_section(settings: Mapping[str, Any], architecture: str) -> dict[str, Any]:
-    """Those of the recipe at lower rates, without what is of the checkpoint's run alone."""
-    left_out = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
-    training = {key: value for key, value in settings.items() if not key.startswith(left_out)}
-    for name in ("learning_rate", "encoder_learning_rate", "embedding_learning_rate"):
-        if rate := settings.get(name, getattr(TmdeTrainingArguments, name)):
-            training[name] = LEARNING_RATE_SHARE * rate
-    # The tables learn even where the recipe keeps them as they are (0): they have new rows, but for an encoder's.
-    if architecture != ADAPTED:
-        training["embedding_learning_rate"] = training.get("embedding_learning_rate") or None
-    return training | {"metric_for_best_model": "mix"}
+def _check_new_languages(
+    checkpoint: str, config: PreTrainedConfig, languages: Sequence[str]
+) -> None:
+    """Refuse a checkpoint that cannot be extended, and languages that cannot be added to it."""
+    if config.model_type in MODELS_A_LANGUAGE:
+        raise RecipeError(
+            f"{checkpoint} has an encoder for each language: train all of them, tmde train "
+            "--warm-start"
+        )
+    old = list(config.languages)
+    all_languages = [*old, *languages]
+    has_repeated = len(set(all_languages)) < len(all_languages)
+    if not languages or has_repeated or not all(map(is_code, languages)):
+        raise RecipeError(
+            f"Languages: found {', '.join(languages) or 'none'}, expected codes such as it or "
+            f"pt-BR, each once and none of the checkpoint's ({', '.join(old)}); to train on with "
+            "these, use tmde train --warm-start"
+        )
+
+
+def _base_recipe(checkpoint: str, recipe: str | None) -> Recipe:
+    """Return the recipe with the objectives and training settings."""
+    try:
+        return load_recipe(recipe or cached_file(local_or_hub(checkpoint), RECIPE_NAME))
+    except OSError as error:
+        raise RecipeError(
+            f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits"
+        ) from error
+
+
+def _model_section(config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the `model` section of a checkpoint."""
+    architecture = architecture_of(config)
+    options = json.loads(config.to_json_string(use_diff=False))
+    section = {"architecture": architecture}
+    for key in MODEL_SECTIONS[architecture].model_fields:
+        if key in options:
+            section[key] = options[key]
+    return section
+
+
+def _training_section(base: Recipe) -> dict[str, Any]:
+    """Return the `training` section of a recipe at lower learning rates.
+
+    Keys that only made sense in the checkpoint's own run are left out.
+    """
+    settings = base.training.settings()
+    section = {}
+    for key, value in settings.items():
+        if not key.startswith(KEYS_OF_ONE_RUN):
+            section[key] = value
+    for key in LEARNING_RATES:
+        rate = getattr(base.training, key)
+        if rate:
+            section[key] = LEARNING_RATE_SHARE * rate
+    # The tables learn even if the recipe keeps them as they are (0), since they have new rows; an
+    # encoder's have none.
+    if base.architecture != ADAPTED and not section.get("embedding_learning_rate"):
+        section["embedding_learning_rate"] = None
+    section["metric_for_best_model"] = "mix"
+    return section
+
+
+# ---- The run
 
 
 def add_languages(
@@ -164,44 +209,46 @@ def add_languages(
     resume: bool = False,
     overwrite: bool = False,
 ) -> Report:
-    """Trains languages into a checkpoint, in a run of its own, and measures what that did to the old ones.
+    """Train new languages into a checkpoint, and measure what that did to the old ones.
 
-    The tokenizer gets more entries (see `extend_tokenizer`), whose vectors begin as the means of what they were read
-    as before. Rows of the old languages are replayed (see `load_replayed`). Where the old pairs' mean falls by more
-    than `max_drop` points, the result is a weighted mean of the weights before and after training, with as much of
-    the trained ones as keeps it: 90%, 80% and so on (WiSE-FT, Wortsman et al. 2022, arXiv 2109.01903, eq. 1).
+    The tokenizer gets more entries (see `extend_tokenizer`), whose vectors begin as the means of
+    what they were read as before. Rows of the old languages are replayed (see `load_replayed`). If
+    the old pairs' mean falls by more than `max_drop` points, the result is a weighted mean of the
+    weights before and after training, with as much of the trained ones as keeps it: 90%, 80% and so
+    on (WiSE-FT, Wortsman et al. 2022, arXiv 2109.01903, eq. 1).
 
     Args:
-        recipe: From `extension_recipe`.
-        output_dir: New or empty, unless resuming or overwriting; a folder as `train_recipe` makes it, with
-            `languages.md` and `languages.json`.
-        new_tokens: Entries that the vocabulary gains; None for as many for each language as the old ones have on
-            average, 0 to keep the tokenizer.
-        max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall, of sentences and of
-            documents; None for any.
+        recipe: The recipe, from `extension_recipe`.
+        output_dir: The folder of the run, new or empty, unless resuming or overwriting; a folder as
+            `train_recipe` makes it, with `languages.md` and `languages.json`.
+        new_tokens: The number of entries that the vocabulary gains; None for as many for each
+            language as the old ones have on average, 0 to keep the tokenizer.
+        max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall, of
+            sentences and of documents; None for any.
         resume: Go on with the run in the folder, begun with the same arguments.
         overwrite: Delete an earlier run in the folder.
 
     Returns:
-        What `languages.json` holds: `checkpoint`, `old_languages`, `new_languages`; `tokenizer` with `new_tokens`
-        and `vocab_size`; `data`, the training rows of `old` and `new` pairs; `before` and `after`, retrieval by dev
-        set and measure, their `means`, and the `fall` of the old pairs in points; `max_drop`; and `trained_share`, how
-        much of the trained weights is in the result.
+        What `languages.json` holds: `checkpoint`, `old_languages`, `new_languages`; `tokenizer`
+        with `new_tokens` and `vocab_size`; `data`, the training rows of `old` and `new` pairs;
+        `before` and `after`, retrieval by dev set and measure, their `means`, and the `fall` of the
+        old pairs in points; `max_drop`; and `trained_share`, how much of the trained weights is in
+        the result.
 
     Raises:
-        ValueError: Names what was found and what was expected; also where even the untrained model's retrieval is
-            lower by more than `max_drop`.
+        TmdeError: Names what was found and what was expected; also if even the untrained model's
+            retrieval is lower by more than `max_drop`.
     """
     folder = Path(output_dir).absolute()
-    start = folder / STAGE_FOLDER
+    first_report = folder / STAGE_FOLDER / REPORT_NAME
     if not resume:
         _prepare(recipe, folder, new_tokens, max_drop, overwrite)
-    if not (start / REPORT_NAME).is_file():
+    if not first_report.is_file():
         raise TmdeError(f"{folder} holds no run of add-language to resume")
     check_same_run(recipe, folder, "data", "warm_start", "objectives")
-    recipe.sections["tokenizer"]["path"] = str(start)
     trainer = train_recipe(recipe, folder, resume=True)
-    report = json.loads((start / REPORT_NAME).read_text(encoding="utf-8")) | {"max_drop": max_drop}
+    report = json.loads(first_report.read_text(encoding="utf-8"))
+    report["max_drop"] = max_drop
     _measure_result(recipe, trainer, folder, report)
     return report
 
@@ -212,198 +259,157 @@ def add_languages(
 def _prepare(
     recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: float | None, overwrite: bool
 ) -> None:
-    """Puts the extended tokenizer, and what is measured of the checkpoint, where the run will take them from."""
-    check_run_folder(recipe, folder, False, overwrite)
-    train, dev, _ = load_data(recipe)
-    languages, new = recipe.data.languages, recipe.data.replay.new_languages
-    old = [language for language in languages if language not in new]
-    arguments = recipe.build_arguments(str(folder))
-    check_metric(arguments, dev, load_eval_tasks(recipe.data.eval_task, languages), languages)
+    """Write the extended tokenizer and the checkpoint's measures into the folder of the run."""
+    check_new_folder(recipe, folder, overwrite)
+    data = load_data(recipe)
+    languages = recipe.data.languages
+    arguments = build_arguments(recipe, str(folder))
+    eval_tasks = load_eval_tasks(recipe.data.eval_task, languages)
+    check_metric(arguments, data.dev, eval_tasks, languages)
     source = local_or_hub(recipe.warm_start.checkpoint)
-    before = AutoTokenizer.from_pretrained(source)
-    after = _extended(recipe, before, train, new_tokens)
-    new_rows = sum(any(row.get(language) for language in new) for row in train["translation"])
-    if new_rows == len(train):
-        logger.warning(
-            f"Nothing protects the old languages ({', '.join(old)}); --replay gives them rows"
-        )
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    new_tokenizer = extended_tokenizer(recipe, tokenizer, data.train, new_tokens)
     model = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device)
-    embedder = DocumentEmbedder(model, before, max_length=arguments.embed_max_length)
-    report = {
-        "checkpoint": recipe.warm_start.checkpoint,
-        "old_languages": old,
-        "new_languages": new,
+    embedder = DocumentEmbedder(model, tokenizer, max_length=arguments.embed_max_length)
+    report = _first_report(recipe, data.train)
+    report["tokenizer"] = {
+        "new_tokens": len(new_tokenizer) - len(tokenizer),
+        "vocab_size": len(new_tokenizer),
     }
-    report["tokenizer"] = {"new_tokens": len(after) - len(before), "vocab_size": len(after)}
-    report["data"] = {"new": {"rows": new_rows}, "old": {"rows": len(train) - new_rows}}
-    report["before"] = {
-        name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()
-    }
+    report["before"] = _retrieval(embedder, data.dev, languages, arguments)
     if max_drop is not None and fall(report) is None:
         raise RecipeError(
             f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
-            f"({', '.join(old)}); give --dev with such rows"
+            f"({', '.join(report['old_languages'])}); give --dev with such rows"
         )
     if overwrite:
         shutil.rmtree(folder, ignore_errors=True)
-    (folder / STAGE_FOLDER).mkdir(parents=True, exist_ok=True)
-    write_atomically(
-        folder / "recipe.yaml", recipe.to_yaml()
-    )  # now --overwrite may delete the folder
-    after.save_pretrained(folder / STAGE_FOLDER)
-    write_atomically(
-        folder / STAGE_FOLDER / REPORT_NAME, json.dumps(report)
-    )  # the last: now it can be resumed
+    start = folder / STAGE_FOLDER
+    start.mkdir(parents=True, exist_ok=True)
+    # From now on --overwrite may delete the folder.
+    write_atomically(folder / RECIPE_NAME, recipe.to_yaml())
+    new_tokenizer.save_pretrained(start)
+    # The last file: from now on the run can be resumed.
+    write_atomically(start / REPORT_NAME, json.dumps(report))
 
 
-def _extended(
-    recipe: Recipe,
-    tokenizer: PreTrainedTokenizerBase,
-    train: datasets.Dataset,
-    new_tokens: int | None,
-) -> PreTrainedTokenizerBase:
-    extendable = (
-        is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED
-    )  # the Hub's encoders keep theirs
-    added, languages = recipe.data.replay.new_languages, recipe.data.languages
-    if new_tokens is None:
-        new_tokens = (
-            len(tokenizer) // (len(languages) - len(added)) * len(added) if extendable else 0
+def _first_report(recipe: Recipe, rows: datasets.Dataset) -> Report:
+    """Return the beginning of the report, and warn if nothing protects the old languages."""
+    new_languages = recipe.data.replay.new_languages
+    old_languages = [code for code in recipe.data.languages if code not in new_languages]
+    new_rows = 0
+    for row in rows["translation"]:
+        if any(row.get(language) for language in new_languages):
+            new_rows += 1
+    if new_rows == len(rows):
+        logger.warning(
+            f"Nothing protects the old languages ({', '.join(old_languages)}); --replay gives "
+            "them rows"
         )
-    if new_tokens and not extendable:
-        raise RecipeError(
-            f"new_tokens={new_tokens}: the tokenizer of {recipe.warm_start.checkpoint} is not one that this package "
-            "trained, and stays as it is; leave --new-tokens out"
-        )
-    if not new_tokens:
-        return tokenizer
-    texts = texts_by_language(train, languages, LEARNING_CHARACTERS, recipe.seed)
-    texts = {
-        language: list(dict.fromkeys(found)) for language, found in texts.items()
-    }  # rows are repeated
-    new = {language: texts.pop(language) for language in added}
-    return extend_tokenizer(tokenizer, new, new_tokens, texts, max_characters=LEARNING_CHARACTERS)
+    return {
+        "checkpoint": recipe.warm_start.checkpoint,
+        "old_languages": old_languages,
+        "new_languages": new_languages,
+        "data": {"new": {"rows": new_rows}, "old": {"rows": len(rows) - new_rows}},
+    }
 
 
-def _start_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
-    """The model before its first step: the checkpoint with the tokenizer's new entries and the new languages."""
+def _retrieval(
+    embedder: DocumentEmbedder,
+    dev: Mapping[str, datasets.Dataset],
+    languages: Sequence[str],
+    arguments: TmdeTrainingArguments,
+) -> dict[str, dict[str, float]]:
+    """Return the retrieval of every dev set."""
+    return {name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()}
+
+
+def model_before_training(
+    recipe: Recipe, folder: Path, tokenizer: PreTrainedTokenizerBase
+) -> PreTrainedModel:
+    """Return the model of a run before its first step.
+
+    That is the checkpoint with the tokenizer's new entries and the new languages.
+    """
     set_seed(recipe.seed)
-    model = build_model(recipe, tokenizer)
-    warm_start(model, tokenizer, recipe.warm_start.checkpoint)
-    return model.eval()
+    return choose_start(recipe, folder, train_recipe).apply(tokenizer).model.eval()
 
 
 # ---- After the last step
 
 
-def measures(report: Report) -> Iterator[tuple[str, str, str, float, float]]:
-    """Dev set, kind of texts, pair, and precision before and after; until that is measured, the one before again."""
-    after = report.get("after", report["before"])
-    for name, measured in report["before"].items():
-        for key, value in measured.items():
-            documents, pair = key.split("p1_", 1)  # of p1_de-en or doc_p1_de-en
-            yield name, "documents" if documents else "sentences", pair, value, after[name][key]
-
-
-def means(report: Report) -> dict[str, dict[str, float]]:
-    """Means over dev sets and pairs, `before` and `after` by `old_sentences`, `new_documents` and so on."""
-    old, values = language_pairs(report["old_languages"]), defaultdict(list)
-    for _, texts, pair, *both in measures(report):
-        values[f"{'old' if pair in old else 'new'}_{texts}"].append(both)
-    columns = {kind: zip(*found, strict=True) for kind, found in values.items()}
-    return {
-        kind: {"before": fmean(before), "after": fmean(after)}
-        for kind, (before, after) in columns.items()
-    }
-
-
-def fall(report: Report) -> float | None:
-    """By how many points the mean over the old pairs is lower than before, of sentences or of documents, whichever
-    fell more; 0 if both rose, None if no old pair was measured.
-    """
-    old = [
-        100 * (mean["before"] - mean["after"])
-        for kind, mean in means(report).items()
-        if kind.startswith("old")
-    ]
-    return max(0.0, *old) if old else None
-
-
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
-    """Fills the report and writes it; averages weights until the old languages lose no more than they may."""
-    model, tokenizer = (
-        trainer.accelerator.unwrap_model(trainer.model).model,
-        trainer.processing_class,
-    )
-    args, dev, languages = trainer.args, trainer.eval_dataset or {}, recipe.data.languages
-    embedder = DocumentEmbedder(model, tokenizer, max_length=args.embed_max_length)
-    limit = report["max_drop"]
-    for share in SHARES:
-        if share == 0.9:  # too much was lost
-            logger.warning(
-                f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged"
-            )
-            first = _start_model(recipe, tokenizer).state_dict()
-            last = {name: value.clone() for name, value in model.state_dict().items()}
-        if share < 1:
-            for name, value in model.state_dict().items():
-                if value.is_floating_point():
-                    value.copy_(torch.lerp(first[name].to(value), last[name], share))
-        report["after"] = {
-            name: dev_retrieval(embedder, rows, languages, args) for name, rows in dev.items()
-        }
-        report |= {"means": means(report), "fall": fall(report), "trained_share": share}
-        too_far = limit is not None and (report["fall"] or 0.0) > limit + 1e-9
-        if not too_far:
-            break
-    if share < 1:
+    """Measure the result and write the report.
+
+    If the old languages lost more than they may, weights are averaged first.
+    """
+    model = trainer.accelerator.unwrap_model(trainer.model).model
+    tokenizer = trainer.processing_class
+    embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
+
+    def measure(trained_share: float) -> None:
+        dev = trainer.eval_dataset or {}
+        report["after"] = _retrieval(embedder, dev, recipe.data.languages, trainer.args)
+        report["means"] = means(report)
+        report["fall"] = fall(report)
+        report["trained_share"] = trained_share
+
+    measure(trained_share=1.0)
+    if _lost_too_much(report):
+        logger.warning(
+            f"The old languages' mean fell by {report['fall']:.1f} points: weights are averaged"
+        )
+        before = model_before_training(recipe, folder, tokenizer).state_dict()
+        trained = {name: value.clone() for name, value in model.state_dict().items()}
+        for share in SMALLER_SHARES:
+            _average_weights(model, before, trained, share)
+            measure(trained_share=share)
+            if not _lost_too_much(report):
+                break
         save_best(trainer, folder)
-        path = folder / "results.json"  # which is of the model in the folder
-        results = json.loads(path.read_text(encoding="utf-8")) | {"trained_share": share}
-        if results["best"] is not None:  # None with eval_strategy=no
-            results["best"] |= trainer.evaluate()
-        write_atomically(path, json.dumps(results, indent=2))
+        _correct_results(trainer, folder, report["trained_share"])
     write_atomically(folder / REPORT_NAME, json.dumps(report, indent=2, ensure_ascii=False))
     write_atomically(folder / "languages.md", describe(report))
     write_card(folder)
-    if too_far:
+    if _lost_too_much(report):
         raise RecipeError(
-            f"The old languages' mean is {report['fall']:.1f} points lower, {limit:g} were allowed, "
-            "even before the first step, by the new tokens alone: lower --new-tokens, or raise --max-drop"
+            f"The old languages' mean is {report['fall']:.1f} points lower, "
+            f"{report['max_drop']:g} were allowed, even before the first step, by the new tokens "
+            "alone: lower --new-tokens, or raise --max-drop"
         )
 
 
-def describe(report: Report) -> str:
-    """The report in words and tables, `languages.md`."""
-    rows = list(measures(report))
-    for kind, mean in report["means"].items():
-        pairs, texts = kind.split("_")
-        rows.append(("all", texts, f"mean of {pairs} pairs", mean["before"], mean["after"]))
-    rows = [
-        [*what, 100 * before, 100 * after, 100 * (after - before)] for *what, before, after in rows
-    ]
-    found = "was not measured" if report["fall"] is None else f"fell by {report['fall']:.1f} points"
-    allowed = (
-        "no limit was asked for"
-        if report["max_drop"] is None
-        else f"{report['max_drop']:g} were allowed"
-    )
-    summary, share = f"The old languages' mean {found} ({allowed}).", report["trained_share"]
-    if share < 1:
-        summary += (
-            f" The weights are {share:.0%} of the trained ones, the rest those before training."
-        )
-    tokenizer, (new, old) = (
-        report["tokenizer"],
-        (report["data"][kind]["rows"] for kind in ("new", "old")),
-    )
-    header = ("dev set", "texts", "pair", "before", "after", "change")
-    parts = [
-        f"# {', '.join(report['new_languages'])} added to {', '.join(report['old_languages'])}",
-        "Retrieval P@1 (%) of the dev rows, both directions, before and after.",
-        tabulate(rows, header, "github", floatfmt=("", "", "", ".1f", ".1f", "+.1f")),
-        summary,
-        f"{tokenizer['new_tokens']:,} tokens were added to make {tokenizer['vocab_size']:,}.",
-        f"Training rows: {new:,} of new pairs, {old:,} of old ones ({old / max(new + old, 1):.1%}).",
-    ]
-    return "\n\n".join(parts) + "\n"
+def _lost_too_much(report: Report) -> bool:
+    """Return whether the old languages lost more than they may."""
+    if report["max_drop"] is None or report["fall"] is None:
+        return False
+    return report["fall"] > report["max_drop"] + ROUNDING
+
+
+def _average_weights(
+    model: PreTrainedModel,
+    before: Mapping[str, torch.Tensor],
+    trained: Mapping[str, torch.Tensor],
+    share: float,
+) -> None:
+    """Set the weights to a mean of those before and after training.
+
+    Args:
+        model: The model, which is changed in place.
+        before: The weights before training.
+        trained: The weights after training.
+        share: The share of the trained weights.
+    """
+    for name, value in model.state_dict().items():
+        if value.is_floating_point():
+            value.copy_(torch.lerp(before[name].to(value), trained[name], share))
+
+
+def _correct_results(trainer: TmdeTrainer, folder: Path, trained_share: float) -> None:
+    """Let `results.json` be about the averaged model that is in the folder."""
+    path = folder / "results.json"
+    results = json.loads(path.read_text(encoding="utf-8"))
+    results["trained_share"] = trained_share
+    if results["best"] is not None:  # None with eval_strategy=no
+        results["best"].update(trainer.evaluate())
+    write_atomically(path, json.dumps(results, indent=2))

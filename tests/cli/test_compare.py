@@ -62,13 +62,13 @@ def test_every_training_has_its_recipe(tmp_path):
     assert [each.name for each in trainings] == ["base", "bag-42", "warm-1", "warm-2"]
     base, bag, warm, _ = (each.recipe for each in trainings)
     assert (base.seed, bag.seed, warm.seed) == (42, 42, 1)
-    assert (bag.data.train, bag.data.max_rows, bag.sections["model"]["d_model"]) == (
+    assert (bag.data.train, bag.data.max_rows, bag.model.d_model) == (
         "sample",
         300,
         16,
     )
     assert warm.warm_start.checkpoint == str(tmp_path / "out" / "start" / "base")
-    assert warm.sections["model"]["normalize"] is True and bag.warm_start.checkpoint is None
+    assert warm.model.normalize is True and bag.warm_start.checkpoint is None
 
 
 @pytest.mark.parametrize("name", packaged_names("tmde.training.comparisons"))

@@ -11,7 +11,7 @@ from tests.cli.conftest import ok, run, save_bag, write_rows
 from tests.conftest import WORDS, save
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
-from tmde.training.hub_encoder import prompt_settings
+from tmde.training.starts.hub_encoders import prompt_settings
 from tmde.training.publishing import push_model
 
 

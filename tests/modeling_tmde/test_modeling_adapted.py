@@ -25,7 +25,7 @@ from tests.conftest import jittered, make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 from tests.modeling_tmde.families import padded
 from tmde import DocumentEmbedder
-from tmde.training.hub_encoder import prompt_settings
+from tmde.training.starts.hub_encoders import prompt_settings
 
 KINDS = ("bert", "distilbert", "xlm-roberta", "modernbert", "t5")
 EVERY_KIND = pytest.mark.parametrize("kind", KINDS)

@@ -1,4 +1,4 @@
-"""`tmde train --encoder`: batches, rates, what is refused, and checkpoints that stand alone."""
+"""`tmde train --encoder`: batches, rates, what is refused, and whole runs whose checkpoint stands alone."""
 
 import json
 import os
@@ -23,11 +23,11 @@ from tmde.cli.main import app
 from tmde.data.tokens import TextBounds, text_bounds
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatches
-from tmde.training.hub_encoder import check_encoder
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.optimization import own_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.starts.encoder import FromEncoder
 
 KINDS = ("bert", "xlm-roberta", "modernbert", "t5")
 LANGUAGES = ["de", "en", "fr"]
@@ -85,8 +85,7 @@ def run(*arguments: str | Path):
 def failure(*arguments: str | Path) -> str:
     """The one error of `tmde train` with these arguments."""
     result = run(*arguments)
-    assert result.exit_code == 1
-    assert "Traceback" not in result.output
+    assert result.exit_code == 1 and "Traceback" not in result.output
     return " ".join(result.output.split("Error: ")[1].split())
 
 
@@ -185,20 +184,18 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
         load_recipe("small", ["model.pooling=cls"], encoder="x/y"),
     )
     for section in ("objectives", "training", "data"):
-        assert recipe.sections[section] == before.sections[section]
-    assert recipe.sections["tokenizer"] == recipe.sections["warm_start"] == {}
-    assert recipe.sections["model"] == load_recipe("adapted").sections["model"] | {
-        "encoder": "x/y",
-        "pooling": "cls",
-    }
+        assert recipe.settings()[section] == before.settings()[section]
+    assert recipe.settings()["tokenizer"] == {}
+    assert recipe.settings()["warm_start"] == {}
+    adapted = load_recipe("adapted").model.settings()
+    assert recipe.model.settings() == {**adapted, "encoder": "x/y", "pooling": "cls"}
     assert "sizes, tokenizer and warm start are left out" in caplog.text
     own = load_recipe("adapted", ["model.decoder_layers=2"], encoder="x/y")
-    assert own.sections["model"]["decoder_layers"] == 2
-    assert own.sections["model"]["pooling"] == "mean"
-    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").sections["objectives"][
-        "distillation"
-    ]
-    assert (taught["teacher"], taught["teacher_prompt"]) == ("x/y", "query: ")
+    assert own.model.decoder_layers == 2
+    assert own.model.pooling == "mean"
+    taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").objectives.distillation
+    assert taught.teacher == "x/y"
+    assert taught.teacher_prompt == "query: "
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
 
@@ -243,7 +240,7 @@ def broken_encoder(problem: str, encoders: dict[str, Path], folder: Path) -> Pat
 def test_encoders_that_cannot_be_trained(problem, message, encoders, tmp_path):
     folder = broken_encoder(problem, encoders, tmp_path / "encoder")
     with pytest.raises(RecipeError, match=f"(?s)^Encoder .*{message}"):
-        check_encoder(load_recipe("adapted", encoder=str(folder)))
+        FromEncoder(load_recipe("adapted", encoder=str(folder)), tmp_path / "run").check()
 
 
 def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
@@ -272,8 +269,7 @@ from transformers import AutoModel, AutoTokenizer
 model = AutoModel.from_pretrained("run", trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained("run")
 inputs = tokenizer(["haus hund", "house"], return_tensors="pt", padding=True)
-embedding = model(**inputs).pooler_output.detach().contiguous()
-save_file({"embedding": embedding}, "embedding.safetensors")
+save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "embedding.safetensors")
 """
 )
 
@@ -286,19 +282,15 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     shutil.copytree(encoders[kind], encoder)
     log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
-    assert len(losses) == 6
-    assert np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
-    assert all(np.isfinite(losses))
-    assert log[0]["translation_nll"] < 1.3 * np.log(200)
+    assert len(losses) == 6 and np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
+    assert all(np.isfinite(losses)) and log[0]["translation_nll"] < 1.3 * np.log(200)
     shutil.rmtree(encoder)  # the checkpoint stands alone
     whole, model = (
         AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"),
         AutoModel.from_pretrained(tmp_path / "run"),
     )
-    assert type(whole) is AdaptedForConditionalGeneration
-    assert model.config.languages == LANGUAGES
-    assert model.config.encoder_config.model_type == kind
-    assert model.config.pooling == "mean"
+    assert type(whole) is AdaptedForConditionalGeneration and model.config.languages == LANGUAGES
+    assert model.config.encoder_config.model_type == kind and model.config.pooling == "mean"
     before, after = (
         AutoTokenizer.from_pretrained(folder) for folder in (encoders[kind], tmp_path / "run")
     )
@@ -311,9 +303,7 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     start = DocumentEmbedder.from_pretrained(encoders[kind], device="cpu", pooling="mean").encode(
         texts
     )
-    assert vectors.shape == (2, 32)
-    # The encoder has learned.
-    assert abs(vectors - start).max() > 1e-2
+    assert vectors.shape == (2, 32) and abs(vectors - start).max() > 1e-2  # the encoder has learned
     if kind == "modernbert":
         changes = {
             "HF_MODULES_CACHE": str(tmp_path / "modules"),
@@ -349,8 +339,10 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
     np.testing.assert_allclose(logs["plain"], logs["less"], rtol=1e-5)
     assert abs(logs["plain"][0] - logs["none"][0]) > 1e-4
     model = AutoModel.from_pretrained(tmp_path / "less")
-    assert model.config.prompt == "katze: "
-    assert AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
+    assert (
+        model.config.prompt == "katze: "
+        and AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
+    )
     vectors = DocumentEmbedder.from_pretrained(tmp_path / "less", device="cpu").encode(texts)
     peer = sentence_transformers.SentenceTransformer(
         str(tmp_path / "less"), trust_remote_code=True, device="cpu"
@@ -411,14 +403,12 @@ def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, weights[name]), name
     record = json.loads((folder / "run.json").read_text())["warm_start"]
-    assert record["tensors_kept"] == []
-    assert record["tokens_mapped"] == 0
+    assert record["tensors_kept"] == [] and record["tokens_mapped"] == 0
     assert (
         record["tokens_left"] == 3
     )  # rows of the table that no token has, which are copied all the same
     configs = [json.loads((path / "config.json").read_text()) for path in (start, folder)]
-    assert configs[0]["decoder_embedding_scale"] > 10
-    assert configs[0]["pooling"] == "cls"
+    assert configs[0]["decoder_embedding_scale"] > 10 and configs[0]["pooling"] == "cls"
     assert all(
         configs[1][name] == configs[0][name]
         for name in configs[0].keys() - {"architectures", "dtype"}

@@ -25,15 +25,14 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.retrieval import precision_at_1
 from tmde.training.added_language import (
     LEARNING_RATE_SHARE,
-    _extended,
-    _start_model,
     add_languages,
-    describe,
     extension_recipe,
-    fall,
-    means,
+    model_before_training,
 )
+from tmde.training.language_report import describe, fall, means
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
+from tmde.training.recipe.building import build_arguments, build_config
+from tmde.training.starts.added_language import extended_tokenizer
 
 NAMES = {"languages": list(OLD), "pivot_languages": ["en"]}
 OLD_PAIRS = (("de", "en"), ("de", "es"), ("en", "es"))
@@ -89,9 +88,10 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
     checkpoint, name = checkpoint_of(kind, tmp_path / "model", tokenizer)
     recipe = recipe_of(place, checkpoint=str(checkpoint), recipe=name, overrides=())
     before, rows = AutoTokenizer.from_pretrained(checkpoint), greek_rows(50, 1)
-    after = _extended(recipe, before, make_dataset(rows), None)
+    after = extended_tokenizer(recipe, before, make_dataset(rows), None)
     assert len(after) > len(before) + 20
-    model, old = _start_model(recipe, after), AutoModel.from_pretrained(checkpoint).eval()
+    model = model_before_training(recipe, tmp_path / "run", after)
+    old = AutoModel.from_pretrained(checkpoint).eval()
     assert model.config.languages == [*OLD, NEW] and model.config.vocab_size == len(after)
     encoder = getattr(model, "model", model)
     texts = [row[code] for row in rows[:8] for code in OLD]
@@ -113,20 +113,18 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
 def test_the_recipe_is_that_of_the_checkpoint_at_lower_rates(place, tmp_path):
     recipe = recipe_of(place, overrides=("max_steps=5",))
     base = load_recipe("bag", ["token_dropout=0.0"])
-    assert (
-        recipe.sections["objectives"] == base.sections["objectives"]
-        and recipe.build_config().d_model == 16
-    )
-    training = base.sections["training"]
+    assert recipe.objectives.settings() == base.objectives.settings()
+    assert build_config(recipe).d_model == 16
+    training = base.training.settings()
     changed = {"learning_rate": training["learning_rate"] * LEARNING_RATE_SHARE, "max_steps": 5}
     changed |= {"metric_for_best_model": "mix", "embedding_learning_rate": None}
-    assert recipe.sections["training"] == training | changed
+    assert recipe.training.settings() == training | changed
     settings = ["metric_for_best_model=dev_infonce_loss", "greater_is_better=false"]
     (tmp_path / "recipe.yaml").write_text(load_recipe("bag", settings).to_yaml())
-    arguments = recipe_of(place, recipe=str(tmp_path / "recipe.yaml")).build_arguments(
-        str(tmp_path)
-    )
-    assert arguments.metric_for_best_model == "mix" and arguments.greater_is_better
+    recipe = recipe_of(place, recipe=str(tmp_path / "recipe.yaml"))
+    arguments = build_arguments(recipe, str(tmp_path))
+    assert arguments.metric_for_best_model == "mix"
+    assert arguments.greater_is_better
 
 
 # ---- The run
@@ -238,7 +236,7 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
         RecipeError,
         match="new_tokens=9: the tokenizer of .* stays as it is; leave --new-tokens out",
     ):
-        _extended(recipe, tokenizer, None, 9)
+        extended_tokenizer(recipe, tokenizer, None, 9)
 
 
 # ---- What may be lost
@@ -274,9 +272,8 @@ def test_the_old_languages_lose_no_more_than_was_allowed(place):
         path: AutoModel.from_pretrained(place / path).embed_tokens.weight
         for path in ("limited", "ruined")
     }
-    start = _start_model(
-        recipe_of(place), AutoTokenizer.from_pretrained(folder)
-    ).embed_tokens.weight
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    start = model_before_training(recipe_of(place), folder, tokenizer).embed_tokens.weight
     expected = torch.lerp(start, weights["ruined"], report["trained_share"])
     torch.testing.assert_close(weights["limited"], expected, atol=1e-4, rtol=0)
 

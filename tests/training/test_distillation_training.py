@@ -19,7 +19,7 @@ from tmde.eval.retrieval import precision_at_1
 from tmde.training.objectives import Distillation, InfoNCE
 from tmde.training.recipe import load_recipe
 from tmde.training.teacher import Teacher
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 
 @pytest.fixture

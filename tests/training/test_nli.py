@@ -16,7 +16,7 @@ from tests.training.trainers import interrupt
 from tmde.data.parallel import CorpusReport, load_parallel
 from tmde.training.objectives import NaturalLanguageInference
 from tmde.training.recipe import load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 TINY = [
     "model.d_model=32",

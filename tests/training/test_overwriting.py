@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from tests.conftest import make_rows
 from tmde.cli.main import app
 from tmde.training.recipe import RecipeError, load_recipe
-from tmde.training.train import check_inputs_stay
+from tmde.training.run_folder import check_inputs_stay
 
 
 @pytest.fixture

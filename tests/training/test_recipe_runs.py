@@ -6,7 +6,7 @@ import math
 import pytest
 
 from tmde.training.recipe import load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.run import train_recipe
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 SHORT = {

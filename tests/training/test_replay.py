@@ -7,19 +7,18 @@ import pytest
 from tests.conftest import make_dataset
 from tests.training.added_language_helpers import NEW, OLD, greek_rows, write_rows
 from tmde.training.batches import ParallelBatches
-from tmde.training.building import load_data
-from tmde.training.recipe import load_recipe
-from tmde.training.replay import mix_rows
+from tmde.training.recipe import load_recipe, with_sections
+from tmde.training.run_data import load_data
+from tmde.training.starts.replay import mix_rows
 
 ROWS = greek_rows(40, seed=1, languages=("en", NEW)) + greek_rows(20, seed=2)
 
 
 def recipe_with(new, replay=None, share=0.5, name="bag", **data):
-    recipe = load_recipe(name)
     train = {"new": new, "new_languages": [NEW], "replay": replay, "replay_share": share}
     languages = {"languages": [*OLD, NEW], "pivot_languages": ["en"]}
-    recipe.sections["data"] = {"train": train, **languages, "dev_rows": 0, **data}
-    return recipe
+    section = {"train": train, **languages, "dev_rows": 0, **data}
+    return with_sections(load_recipe(name), data=section)
 
 
 def texts_of(rows) -> list[tuple[tuple[str, str], ...]]:

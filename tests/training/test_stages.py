@@ -13,18 +13,12 @@ from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde import AlignedModel, BagModel, LaserModel
 from tests.training.trainers import interrupt
-from tmde.training.building import (
-    STAGE_FOLDER,
-    apply_warm_start,
-    build_model,
-    check_warm_start,
-    load_data,
-    prepare_warm_start,
-    share_tokenizer,
-    stage_recipe,
-)
-from tmde.training.recipe import Recipe, RecipeError, load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_sections, with_settings
+from tmde.training.recipe.building import build_config
+from tmde.training.run import train_recipe
+from tmde.training.run_data import load_data
+from tmde.training.starts import STAGE_FOLDER, choose_start, stage_recipe
+from tmde.training.starts.first_stage import share_tokenizer
 
 SHORT = [
     "max_steps=4",
@@ -75,17 +69,19 @@ ENCODERS = {
 
 
 def with_stage(recipe: Recipe, *overrides: str) -> Recipe:
-    pairs = (override.split("=", 1) for override in (*SHORT, *TOKENIZER, *overrides))
-    recipe.sections["warm_start"]["overrides"] |= {
-        key: yaml.safe_load(value) for key, value in pairs
-    }
-    return recipe
+    """The recipe with these overrides of its first stage, beside those that it has."""
+    section = recipe.warm_start.settings()
+    values = dict(section.get("overrides", {}))
+    for override in (*SHORT, *TOKENIZER, *overrides):
+        key, value = override.split("=", 1)
+        values[key] = yaml.safe_load(value)
+    return with_sections(recipe, warm_start={**section, "overrides": values})
 
 
 def two_stages(*overrides: str) -> Recipe:
     """The recipe `small` on a part of the built-in sample, four steps of tiny sizes in each stage."""
     recipe = load_recipe("small", [*DATA, *SIZES, *SHORT, "eval_pairs=[de-fr]", *overrides])
-    recipe.sections["warm_start"]["overrides"] = {}
+    recipe = with_settings(recipe, {"warm_start.overrides": {}})
     return with_stage(recipe, *BAG)
 
 
@@ -94,7 +90,7 @@ def five_after_two(*overrides: str, stage: tuple[str, ...] = ()) -> Recipe:
     recipe = load_recipe(
         "xnli_bilstm", [*DATA, *SHORT, "max_steps=1", "micro_batch_tokens=600", *overrides]
     )
-    recipe.set("model.encoder_config", ENCODERS)
+    recipe = with_settings(recipe, {"model.encoder_config": ENCODERS})
     return with_stage(recipe, *LASER, *stage)
 
 
@@ -153,16 +149,16 @@ def test_the_first_stage_is_a_run_of_its_own_whose_tokenizer_is_kept(finished):
     assert (report["checkpoint_width"], report["width"]) == (16, 32)
     assert report["minutes"] == read(stage)["minutes"]
     # The recipe in the folder can be repeated: it is the one that was given, and names no folder of this run.
-    assert load_recipe(str(finished / "recipe.yaml")).sections == two_stages("seed=7").sections
+    assert load_recipe(str(finished / "recipe.yaml")).settings() == two_stages("seed=7").settings()
 
 
 def test_before_its_first_step_the_model_is_the_bag(finished):
-    stage, recipe = finished / STAGE_FOLDER, two_stages()
-    assert prepare_warm_start(recipe, finished, None, never) == str(stage)
-    assert recipe.sections["tokenizer"] == {"path": str(stage)}
-    tokenizer, bag = AutoTokenizer.from_pretrained(stage), AutoModel.from_pretrained(stage)
-    model = build_model(recipe, tokenizer).eval()
-    apply_warm_start(recipe, model, tokenizer, str(stage))
+    stage = finished / STAGE_FOLDER
+    start = choose_start(two_stages(), finished, never)
+    tokenizer = start.tokenizer(None)
+    assert tokenizer.name_or_path == str(stage)
+    model = start.apply(tokenizer).model.eval()
+    bag = AutoModel.from_pretrained(stage)
     inputs = tokenizer(
         ["la casa, la casa, la casa", "das alte Haus"], return_tensors="pt", padding=True
     )
@@ -184,21 +180,14 @@ def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):
     recipe = load_recipe(
         "xnli_bilstm", ["data.languages=[de, en, fr]", f"eval_pairs={pairs}", "data.max_rows=200"]
     )
-    recipe.set(
-        "warm_start.overrides",
-        {f"{prefix}languages": ["de", "en"], f"{prefix}pivot_languages": ["de"]},
-    )
+    fewer = {f"{prefix}languages": ["de", "en"], f"{prefix}pivot_languages": ["de"]}
+    recipe = with_settings(recipe, {"warm_start.overrides": fewer})
     stage = stage_recipe(recipe)
-    assert stage.sections["data"] == recipe.sections["data"] | {
-        "languages": ["de", "en"],
-        "pivot_languages": ["de"],
-    }
-    assert stage.build_config().languages == ["de", "en"] and recipe.data.languages == [
-        "de",
-        "en",
-        "fr",
-    ]
-    assert stage.sections["training"]["eval_pairs"] == expected
+    changed = {"languages": ["de", "en"], "pivot_languages": ["de"]}
+    assert stage.data.settings() == {**recipe.data.settings(), **changed}
+    assert build_config(stage).languages == ["de", "en"]
+    assert recipe.data.languages == ["de", "en", "fr"]
+    assert stage.training.eval_pairs == expected
 
 
 @pytest.mark.parametrize(
@@ -211,16 +200,16 @@ def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):
             {"languages": ["en", "pl"]},
             r"found languages=.'en', 'pl'., expected some of .'de', 'en', 'es'",
         ),
-        ({"data.languages": "en"}, "'languages' expected a list, got str"),
+        ({"data.languages": "en"}, "languages: found 'en', expected a list of texts"),
         ({"languages": ["en", "es"], "pivot_languages": ["de"]}, "pivot_languages"),
         ({"warm_start.recipe": "bag"}, "a first stage may not have a first stage"),
     ],
 )
-def test_first_stages_that_cannot_be(overrides, message):
-    recipe = load_recipe("xnli_cbow")
-    recipe.set("warm_start.overrides", overrides)
+def test_first_stages_that_cannot_be(overrides, message, tmp_path):
+    recipe = with_settings(load_recipe("xnli_cbow"), {"warm_start.overrides": overrides})
+    start = choose_start(recipe, tmp_path, never)
     with pytest.raises(RecipeError, match=message):
-        check_warm_start(recipe)
+        start.check()
 
 
 # ---- The tokenizer of both
@@ -233,9 +222,10 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
         recipe = five_after_two(
             f"languages={languages}", stage=("data.languages=[en]", "data.pivot_languages=[en]")
         )
-        share_tokenizer(recipe, rows, tmp_path / name)
-        assert stage_recipe(recipe).sections["tokenizer"]["path"] == str(tmp_path / name)
-        tokenizer = AutoTokenizer.from_pretrained(tmp_path / name)
+        made = tmp_path / name / "tokenizer"
+        stage = share_tokenizer(recipe, stage_recipe(recipe), rows, tmp_path / name)
+        assert stage.tokenizer.path == str(made)
+        tokenizer = AutoTokenizer.from_pretrained(made)
         assert len(tokenizer) == 400
         pieces.append(sum(len(tokenizer(row["it"])["input_ids"]) for row in rows["translation"]))
     assert (
@@ -336,10 +326,10 @@ def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
         finished,
     ):  # T-MDE with the direct path hands it on as well
         recipe = two_stages(f"warm_start.checkpoint={checkpoint}")
-        assert prepare_warm_start(recipe, tmp_path / "other", None, never) == str(checkpoint)
-        assert recipe.sections["tokenizer"] == {"path": str(checkpoint)}
-        assert (
-            recipe.sections["model"]["bag_residual"] is True
-            and recipe.sections["model"]["sublinear_counts"] is True
-        )
+        start = choose_start(recipe, tmp_path / "other", never)
+        start.check()
+        assert start.tokenizer(None).name_or_path == str(checkpoint)
+        assert start.settled_recipe.model.bag_residual is True
+        assert start.settled_recipe.model.sublinear_counts is True
+        assert recipe.tokenizer.settings() == {}  # the recipe itself stays
     assert not (tmp_path / "other").exists()

@@ -3,6 +3,7 @@
 import json
 import math
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,11 +14,10 @@ from modeling_tmde import AdaptedConfig, AdaptedModel, BagModel
 from tests.conftest import WORDS, make_rows
 from tests.hub_encoders import save_encoder
 from tmde import DocumentEmbedder
-from tmde.training.building import apply_warm_start, build_model, prepare_warm_start
-from tmde.training.hub_encoder import check_encoder, open_tokenizer
-from tmde.training.recipe import RecipeError, load_recipe
-from tmde.training.token_vectors import save_encoder_bag
-from tmde.training.train import train_recipe
+from tmde.training.recipe import Recipe, RecipeError, load_recipe
+from tmde.training.run import train_recipe
+from tmde.training.starts import Start, choose_start
+from tmde.training.starts.token_vectors import save_encoder_bag
 
 TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"]), WORDS["en"][0]]
 
@@ -184,24 +184,28 @@ def bag(encoder, tmp_path_factory):
     return folder
 
 
-def hybrid(encoder, bag, *overrides):
-    """The recipe on tiny models; its tokenizer."""
+def start_of(recipe: Recipe) -> Start:
+    """How a run of the recipe begins, after its check."""
+    start = choose_start(recipe, Path("unused"), train_recipe)
+    start.check()
+    return start
+
+
+def hybrid(encoder, bag, *overrides) -> Recipe:
+    """The recipe on tiny models."""
     options = [
         "data.train=sample",
         "model.encoder_layers=[1]",
         "objectives.distillation=null",
         *overrides,
     ]
-    recipe = load_recipe("hybrid", [f"warm_start.checkpoint={bag}", *options], encoder=str(encoder))
-    check_encoder(recipe)
-    return recipe, open_tokenizer(recipe)
+    return load_recipe("hybrid", [f"warm_start.checkpoint={bag}", *options], encoder=str(encoder))
 
 
 def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
-    recipe, tokenizer = hybrid(encoder, bag)
-    checkpoint = prepare_warm_start(recipe, bag.parent, None, None)
-    model = build_model(recipe, tokenizer)
-    apply_warm_start(recipe, model, tokenizer, checkpoint)
+    start = start_of(hybrid(encoder, bag))
+    tokenizer = start.tokenizer(None)
+    model = start.apply(tokenizer).model
     whole, full = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
     whole.encoder.layer = torch.nn.ModuleList([whole.encoder.layer[1]])
     texts = [WORDS["en"][0].lower(), " ".join(WORDS["en"][:3]).lower()]
@@ -232,12 +236,14 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
         "bf16=false",
         "token_cache_dir=null",
     ]
-    recipe, tokenizer = hybrid(encoder, bag, *options, "eval_minutes=null", "data.max_rows=200")
-    model = train_recipe(recipe, tmp_path / "run").model.model.model
+    recipe = hybrid(encoder, bag, *options, "eval_minutes=null", "data.max_rows=200")
+    trainer = train_recipe(recipe, tmp_path / "run")
+    model = trainer.model.model.model
+    tokenizer = trainer.processing_class
     again = AutoModel.from_pretrained(tmp_path / "run")
-    start = BagModel.from_pretrained(bag)
-    assert torch.equal(again.bag_tokens.weight, start.embed_tokens.weight)
-    assert torch.equal(again.token_weights, start.token_weights)
+    before = BagModel.from_pretrained(bag)
+    assert torch.equal(again.bag_tokens.weight, before.embed_tokens.weight)
+    assert torch.equal(again.token_weights, before.token_weights)
     layer = AutoModel.from_pretrained(encoder).encoder.layer[1].output.dense.weight
     assert not torch.equal(again.encoder.encoder.layer[0].output.dense.weight, layer)
     ids = tokenizer(["ein Haus"], return_tensors="pt")
@@ -269,7 +275,7 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
 )
 def test_a_hybrid_without_its_parts_is_refused(override, message, encoder, bag):
     with pytest.raises(RecipeError, match=message):
-        hybrid(encoder, bag, override)
+        start_of(hybrid(encoder, bag, override))
 
 
 def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_path):
@@ -277,29 +283,27 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
         RecipeError,
         match="the encoder lacks its token .*; expected a bag that began with this encoder",
     ):
-        hybrid(save_encoder(tmp_path / "bert", "bert"), bag)
-    recipe, tokenizer = hybrid(
-        encoder, bag, "warm_start.direct_path=false"
-    )  # is for T-MDE: the bag is beside still
-    checkpoint = prepare_warm_start(recipe, tmp_path, None, None)
-    model = build_model(recipe, tokenizer)
-    apply_warm_start(recipe, model, tokenizer, checkpoint)
+        start_of(hybrid(save_encoder(tmp_path / "bert", "bert"), bag))
+    # The direct path is T-MDE's: the bag still is beside the encoder.
+    first = start_of(hybrid(encoder, bag, "warm_start.direct_path=false"))
+    tokenizer = first.tokenizer(None)
+    model = first.apply(tokenizer).model
     assert torch.equal(
         model.model.bag_tokens.weight, BagModel.from_pretrained(bag).embed_tokens.weight
     )
     for part in (model, tokenizer):
         part.save_pretrained(tmp_path / "hybrid")
     start = [f"warm_start.checkpoint={tmp_path / 'hybrid'}", "objectives.distillation=null"]
-    check_encoder(load_recipe("adapted", start))
+    start_of(load_recipe("adapted", start))
     for wrong in ("objectives.translation={}", "model.encoder_layers=[0]"):
         with pytest.raises(RecipeError, match=wrong.partition("=")[0]):
-            check_encoder(load_recipe("adapted", [*start, wrong]))
+            start_of(load_recipe("adapted", [*start, wrong]))
     AdaptedModel(AdaptedConfig(**model.config.to_dict() | {"bag_residual": 0.0})).save_pretrained(
         tmp_path / "without"
     )
     with pytest.raises(RecipeError, match="model.bag_residual needs --encoder"):
         start[0] = f"warm_start.checkpoint={tmp_path / 'without'}"
-        check_encoder(load_recipe("adapted", [*start, "model.bag_residual=4"]))
+        start_of(load_recipe("adapted", [*start, "model.bag_residual=4"]))
     empty = AutoModel.from_pretrained(tmp_path / "without", bag_residual=4.0)
     assert not empty.token_weights.any()
     with pytest.raises(ValueError, match="expected input_ids with bag_residual"):
@@ -311,11 +315,12 @@ def test_layers_of_other_encoders(kind, tmp_path):
     folder = save_encoder(tmp_path / kind, kind)
     layer = ["objectives.distillation=null", "model.encoder_layers=[0]"]
     with pytest.raises(RecipeError, match=r"can't leave (T5Encoder|ModernBert)Model layers \[1\]"):
-        check_encoder(
+        start_of(
             load_recipe("adapted", [layer[0], "model.encoder_layers=[1]"], encoder=str(folder))
         )
-    check_encoder(recipe := load_recipe("adapted", layer, encoder=str(folder)))
-    model = build_model(recipe, tokenizer := open_tokenizer(recipe)).eval()
+    start = start_of(load_recipe("adapted", layer, encoder=str(folder)))
+    tokenizer = start.tokenizer(None)
+    model = start.apply(tokenizer).model.eval()
     model.save_pretrained(tmp_path / "saved")
     whole = (
         T5EncoderModel.from_pretrained(folder)

@@ -20,10 +20,10 @@ from tests.training.test_batching import numbered_rows
 from tests.training.trainers import ENVIRONMENT
 from tmde.cli.main import app
 from tmde.data.io import locked
-from tmde.training.building import load_data, named_sources
 from tmde.training.checkpoints import seal
-from tmde.training.recipe import RecipeError, load_recipe
-from tmde.training.train import train_recipe
+from tmde.training.recipe import RecipeError, load_recipe, with_settings
+from tmde.training.run import train_recipe
+from tmde.training.run_data import load_data, named_sources
 from tmde.training.trainer import TmdeTrainer
 
 TINY = ["data.dev=null", "data.dev_rows=12", "vocab_size=400", "d_model=32"]
@@ -111,7 +111,7 @@ def test_folder_record_and_model_of_a_run(finished, corpus):
     assert files | {"tokenizer.json", "modeling_tmde.py", "checkpoint-2", "checkpoint-4"} <= names
     assert not [name for name in names if name.endswith(".tmp")]
     assert (
-        load_recipe(str(folder / "recipe.yaml")).sections == tiny_recipe(corpus).sections
+        load_recipe(str(folder / "recipe.yaml")).settings() == tiny_recipe(corpus).settings()
     )  # the run can be repeated
     record, results = read(folder, "run.json"), read(folder)
     assert record["versions"]["torch"] == metadata.version("torch")
@@ -256,14 +256,14 @@ def test_data_that_cannot_be_split_or_are_missing(tmp_path):
 def test_dev_sets_may_be_named(corpus, tmp_path):
     write_corpus(tmp_path / "talks.jsonl", make_rows(20, seed=8))
     recipe = tiny_recipe(corpus)
-    recipe.set("data.dev", {"talks": str(tmp_path / "talks.jsonl"), "own": str(corpus)})
-    train, dev, _ = load_data(recipe)
+    sources = {"talks": str(tmp_path / "talks.jsonl"), "own": str(corpus)}
+    train, dev, _ = load_data(with_settings(recipe, {"data.dev": sources}))
     assert len(train) == 150 and {name: len(rows) for name, rows in dev.items()} == {
         "talks": 20,
         "own": 150,
     }
-    recipe.set("data.dev", str(tmp_path / "talks.jsonl"))
-    assert set(load_data(recipe)[1]) == {"talks"}
+    recipe = with_settings(recipe, {"data.dev": str(tmp_path / "talks.jsonl")})
+    assert set(load_data(recipe).dev) == {"talks"}
     assert named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {
         "talks": "a/talks.jsonl",
         "news": "b/dev.jsonl",

@@ -13,7 +13,8 @@ from transformers import BertConfig, BertModel, PreTrainedModel, PreTrainedToken
 from modeling_tmde import AlignedModel, BagConfig, BagModel, train_tokenizer
 from tests.conftest import BOTTLENECKS, LANGUAGES, make_rows, tiny_model
 from tests.training.models import SHARED, encoder, laser, ntdv, tiny
-from tmde.training.warm_start import VocabularyMap, map_vocabulary, warm_start
+from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
+from tmde.training.starts.weights import warm_start
 
 BAG_WIDTH = 24
 BOS, PAD, EOS = 0, 1, 2

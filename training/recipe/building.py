@@ -1,0 +1,116 @@
+"""Build what a recipe describes: the model's configuration, losses and training arguments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from huggingface_hub.errors import StrictDataclassError
+from transformers import PreTrainedConfig, PreTrainedModel
+
+from tmde.embedding.document_embedder import has_fast_bf16
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objectives import OBJECTIVES
+from tmde.training.objectives.base import Objective
+from tmde.training.recipe.architectures import ARCHITECTURES, config_class
+from tmde.training.recipe.errors import RecipeError, section_message
+from tmde.training.recipe.schema import Recipe
+
+MIN_PYRAMID_LAYERS = 4  # its queries attend the output of the third layer from the top
+
+
+def model_class_of(recipe: Recipe) -> type[PreTrainedModel]:
+    """Return the class of the model that a recipe trains."""
+    return ARCHITECTURES[recipe.architecture]
+
+
+def build_config(recipe: Recipe, **settled: Any) -> PreTrainedConfig:
+    """Return the configuration of the `model` section, with the languages of `data`.
+
+    Args:
+        recipe: The recipe.
+        settled: Options that the tokenizer or the encoder decides.
+
+    Raises:
+        RecipeError: Sizes do not fit together.
+    """
+    options = {
+        "languages": recipe.data.languages,
+        "pivot_languages": recipe.data.pivot_languages,
+        **recipe.model.config_options(),
+        **settled,
+    }
+    with _section_errors(recipe, "model"):
+        return config_class(recipe.architecture)(**options)
+
+
+def build_objectives(recipe: Recipe) -> dict[str, Objective]:
+    """Return the losses by name, in the order of the recipe.
+
+    Raises:
+        RecipeError: An option does not fit.
+    """
+    objectives = {}
+    with _section_errors(recipe, "objectives"):
+        for name, options in recipe.objectives.settings().items():
+            objectives[name] = OBJECTIVES[name](**options)
+    return objectives
+
+
+def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
+    """Return the training arguments of a run in the folder `output_dir`.
+
+    Raises:
+        RecipeError: A value does not fit.
+    """
+    values = recipe.training.settings()
+    for name in ("steps", "strategy"):  # the best checkpoint must be one that was saved
+        if f"eval_{name}" in values:
+            values.setdefault(f"save_{name}", values[f"eval_{name}"])
+    if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
+        values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
+    if values.get("bf16") == "auto":
+        values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
+    with _section_errors(recipe, "training"):
+        return TmdeTrainingArguments(output_dir=output_dir, **values)
+
+
+def check_pyramid(recipe: Recipe) -> None:
+    """Refuse to begin the training of a pyramid whose encoder is too shallow for it.
+
+    This is a rule for new models: the configuration still opens those that were trained with three
+    layers.
+
+    Raises:
+        RecipeError: The recipe trains a pyramid on fewer than four layers.
+    """
+    if recipe.architecture != "tmde" or recipe.model.bottleneck != "pyramid":
+        return
+    layers = recipe.model.encoder_layers
+    if layers < MIN_PYRAMID_LAYERS:
+        raise RecipeError(
+            section_message(
+                "model",
+                recipe.name,
+                f"found bottleneck=pyramid with encoder_layers={layers}, expected at least "
+                f"{MIN_PYRAMID_LAYERS} layers: the pyramid's queries attend the output of the "
+                "third layer from the top, which is H^4 with the thesis's six layers, but with "
+                "three only H^1, where words have hardly met their context. Set "
+                "model.encoder_layers=6, or model.bottleneck=first",
+            )
+        )
+
+
+@contextmanager
+def _section_errors(recipe: Recipe, section: str) -> Iterator[None]:
+    """Name the section and the recipe in errors of the classes that its options are given to."""
+    try:
+        yield
+    except (RuntimeError, TypeError, ValueError, StrictDataclassError) as error:
+        cause = error.__cause__ or error
+        field = re.match(r"Validation error for field '(\w+)'", str(error))
+        problem = f"{field[1]}: {cause}" if field else str(cause)
+        raise RecipeError(section_message(section, recipe.name, problem)) from error

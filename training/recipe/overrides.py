@@ -1,0 +1,132 @@
+"""Change keys of a recipe.
+
+A key is `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import yaml
+
+from tmde.data.io import PlainLoader
+from tmde.training.recipe.architectures import ARCHITECTURES
+from tmde.training.recipe.errors import RecipeError, unknown
+from tmde.training.recipe.schema import (
+    SECTIONS,
+    Recipe,
+    read_sections,
+    section_class,
+    validate_recipe,
+)
+from tmde.training.recipe.sections import architecture_tag
+
+Sections = dict[str, dict[str, Any]]
+
+
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with other values.
+
+    Args:
+        recipe: The recipe, which stays as it is.
+        settings: Values by key: `section.key`, `objectives.name.key`, or a bare `key` that only one
+            section has.
+
+    Raises:
+        RecipeError: There is no such key, or the value does not fit.
+    """
+    sections: Sections = recipe.settings()
+    for key, value in settings.items():
+        set_value(sections, key, value)
+    return validate_recipe(recipe.name, recipe.description, sections)
+
+
+def with_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
+    """Return the recipe with overrides of the form `key=value` applied, see `with_settings`."""
+    sections: Sections = recipe.settings()
+    apply_overrides(sections, overrides)
+    return validate_recipe(recipe.name, recipe.description, sections)
+
+
+def with_sections(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with whole sections replaced."""
+    content = read_sections({**recipe.settings(), **sections}, recipe.name)
+    return validate_recipe(recipe.name, recipe.description, content)
+
+
+def apply_overrides(sections: Sections, overrides: Iterable[str]) -> None:
+    """Apply overrides of the form `key=value` to sections that are not validated yet, in place."""
+    for override in overrides:
+        key, value = parse_override(override)
+        set_value(sections, key, value)
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """Return the key of an override and its value, which is read as YAML.
+
+    Raises:
+        RecipeError: It is not of the form `key=value`, or the value is not YAML.
+    """
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator:
+        raise RecipeError(
+            f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4"
+        )
+    try:
+        value = yaml.load(text, PlainLoader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"The value of {override} is not YAML: {error}") from error
+    if key in ("prompt", "model.prompt") and not isinstance(value, str):
+        return key, text  # "query: " is a mapping in YAML
+    return key, value
+
+
+def set_value(sections: Sections, key: str, value: Any) -> None:
+    """Set one key of sections that are not validated yet, in place.
+
+    Raises:
+        RecipeError: No section has this key, or it names a section.
+    """
+    section, path = _find_section(sections, key)
+    values = sections[section]
+    name, _, option = path.partition(".")
+    if section == "objectives" and not option and value is None:
+        values.pop(name, None)  # `objectives.distance=null` removes the loss
+    elif option and (section == "objectives" or name == "overrides"):
+        options = values.get(name)
+        if not isinstance(options, Mapping):
+            options = {}
+        values[name] = {**options, option: value}
+    else:
+        values[path] = value
+
+
+def _find_section(sections: Sections, key: str) -> tuple[str, str]:
+    """Return the section of a key, and the rest of the key."""
+    first, _, rest = key.partition(".")
+    if first in SECTIONS and rest:
+        return first, rest
+    if key in SECTIONS:
+        raise RecipeError(f"Recipe key {key!r} is a whole section; set one of its keys, {key}.KEY")
+    owners = []
+    known: set[str] = set()
+    for section in SECTIONS:
+        keys = _bare_keys(section, sections)
+        known.update(keys)
+        if first in keys:
+            owners.append(section)
+    if len(owners) != 1:
+        raise RecipeError(unknown("Recipe key", key, known))
+    return owners[0], key
+
+
+def _bare_keys(section: str, sections: Sections) -> Iterable[str]:
+    """Return the keys of a section that may be written without its name."""
+    if section == "objectives":
+        return ()
+    architecture = architecture_tag(sections["model"])
+    if architecture not in ARCHITECTURES:
+        raise RecipeError(unknown("model.architecture", architecture, ARCHITECTURES))
+    return section_class(section, sections[section]).model_fields.keys()

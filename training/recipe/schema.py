@@ -1,0 +1,178 @@
+"""The recipe: one validated object with everything that a training run is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args
+
+import yaml
+from pydantic import ConfigDict, ValidationError
+
+from tmde.data.parallel import NLI_TEXTS
+from tmde.training.recipe.architectures import ARCHITECTURES
+from tmde.training.recipe.errors import RecipeError, section_message, unknown
+from tmde.training.recipe.sections import (
+    MODEL_SECTIONS,
+    AnyModelSection,
+    CardSection,
+    DataSection,
+    ObjectivesSection,
+    ReplaySources,
+    Section,
+    TokenizerSection,
+    TrainingSection,
+    WarmStartSection,
+    architecture_tag,
+)
+from tmde.training.recipe.values import describe_type
+
+SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
+# The classes of all sections but `model`, whose class is chosen by its architecture.
+SECTION_CLASSES: dict[str, type[Section]] = {
+    "data": DataSection,
+    "tokenizer": TokenizerSection,
+    "warm_start": WarmStartSection,
+    "objectives": ObjectivesSection,
+    "training": TrainingSection,
+    "card": CardSection,
+}
+
+
+class Recipe(Section):
+    """A training run as its recipe describes it.
+
+    A recipe does not change. `with_settings`, `with_overrides` and `with_sections` return new ones.
+
+    Args:
+        name: The name of the recipe, or that of its file.
+        description: What the recipe is for.
+        data: What is read.
+        tokenizer: The tokenizer to train or to use.
+        warm_start: What the model begins with.
+        model: Architecture and sizes of the model.
+        objectives: The losses.
+        training: The training arguments.
+        card: What the model card says.
+    """
+
+    model_config = ConfigDict(strict=False)  # sections are given as mappings
+
+    name: str
+    description: str
+    data: DataSection
+    tokenizer: TokenizerSection
+    warm_start: WarmStartSection
+    model: AnyModelSection
+    objectives: ObjectivesSection
+    training: TrainingSection
+    card: CardSection
+
+    @property
+    def architecture(self) -> str:
+        """What the `model` section builds, one of `ARCHITECTURES`."""
+        return self.model.architecture
+
+    @property
+    def seed(self) -> int:
+        """The seed of the run."""
+        seed: int = self.training.seed
+        return seed
+
+    @property
+    def texts(self) -> Sequence[str]:
+        """The names of a row's texts: the languages, or premise and hypothesis."""
+        if self.objectives.nli is not None:
+            return NLI_TEXTS
+        return self.data.languages
+
+    def settings(self) -> dict[str, dict[str, Any]]:
+        """Return the keys that were set, by section, as plain YAML types."""
+        return {section: getattr(self, section).settings() for section in SECTIONS}
+
+    def to_yaml(self) -> str:
+        """Return the YAML file from which `load_recipe` makes the same recipe."""
+        content = {"description": self.description, **self.settings()}
+        return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+def read_sections(content: Mapping[str, Any], recipe_name: str) -> dict[str, dict[str, Any]]:
+    """Return all sections of a recipe as mappings that may be changed; those left out are empty.
+
+    Raises:
+        RecipeError: There is no such section, or it is not a mapping.
+    """
+    for section, values in content.items():
+        if section not in SECTIONS:
+            raise RecipeError(unknown(f"Recipe {recipe_name}: section", section, SECTIONS))
+        if not isinstance(values, Mapping | None):
+            problem = f"found {values!r}, expected a mapping"
+            raise RecipeError(section_message(section, recipe_name, problem))
+    return {section: dict(content.get(section) or {}) for section in SECTIONS}
+
+
+def validate_recipe(name: str, description: str, sections: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with these sections.
+
+    Raises:
+        RecipeError: Names the first key that does not exist, or whose value does not fit.
+    """
+    content = {"name": name, "description": str(description), **sections}
+    try:
+        return Recipe.model_validate(content)
+    except ValidationError as error:
+        raise RecipeError(_describe_problem(error, name, sections)) from error
+
+
+# ---- Errors
+
+
+def _describe_problem(error: ValidationError, recipe_name: str, sections: Mapping[str, Any]) -> str:
+    """Return a sentence about the first problem that pydantic found."""
+    problem = error.errors(include_url=False)[0]
+    section, *path = [str(part) for part in problem["loc"]]
+    if problem["type"] == "union_tag_invalid":
+        return unknown("model.architecture", problem["ctx"]["tag"], ARCHITECTURES)
+    if section == "model":
+        path = path[1:]  # without the architecture, by which pydantic chose the class
+    key_class = section_class(section, sections[section])
+    place = ""
+    options_class = _options_class(key_class, path)
+    if options_class is not None:
+        place = f"{path[0]}: "
+        key_class = options_class
+        path = path[1:]
+    return section_message(section, recipe_name, place + _describe_key(problem, path, key_class))
+
+
+def section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
+    """Return the class that validates a section with these values."""
+    if section == "model":
+        return MODEL_SECTIONS[architecture_tag(values)]
+    return SECTION_CLASSES[section]
+
+
+def _options_class(section: type[Section], path: Sequence[str]) -> type[Section] | None:
+    """Return the class that validates the options below a key; None if there is none."""
+    if len(path) < 2:
+        return None
+    key = path[0]
+    if section is DataSection and key == "train":
+        return ReplaySources
+    if section is ObjectivesSection and key in section.model_fields:
+        options_class: type[Section]
+        options_class, _ = get_args(section.model_fields[key].annotation)  # `Options | None`
+        return options_class
+    return None
+
+
+def _describe_key(problem: Any, path: Sequence[str], key_class: type[Section]) -> str:
+    """Return the part of the sentence that is about a key and its value."""
+    if problem["type"] == "value_error":  # one of our own checks, which names the key
+        return str(problem["ctx"]["error"])
+    key = path[0]
+    if problem["type"] == "extra_forbidden":
+        return unknown("key", key, key_class.model_fields)
+    expected = describe_type(key_class.model_fields[key].annotation)
+    if problem["type"] == "missing":
+        return f"{key} is missing, expected {expected}"
+    return f"{key}: found {problem['input']!r}, expected {expected}"

@@ -1,0 +1,205 @@
+"""A training run, from its recipe to the finished model."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+
+from modeling_tmde.inspection import position_limit
+from tmde.data.io import write_atomically
+from tmde.data.tokens import open_tokens
+from tmde.eval.dev_tasks import load_eval_tasks
+from tmde.eval.systems import environment
+from tmde.eval.tasks import ClassificationData
+from tmde.hub_cards import check_licenses, describe_origins, describe_sources
+from tmde.training.evaluation import check_metric, loss_rows
+from tmde.training.parallel_model import ParallelModel
+from tmde.training.publishing import open_hub_repository
+from tmde.training.recipe import Recipe, RecipeError
+from tmde.training.recipe.architectures import config_class
+from tmde.training.resolving import ResolvedRun, resolve
+from tmde.training.run_data import RunData, load_data
+from tmde.training.run_folder import begin_folder, opened_folder
+from tmde.training.run_record import describe_data, save_best, write_card, write_results
+from tmde.training.starts import BegunModel
+from tmde.training.teacher import prepare_teacher_vectors
+from tmde.training.trainer import TmdeTrainer
+
+
+def train_recipe(
+    recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False
+) -> TmdeTrainer:
+    """Train a recipe into a folder.
+
+    The folder gets the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
+    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed), `results.json` and the
+    last checkpoints.
+
+    Args:
+        recipe: The recipe, from `load_recipe`.
+        output_dir: The folder, new or empty, unless resuming or overwriting. It is deleted after an
+            error before the first checkpoint, if it is new: the corrected command would be refused
+            otherwise.
+        resume: Go on from the newest complete checkpoint, to the same result as a run that was
+            never interrupted (a run limited by minutes ends where the clock says).
+        overwrite: Delete an earlier run in the folder.
+
+    Returns:
+        The trainer, with the best weights loaded.
+
+    Raises:
+        TmdeError: Names what was found and what was expected; or another process trains in this
+            folder.
+        HubUploadError: The last push failed; the run's folder is complete.
+    """
+    run = resolve(recipe, Path(output_dir), train_recipe, resume)
+    with opened_folder(run, resume, overwrite):
+        inputs = read_inputs(run)
+        begin_run(run, overwrite and not resume)
+        tokenizer, begun = begin_model(run, inputs)
+        trainer = build_trainer(run, inputs, tokenizer, begun.model)
+        train(run, trainer)
+        finish(run, inputs, trainer)
+    return trainer
+
+
+# ---- 1. What is read
+
+
+@dataclass(frozen=True)
+class RunInputs:
+    """What a run reads.
+
+    Args:
+        data: The rows.
+        eval_tasks: The classification tasks by name.
+        origin: Where data and weights come from, for `run.json`.
+    """
+
+    data: RunData
+    eval_tasks: dict[str, ClassificationData]
+    origin: dict[str, Any]
+
+
+def read_inputs(run: ResolvedRun) -> RunInputs:
+    """Read the rows and the tasks of a run, after what would fail only at its end."""
+    recipe = run.recipe
+    state = PartialState()
+    with state.main_process_first():
+        if state.is_main_process and run.arguments.push_to_hub:
+            model_type = config_class(recipe.architecture).model_type
+            open_hub_repository(run.arguments, model_type)
+        eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
+        data = load_data(recipe)
+        if data.dev or eval_tasks:
+            check_metric(run.arguments, data.dev, eval_tasks, recipe.data.languages)
+        settings = recipe.settings()
+        # Recorded where the run is: elsewhere `a/b` may be a folder.
+        sources = describe_sources(settings["data"].get("train"))
+        check_licenses(sources, recipe.card.data_licenses)
+        origins = describe_origins(settings)
+    return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
+
+
+# ---- 2. The folder
+
+
+def begin_run(run: ResolvedRun, overwrite: bool) -> None:
+    """Write the recipe into the folder of a run that does not resume from a checkpoint."""
+    state = PartialState()
+    with state.main_process_first():
+        if state.is_main_process and run.checkpoint is None:
+            begin_folder(run.recipe, run.folder, overwrite)
+
+
+# ---- 3. Tokenizer and model
+
+
+def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
+    """Make the tokenizer and the model, and write down in `run.json` what the run began with."""
+    arguments = run.arguments
+    tokenizer = run.start.tokenizer(inputs.data.train)
+    # Made before the clock of the run begins; the trainer finds it.
+    open_tokens(inputs.data.train, tokenizer, run.recipe.texts, arguments.token_cache_dir)
+    set_seed(arguments.seed)
+    begun = run.start.apply(tokenizer)
+    limit = position_limit(begun.model)  # a bag has none
+    tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
+    if arguments.train_max_length > limit:
+        positions = begun.model.config.max_position_embeddings
+        raise RecipeError(
+            f"train_max_length={arguments.train_max_length} is more than the model takes, "
+            f"max_position_embeddings={positions}"
+        )
+    if PartialState().is_main_process and run.checkpoint is None:
+        _write_run_record(run, inputs, begun)
+    return tokenizer, begun
+
+
+def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) -> None:
+    record = {
+        **environment(),
+        "data": describe_data(inputs.data, inputs.eval_tasks),
+        "parameters": begun.model.num_parameters(),
+        "seed": run.arguments.seed,
+        "processes": PartialState().num_processes,
+        "warm_start": begun.report,
+        **inputs.origin,
+    }
+    write_atomically(run.folder / "run.json", json.dumps(record, indent=2, default=str))
+
+
+# ---- 4. The trainer
+
+
+def build_trainer(
+    run: ResolvedRun,
+    inputs: RunInputs,
+    tokenizer: PreTrainedTokenizerBase,
+    model: PreTrainedModel,
+) -> TmdeTrainer:
+    """Build the trainer, after a teacher has read the rows."""
+    arguments = run.arguments
+    data = inputs.data
+    parallel_model = ParallelModel(
+        model, run.objectives, arguments.token_dropout, arguments.token_dropout_share
+    )
+    measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
+    prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
+    return TmdeTrainer(
+        parallel_model,
+        arguments,
+        data.train,
+        tokenizer,
+        eval_dataset=data.dev,
+        eval_tasks=inputs.eval_tasks,
+    )
+
+
+# ---- 5. Training
+
+
+def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
+    """Train from the first step, or from the checkpoint of the run."""
+    checkpoint = None if run.checkpoint is None else str(run.checkpoint)
+    trainer.train(resume_from_checkpoint=checkpoint)
+
+
+# ---- 6. The end
+
+
+def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
+    """Save the best model, write results and card, and push them if the recipe says so."""
+    save_best(trainer, run.folder)
+    state = PartialState()
+    if state.is_main_process:
+        write_results(trainer, run.folder, inputs.data, run.recipe.data.languages)
+        write_card(run.folder)
+    if run.arguments.push_to_hub:
+        trainer.push_to_hub()
+    state.wait_for_everyone()

@@ -1,0 +1,123 @@
+"""The rows of a run: those to train on, and those held out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import datasets
+
+from tmde.data import CorpusReport, load_parallel
+from tmde.data.dev_rows import hold_out_rows
+from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.schema import Recipe
+from tmde.training.starts.replay import load_present, load_replayed
+
+SAMPLE_DEV_ROWS = 2000
+
+
+class RunData(NamedTuple):
+    """The rows of a run.
+
+    Args:
+        train: The training rows, a stream or not.
+        dev: The dev sets by name.
+        report: The counts of bad training rows.
+    """
+
+    train: datasets.Dataset | datasets.IterableDataset
+    dev: dict[str, datasets.Dataset]
+    report: CorpusReport
+
+
+def load_data(recipe: Recipe) -> RunData:
+    """Return the training rows and the dev sets of a recipe.
+
+    Raises:
+        RecipeError: The recipe names no training data.
+        CorpusError: See `load_parallel`.
+    """
+    data = recipe.data
+    if data.train is None:
+        raise RecipeError(
+            f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub "
+            "dataset id, or 'sample' for the built-in sample"
+        )
+    report = CorpusReport()
+    dev = _load_dev_sets(recipe)
+    if data.replay is not None:
+        train, dev = load_replayed(recipe, dev, report)
+        return RunData(train, dev, report)
+    seed = recipe.seed
+    train = load_parallel(
+        data.train,
+        **_common_options(recipe),
+        streaming=data.streaming,
+        temperature=data.temperature,
+        max_rows=data.max_rows,
+        document_ids=not data.streaming,
+        seed=seed,
+        report=report,
+    )
+    if not dev and data.dev_rows:
+        train, dev["dev"] = hold_out_rows(train, data.dev_rows, seed)
+    return RunData(train, dev, report)
+
+
+def _common_options(recipe: Recipe) -> dict[str, Any]:
+    """Return the options of `load_parallel` for all rows of a run."""
+    return {
+        "languages": recipe.data.languages,
+        "pivot_languages": recipe.data.pivot_languages,
+        "bad_rows": recipe.data.bad_rows,
+        "labels": recipe.objectives.nli is not None,
+    }
+
+
+def _load_dev_sets(recipe: Recipe) -> dict[str, datasets.Dataset]:
+    data = recipe.data
+    load = load_parallel if data.replay is None else load_present
+    sources = data.dev
+    if not isinstance(sources, Mapping):
+        sources = named_sources(sources)
+    dev = {}
+    for name, source in sources.items():
+        if source == "sample":
+            part: dict[str, Any] = {"split": "dev", "max_rows": SAMPLE_DEV_ROWS}
+        else:
+            part = {"split": data.dev_split}
+        dev[name] = load(source, **_common_options(recipe), **part, document_ids=True)
+    return dev
+
+
+def named_sources(sources: str | Sequence[str] | None) -> dict[str, str]:
+    """Return dev sets by name.
+
+    Args:
+        sources: One source or several, each `NAME=SOURCE` or a source, whose name is then that of
+            its file.
+
+    Raises:
+        RecipeError: Two sources have the same name.
+    """
+    if isinstance(sources, str):
+        sources = [sources]
+    named: dict[str, str] = {}
+    for value in sources or ():
+        name, source = _split_name(value)
+        if name in named:
+            raise RecipeError(
+                f"Two --dev sources are called {name!r}; name them, --dev NAME=SOURCE"
+            )
+        named[name] = source
+    return named
+
+
+def _split_name(value: str) -> tuple[str, str]:
+    """Return the name and the source of `NAME=SOURCE`, or of a source alone."""
+    name, separator, source = value.partition("=")
+    if separator and "/" not in name:  # a path may hold an equals sign
+        return name, source
+    stem = Path(value).name.partition(".")[0].replace("*", "")
+    return stem or "dev", value

@@ -1,0 +1,178 @@
+"""The folder of a run: whether it may be used, what is in it, and what an error leaves of it."""
+
+from __future__ import annotations
+
+import glob
+import shutil
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from accelerate.utils import recursively_apply
+
+from modeling_tmde import TmdeError
+from tmde.data.io import locked, write_atomically
+from tmde.training.recipe import Recipe, RecipeError, load_recipe
+from tmde.training.resolving import ResolvedRun
+from tmde.training.starts import STAGE_FOLDER
+
+RECIPE_NAME = "recipe.yaml"
+# Sections that may name inputs of a run.
+INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
+
+
+@contextmanager
+def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[None]:
+    """Hold the folder of a run for this process and its fellows.
+
+    After an error before the first checkpoint, a folder that is new is deleted: the corrected
+    command would be refused otherwise.
+
+    Args:
+        run: The run.
+        resume: Go on with the run in the folder.
+        overwrite: Delete an earlier run in the folder.
+
+    Raises:
+        TmdeError: The folder holds another run, or none to resume, or another process trains in it.
+    """
+    state = PartialState()
+    with ExitStack() as stack:
+        if state.is_main_process:
+            stack.enter_context(locked(run.folder))
+            stack.enter_context(_removed_after_error(run.folder, run.recipe.data.train))
+        if resume:
+            check_resumable(run)
+        else:
+            check_new_folder(run.recipe, run.folder, overwrite)
+        state.wait_for_everyone()  # all have seen the folder as it was
+        yield
+
+
+@contextmanager
+def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
+    """After an error, delete a new folder without a checkpoint, and name a damaged source."""
+    existed = folder.exists()
+    try:
+        yield
+    except Exception as error:
+        has_checkpoint = any(folder.glob("checkpoint-*")) or (folder / STAGE_FOLDER).exists()
+        if not existed and not has_checkpoint:
+            shutil.rmtree(folder, ignore_errors=True)
+        if (
+            type(error) is OSError and error.errno is None
+        ):  # Arrow does not name the file it streams
+            reason = " ".join(str(error).split())
+            raise TmdeError(f"{reason} (the training data is {source})") from error
+        raise
+
+
+def check_resumable(run: ResolvedRun) -> None:
+    """Refuse to resume a run that is not there, or another one.
+
+    Raises:
+        TmdeError: The folder holds no checkpoint to resume from, or its run has another model.
+    """
+    if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
+        raise TmdeError(
+            f"{run.folder} holds no complete checkpoint to resume from; --overwrite begins again"
+        )
+    check_same_run(run.recipe, run.folder, "model")
+
+
+def check_new_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
+    """Refuse a folder in which a new run may not begin.
+
+    Args:
+        recipe: The recipe of the run.
+        folder: The folder.
+        overwrite: Delete an earlier run in the folder.
+
+    Raises:
+        TmdeError: The folder holds another run; or it would be overwritten and holds an input of
+            the run.
+    """
+    is_used = _is_used(folder)
+    if is_used and not overwrite:
+        raise TmdeError(
+            f"{folder} is not empty: choose another folder, or --resume its run, or --overwrite it"
+        )
+    if is_used and not (folder / RECIPE_NAME).exists():
+        raise TmdeError(f"{folder} does not look like a training run; it is not overwritten")
+    if overwrite:
+        check_inputs_stay(recipe, folder)
+
+
+def _is_used(folder: Path) -> bool:
+    """Return whether a folder holds anything but the lock of a run."""
+    if not folder.exists():
+        return False
+    lock = f".{folder.resolve().name}.lock"
+    return any(path.name != lock for path in folder.iterdir())
+
+
+def check_same_run(recipe: Recipe, folder: Path, *sections: str) -> None:
+    """Compare sections of a recipe with those of the run to resume.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run.
+        sections: The names of the sections.
+
+    Raises:
+        RecipeError: They differ; names both values.
+    """
+    begun = load_recipe(str(folder / RECIPE_NAME)).settings()
+    given = recipe.settings()
+    for section in sections:
+        before = begun[section]
+        now = given[section]
+        for key in {**before, **now}:
+            if before.get(key) != now.get(key):
+                raise RecipeError(
+                    f"{folder} cannot be resumed with other values: {section}.{key} is "
+                    f"{now.get(key)!r}, and the run was begun with {before.get(key)!r}. Give what "
+                    "it was begun with, or choose another folder"
+                )
+
+
+def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
+    """Look for inputs of a run in the folder that it would delete.
+
+    Args:
+        recipe: The recipe, which names inputs.
+        folder: The folder.
+        files: Further inputs.
+
+    Raises:
+        RecipeError: Names one.
+    """
+    values = list(files)
+    settings = recipe.settings()
+    sections = [settings[section] for section in INPUT_SECTIONS]
+    recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
+    for value in values:
+        path = Path(value.rpartition("=")[2]).expanduser()  # NAME=SOURCE of a task
+        is_inside = path.resolve().is_relative_to(folder.resolve())
+        if is_inside and glob.glob(f"{path}*", recursive=True):  # else it is an id of the Hub
+            raise RecipeError(
+                f"{value}: the run would overwrite it; choose another folder than {folder}, or "
+                "move it"
+            )
+
+
+def begin_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
+    """Empty the folder of a new run if it is to be overwritten, and write its recipe.
+
+    From now on `--overwrite` may delete the folder.
+    """
+    if overwrite:
+        for path in folder.glob("[!.]*"):  # a lock may be among the hidden
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+    write_atomically(folder / RECIPE_NAME, recipe.to_yaml())

@@ -1,0 +1,76 @@
+"""How a model begins, one file a way.
+
+| file | the model begins |
+|---|---|
+| `from_nothing` | at random |
+| `checkpoint` | as a bag, or as a model of the same architecture |
+| `first_stage` | as another recipe, trained on the same data before |
+| `token_vectors` | as a bag of an encoder's token vectors |
+| `encoder` | with an encoder of the Hub, or as an earlier run left one |
+| `added_language` | as a checkpoint of fewer languages; `replay` has its data |
+| `resumed` | as an interrupted run ended |
+
+All of them are a `Start`: `check`, `tokenizer` and `apply`, called in this order.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tmde.training.recipe.architectures import ADAPTED, architecture_of
+from tmde.training.recipe.schema import Recipe
+from tmde.training.starts.added_language import FromFewerLanguages
+from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Start, open_config
+from tmde.training.starts.checkpoint import FromCheckpoint, begin_with
+from tmde.training.starts.encoder import FromAdapted, FromEncoder
+from tmde.training.starts.first_stage import FromFirstStage, TrainRecipe, stage_recipe
+from tmde.training.starts.from_nothing import FromNothing
+from tmde.training.starts.resumed import Resumed
+from tmde.training.starts.token_vectors import FromTokenVectors
+
+__all__ = [
+    "STAGE_FOLDER",
+    "BegunModel",
+    "Resumed",
+    "Start",
+    "begin_with",
+    "choose_start",
+    "open_config",
+    "stage_recipe",
+]
+
+
+def choose_start(recipe: Recipe, folder: Path, train_recipe: TrainRecipe) -> Start:
+    """Return the way in which a new run begins.
+
+    Args:
+        recipe: The recipe of the run.
+        folder: The folder of the run.
+        train_recipe: The function that trains a first stage.
+
+    Raises:
+        RecipeError: The checkpoint of the recipe cannot be opened.
+    """
+    if recipe.data.replay is not None:
+        return FromFewerLanguages(
+            recipe, folder, _choose_without_replay(recipe, folder, train_recipe)
+        )
+    return _choose_without_replay(recipe, folder, train_recipe)
+
+
+def _choose_without_replay(recipe: Recipe, folder: Path, train_recipe: TrainRecipe) -> Start:
+    if recipe.architecture == ADAPTED:
+        if recipe.model.encoder is not None:
+            return FromEncoder(recipe, folder)
+        return FromAdapted(recipe, folder)
+    checkpoint = recipe.warm_start.checkpoint
+    if checkpoint is not None:
+        if (
+            recipe.architecture == "bag"
+            and architecture_of(open_config(checkpoint, kind="")) is None
+        ):
+            return FromTokenVectors(recipe, folder, checkpoint)
+        return FromCheckpoint(recipe, folder, checkpoint)
+    if recipe.warm_start.recipe is not None:
+        return FromFirstStage(recipe, folder, train_recipe, recipe.warm_start.recipe)
+    return FromNothing(recipe, folder)

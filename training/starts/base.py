@@ -1,0 +1,105 @@
+"""What every way to begin a model has in common."""
+
+from __future__ import annotations
+
+import os
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import datasets
+from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_tmde import TmdeError
+from tmde.embedding.loading import local_or_hub, reading
+from tmde.training.recipe.architectures import architecture_of
+from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.schema import Recipe
+
+STAGE_FOLDER = "warm_start"  # in the folder of a run: what is made for it to begin with
+BAG = "tmde_bag"
+
+Rows = datasets.Dataset | datasets.IterableDataset
+Report = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class BegunModel:
+    """A model before its first step.
+
+    Args:
+        model: The model.
+        report: The `warm_start` of `run.json`, what the model took of a checkpoint; None if it took
+            nothing.
+    """
+
+    model: PreTrainedModel
+    report: Report | None = None
+
+
+@dataclass(frozen=True)
+class Start(ABC):
+    """A way to begin a model.
+
+    Every process of a run calls `check`, then `tokenizer`, then `apply`.
+
+    Args:
+        recipe: The recipe of the run.
+        folder: The folder of the run.
+    """
+
+    recipe: Recipe
+    folder: Path
+
+    @abstractmethod
+    def check(self) -> None:
+        """Check what the run begins with, before anything is deleted or trained.
+
+        Raises:
+            RecipeError: The run cannot begin with it.
+        """
+
+    @abstractmethod
+    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
+        """Return the tokenizer of the run, after what the run begins with is made, if it has to be.
+
+        Args:
+            rows: The training rows, from which a new tokenizer is made.
+        """
+
+    @abstractmethod
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+        """Return the model before its first step.
+
+        Args:
+            tokenizer: The tokenizer of the run.
+
+        Raises:
+            RecipeError: The architecture cannot be trained with this tokenizer or encoder.
+        """
+
+
+def open_config(
+    checkpoint: str | os.PathLike, kind: str = "tmde", purpose: str = "Warm start from"
+) -> PreTrainedConfig:
+    """Return the configuration of a checkpoint.
+
+    Args:
+        checkpoint: Folder or Hub id.
+        kind: The beginning of the `model_type` that is expected; with the empty string any model
+            is.
+        purpose: The beginning of an error message, before the checkpoint.
+
+    Raises:
+        RecipeError: The checkpoint is missing, or no model of this kind.
+    """
+    with reading(f"{purpose} {checkpoint}", RecipeError):
+        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
+        is_ours = architecture_of(config) is not None
+        if kind and not (is_ours and config.model_type.startswith(kind)):
+            raise TmdeError(
+                f"found a model of type {config.model_type!r}, expected one of this package "
+                f"({kind})"
+            )
+    return config

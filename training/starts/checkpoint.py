@@ -1,0 +1,175 @@
+"""A model that begins with a checkpoint: a bag, or a model of the same architecture."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+from transformers.utils import logging
+
+from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer
+from tmde.embedding.loading import local_or_hub
+from tmde.training.recipe.architectures import architecture_of
+from tmde.training.recipe.building import build_config
+from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.overrides import with_sections, with_settings
+from tmde.training.recipe.schema import Recipe
+from tmde.training.starts.base import BAG, BegunModel, Report, Rows, Start, open_config
+from tmde.training.starts.from_nothing import new_model
+from tmde.training.starts.tokenizers import check_options, prepare_tokenizer
+from tmde.training.starts.weights import warm_start
+
+logger = logging.get_logger("tmde.training")
+
+
+@dataclass(frozen=True)
+class FromCheckpoint(Start):
+    """Begin with a checkpoint, and with its tokenizer unless the recipe has a `tokenizer` section.
+
+    Args:
+        checkpoint: Folder or Hub id.
+    """
+
+    checkpoint: str
+
+    @cached_property
+    def settled_recipe(self) -> Recipe:
+        """The recipe with what follows from the checkpoint, unless the recipe says otherwise.
+
+        That is its tokenizer, and its way to make a bag (`bag_residual`, `sublinear_counts`).
+        """
+        settings: dict[str, Any] = {}
+        if not self.recipe.tokenizer.settings():
+            settings["tokenizer.path"] = self.checkpoint
+        chosen = self.recipe.model.settings()
+        bag_options = bag_settings(self.recipe, open_config(self.checkpoint))
+        for option, value in bag_options.items():
+            if option not in chosen:
+                settings[f"model.{option}"] = value
+        return with_settings(self.recipe, settings)
+
+    def check(self) -> None:
+        """Refuse a checkpoint that is missing or foreign, or a bag that is too narrow."""
+        check_options(self.recipe)
+        check_width(self.recipe, open_config(self.checkpoint))
+
+    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
+        """Return the checkpoint's tokenizer, or that of the `tokenizer` section."""
+        return prepare_tokenizer(self.settled_recipe, rows, self.folder)
+
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+        """Return a new model that begins as the checkpoint ended."""
+        model = new_model(self.settled_recipe, tokenizer)
+        report = take_checkpoint(model, tokenizer, self.checkpoint, self.recipe)
+        return BegunModel(model, report)
+
+
+def bag_settings(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
+    """Return the options of its bag that a model takes from a checkpoint.
+
+    Args:
+        recipe: The recipe of the model.
+        config: The configuration of the checkpoint.
+    """
+    is_bag = config.model_type == BAG
+    if recipe.architecture == "tmde":
+        hands_on_bag = getattr(config, "bag_residual", False)
+        has_direct_path = recipe.warm_start.direct_path if is_bag else hands_on_bag
+        if has_direct_path:
+            return {"bag_residual": True, "sublinear_counts": config.sublinear_counts}
+    elif recipe.architecture in ("bag", "adapted") and is_bag:
+        return {"sublinear_counts": config.sublinear_counts}
+    return {}
+
+
+def take_checkpoint(
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, checkpoint: str, recipe: Recipe
+) -> Report:
+    """Change a new model to begin as a checkpoint ended.
+
+    Args:
+        model: The new model.
+        tokenizer: The tokenizer of the run.
+        checkpoint: Folder or Hub id.
+        recipe: The recipe of the run.
+
+    Returns:
+        The `warm_start` of `run.json`.
+    """
+    report = warm_start(model, tokenizer, checkpoint, recipe.warm_start.direct_path)
+    if PartialState().is_main_process:
+        logger.warning(
+            f"Warm start from {checkpoint} ({report['model_type']}): {report['tokens_copied']:,} "
+            f"tokens copied, {report['tokens_mapped']:,} tokens mapped, {report['tokens_left']:,} "
+            f"tokens left, {len(report['tensors_kept'])} parameters as initialized"
+        )
+    minutes = None
+    results = Path(checkpoint) / "results.json"
+    if results.is_file():
+        minutes = json.loads(results.read_text()).get("minutes")
+    return {**report, "minutes": minutes}
+
+
+# ---- Width
+
+
+def check_width(recipe: Recipe, config: PreTrainedConfig) -> None:
+    """Refuse a bag whose missing columns would never be filled.
+
+    Args:
+        recipe: The recipe of the model that begins with the bag.
+        config: The configuration of the checkpoint or first stage.
+
+    Raises:
+        RecipeError: The model is wider than the bag, and its tables do not learn.
+    """
+    if _stays_narrow(recipe, config):
+        raise RecipeError(
+            f"d_model={build_config(recipe).d_model}: columns that a bag with "
+            f"d_model={config.d_model} lacks stay zero with embedding_learning_rate=0; set "
+            f"model.d_model={config.d_model} or embedding_learning_rate=null"
+        )
+
+
+def _stays_narrow(recipe: Recipe, config: PreTrainedConfig) -> bool:
+    """Return whether a model begins with a narrower bag and never fills its other columns."""
+    if recipe.architecture != "tmde" or config.model_type != BAG:
+        return False
+    tables_learn = recipe.training.embedding_learning_rate != 0
+    return not tables_learn and build_config(recipe).d_model > config.d_model
+
+
+# ---- `--warm-start`
+
+
+def begin_with(recipe: Recipe, checkpoint: str) -> Recipe:
+    """Return the recipe with a checkpoint instead of its first stage, for `--warm-start`.
+
+    Settings that a warm start cannot change are copied from the checkpoint: the width of a bag, and
+    a vocabulary that cannot be mapped, which is any but a byte-level BPE.
+
+    Args:
+        recipe: The recipe.
+        checkpoint: Folder or Hub id; for a bag also of any text encoder.
+    """
+    section = recipe.warm_start.settings()
+    section.pop("recipe", None)
+    section.pop("overrides", None)
+    section["checkpoint"] = checkpoint
+    recipe = with_sections(recipe, warm_start=section)
+    config = open_config(checkpoint, kind="" if recipe.architecture == "bag" else "tmde")
+    if architecture_of(config) is None:
+        return recipe
+    continues_bag = recipe.architecture == "bag" and config.model_type == BAG
+    if continues_bag or _stays_narrow(recipe, config):
+        recipe = with_settings(recipe, {"model.d_model": config.d_model})
+    if recipe.tokenizer.settings():
+        tokenizer = load_tokenizer(local_or_hub(checkpoint))
+        if not is_byte_level_bpe(tokenizer):
+            recipe = with_sections(recipe, tokenizer={})
+    return recipe

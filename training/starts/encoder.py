@@ -1,0 +1,192 @@
+"""Begin with an encoder of the Hub, alone or beside a bag, or as an earlier run left it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
+from modeling_tmde.tokenization import load_tokenizer
+from tmde.embedding.loading import default_prompt, local_or_hub
+from tmde.training.recipe.building import build_config
+from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.overrides import with_settings
+from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.sections import AdaptedSection
+from tmde.training.starts.base import BAG, BegunModel, Rows, Start, open_config
+from tmde.training.starts.checkpoint import bag_settings, take_checkpoint
+from tmde.training.starts.hub_encoders import (
+    keep_layers,
+    open_encoder,
+    open_encoder_tokenizer,
+    prompt_settings,
+    take_vocabulary,
+    token_settings,
+)
+
+
+@dataclass(frozen=True)
+class FromEncoder(Start):
+    """Begin with an encoder of the Hub and its tokenizer.
+
+    With `bag_residual`, the model also takes a bag, and the tokenizer is the bag's.
+    """
+
+    def check(self) -> None:
+        """Refuse an encoder that cannot be trained, and a bag that does not fit it."""
+        has_bag = bool(self.recipe.model.bag_residual)
+        has_checkpoint = self.recipe.warm_start.checkpoint is not None
+        if has_bag != has_checkpoint:
+            raise _wrong_parts(self.recipe)
+        _check_common(self.recipe, has_bag)
+        if has_bag:
+            open_config(self.recipe.warm_start.checkpoint, kind=BAG)
+        encoder = open_encoder(self.recipe.model.encoder)
+        tokenizer = self.tokenizer(None)
+        self._fit(encoder, tokenizer)
+        largest_id = max(tokenizer.get_vocab().values())
+        size = encoder.config.vocab_size
+        if largest_id >= size:
+            raise RecipeError(
+                f"Encoder {self.recipe.model.encoder}: its tokenizer has the id {largest_id}, but "
+                f"the model has {size} embeddings"
+            )
+        build_config(self.recipe, encoder_config=encoder.config)
+
+    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
+        """Return the tokenizer of the encoder, or that of the bag beside it."""
+        recipe = self.recipe
+        path = recipe.tokenizer.path or recipe.warm_start.checkpoint or recipe.model.encoder
+        return open_encoder_tokenizer(path)
+
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+        """Return a new model with the weights of the encoder and of the bag beside it."""
+        checkpoint = self.recipe.warm_start.checkpoint
+        recipe = self.recipe
+        if checkpoint is not None:
+            recipe = _with_bag_settings(recipe, checkpoint)
+        encoder = open_encoder(recipe.model.encoder)
+        self._fit(encoder, tokenizer)
+        prompt = self._prompt()
+        config = build_config(
+            recipe,
+            encoder_config=encoder.config,
+            **token_settings(tokenizer),
+            **prompt_settings(prompt, tokenizer),
+        )
+        model = AdaptedForConditionalGeneration(config)
+        model.take_encoder(encoder)
+        if checkpoint is None:
+            return BegunModel(model)
+        return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, recipe))
+
+    def _prompt(self) -> str:
+        """Return the prompt of the recipe, or the one that the encoder's folder carries."""
+        section = self.recipe.model
+        if section.settings().get("prompt") is not None:
+            return section.prompt
+        return default_prompt(local_or_hub(section.encoder))
+
+    def _fit(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
+        """Cut an encoder to the recipe's layers and the bag's tokens, in place."""
+        section = self.recipe.model
+        if section.encoder_layers is not None:
+            keep_layers(encoder, section.encoder_layers)
+        checkpoint = self.recipe.warm_start.checkpoint
+        if checkpoint is not None:
+            full_tokenizer = load_tokenizer(local_or_hub(section.encoder), trust_remote_code=False)
+            take_vocabulary(encoder, full_tokenizer, tokenizer, checkpoint)
+
+
+@dataclass(frozen=True)
+class FromAdapted(Start):
+    """Go on from an earlier run's model on an encoder of the Hub.
+
+    Options that the recipe leaves open stay as they were.
+    """
+
+    def check(self) -> None:
+        """Refuse a checkpoint of another kind, and keys that need a new encoder."""
+        checkpoint = self.recipe.warm_start.checkpoint
+        if checkpoint is None:
+            raise _wrong_parts(self.recipe)
+        config = open_config(checkpoint, kind=AdaptedConfig.model_type)
+        _check_common(self.recipe, bool(config.bag_residual))
+        self._check_needs_no_encoder(config)
+
+    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
+        """Return the tokenizer of the checkpoint."""
+        path = self.recipe.tokenizer.path or self.recipe.warm_start.checkpoint
+        return open_encoder_tokenizer(path)
+
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+        """Return a model as the checkpoint has it, with what the recipe changes."""
+        recipe = self.recipe
+        checkpoint = recipe.warm_start.checkpoint
+        known = open_config(checkpoint, kind=AdaptedConfig.model_type)
+        chosen = recipe.model.settings()
+        values = {
+            "encoder_config": known.encoder_config,
+            "decoder_embedding_scale": known.decoder_embedding_scale,
+        }
+        for option in type(recipe.model).model_fields:
+            if option not in chosen and option not in AdaptedSection.not_in_config:
+                values[option] = getattr(known, option)
+        prompt = chosen.get("prompt")
+        if prompt is None:
+            prompt = known.prompt
+        values.update(token_settings(tokenizer))
+        values.update(prompt_settings(prompt, tokenizer))
+        model = AdaptedForConditionalGeneration(build_config(recipe, **values))
+        return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, recipe))
+
+    def _check_needs_no_encoder(self, config: AdaptedConfig) -> None:
+        section = self.recipe.model
+        distillation = self.recipe.objectives.distillation
+        if distillation is not None and distillation.teacher == "encoder":
+            raise self._needs_encoder("objectives.distillation.teacher=encoder")
+        if section.encoder_layers:
+            raise self._needs_encoder("model.encoder_layers")
+        if section.bag_residual and not config.bag_residual:
+            raise self._needs_encoder("model.bag_residual")
+
+    def _needs_encoder(self, key: str) -> RecipeError:
+        checkpoint = self.recipe.warm_start.checkpoint
+        return RecipeError(
+            f"{key} needs --encoder, found --warm-start {checkpoint}; remove or replace it"
+        )
+
+
+def _wrong_parts(recipe: Recipe) -> RecipeError:
+    return RecipeError(
+        f"Recipe {recipe.name} needs --encoder, such as xlm-roberta-base, or --warm-start with a "
+        "model that has an encoder, not both; with model.bag_residual, both, the latter a bag"
+    )
+
+
+def _check_common(recipe: Recipe, has_bag: bool) -> None:
+    """Refuse what no model on an encoder of the Hub can have."""
+    if recipe.warm_start.recipe is not None:
+        raise _wrong_parts(recipe)
+    if has_bag and recipe.objectives.translation is not None:
+        raise RecipeError(
+            "objectives.translation: expected none with model.bag_residual, which no decoder learns"
+        )
+    tokenizer_keys = sorted(recipe.tokenizer.settings().keys() - {"path"})
+    if tokenizer_keys:
+        raise RecipeError(
+            f"tokenizer: found {', '.join(tokenizer_keys)}, but an encoder of the Hub has its "
+            "own; remove it"
+        )
+
+
+def _with_bag_settings(recipe: Recipe, checkpoint: str) -> Recipe:
+    """Return the recipe with the bag's way to count tokens, unless the recipe says otherwise."""
+    chosen = recipe.model.settings()
+    settings = {}
+    for option, value in bag_settings(recipe, open_config(checkpoint)).items():
+        if option not in chosen:
+            settings[f"model.{option}"] = value
+    return with_settings(recipe, settings)

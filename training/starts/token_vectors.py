@@ -1,0 +1,253 @@
+"""Begin with the token vectors of an encoder of the Hub.
+
+A bag so knows words before it is trained.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import os
+import re
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from accelerate import PartialState
+from torch.nn.utils.rnn import pad_sequence
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_tmde import TmdeError
+from modeling_tmde.modeling_bag import BagModel
+from modeling_tmde.tokenization import cut_tokenizer, edited, load_tokenizer
+from tmde.data.tokens import TextEncoder, text_bounds
+from tmde.embedding.document_embedder import mean_pooled
+from tmde.embedding.loading import local_or_hub
+from tmde.embedding.progress import progress_bar
+from tmde.training.recipe.building import build_config
+from tmde.training.recipe.overrides import with_sections
+from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.sections import TokenizerSection
+from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
+from tmde.training.starts.checkpoint import FromCheckpoint
+from tmde.training.starts.hub_encoders import open_encoder, token_settings
+from tmde.training.starts.tokenizers import tokenizer_texts
+from tmde.training.starts.weights import fit_width
+
+RARE = 1e-4  # share of the tokens of a text at which a token's weight is half of a rare one's
+BATCH_SIZE = 512  # tokens, each a text
+WORD = re.compile(r"[^\W\d_]{3,}")
+WORD_START = "▁"  # of tokens of a Unigram vocabulary
+
+
+@dataclass(frozen=True)
+class FromTokenVectors(Start):
+    """Begin with a bag of an encoder's token vectors.
+
+    It is made in `warm_start/` of the run's folder.
+
+    Args:
+        encoder: Folder or Hub id of the encoder.
+    """
+
+    encoder: str
+
+    @cached_property
+    def continuation(self) -> FromCheckpoint:
+        """The start with the bag as a checkpoint, and with the tokenizer that was made for it."""
+        recipe = with_sections(self.recipe, tokenizer={})
+        return FromCheckpoint(recipe, self.folder, str(self.folder / STAGE_FOLDER))
+
+    def check(self) -> None:
+        """Refuse an encoder that cannot be opened."""
+        open_encoder(self.encoder)
+
+    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
+        """Return the tokenizer of the bag, after the bag is made."""
+        bag_folder = self.folder / STAGE_FOLDER
+        with PartialState().main_process_first():
+            if not bag_folder.exists():
+                temporary = self.folder / f".{STAGE_FOLDER}.tmp"
+                texts = tokenizer_texts(self.recipe, rows).values()
+                save_encoder_bag(
+                    self.recipe, self.encoder, itertools.chain.from_iterable(texts), temporary
+                )
+                os.replace(temporary, bag_folder)
+        return self.continuation.tokenizer(rows)
+
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+        """Return a new model that begins as the bag."""
+        return self.continuation.apply(tokenizer)
+
+
+@torch.no_grad()
+def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder: Path) -> None:
+    """Save a bag and its tokenizer that begin with an encoder, before any training.
+
+    The tokenizer is the encoder's, cut to the tokens of the texts. Frequent words of which it makes
+    several tokens become tokens. The vector of a token is the mean of the encoder's outputs for
+    that token or word alone, between its special tokens; of these vectors the mean is removed. A
+    bag that is as wide as the encoder so begins in its space; a narrower one has the leading
+    principal directions. The weight of a token with the relative frequency f is `1e-4 / (1e-4 + f)`
+    (Arora et al. 2017, smooth inverse frequency).
+
+    Args:
+        recipe: The recipe of a bag. It gives `model.d_model`, at most the encoder's width, and in
+            the section `tokenizer` the number of tokens, `vocab_size`; `lowercase`, see
+            `cut_tokenizer`; and the number of tokens that are such words, `whole_words`.
+        encoder: Folder or Hub id of an encoder whose tokenizer can be cut, see `cut_tokenizer`.
+        texts: Texts in all languages of the run.
+        folder: The folder of the checkpoint.
+
+    Raises:
+        RecipeError: The encoder can't be opened.
+        TmdeError: Its tokenizer can't be cut, `whole_words` does not fit, or it is narrower than
+            the bag.
+    """
+    texts = list(texts)
+    model = open_encoder(encoder)
+    full_tokenizer = load_tokenizer(local_or_hub(encoder), trust_remote_code=False)
+    tokenizer, kept_ids, words = _bag_tokenizer(full_tokenizer, texts, recipe.tokenizer)
+    vectors = _token_vectors(model, full_tokenizer, kept_ids, words)  # (tokens, width)
+    special_ids = _special_ids(full_tokenizer, kept_ids)
+    config = build_config(recipe, vocab_size=len(tokenizer), **special_ids)
+    width = vectors.shape[1]
+    if config.d_model > width:
+        raise TmdeError(
+            f"model.d_model={config.d_model}: expected at most {width}, the width of {encoder}"
+        )
+    bag = BagModel(config)
+    vectors = fit_width(vectors - vectors.mean(dim=0), torch.zeros(len(vectors)), config.d_model)
+    bag.embed_tokens.weight.copy_(vectors / vectors.norm(dim=1).mean())
+    weights = _frequency_weights(tokenizer, texts)
+    special = torch.tensor(config.special_token_ids)
+    weights[special] = bag.token_weights[special]
+    bag.token_weights.copy_(weights)
+    bag.save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+
+
+def _bag_tokenizer(
+    full: PreTrainedTokenizerBase, texts: Sequence[str], options: TokenizerSection
+) -> tuple[PreTrainedTokenizerBase, list[int], list[str]]:
+    """Return the tokenizer of the bag, the ids that it keeps, and the words that it adds.
+
+    The ids are those of the encoder.
+    """
+    size = options.vocab_size
+    number = options.whole_words
+    cut_size = size - number if size else None
+    tokenizer, kept_ids = cut_tokenizer(full, texts, cut_size, lowercase=options.lowercase)
+    if number:
+        inside = tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False)
+        _check_word_number(number, size, len(tokenizer) - inside)
+    if options.lowercase:
+        texts = [text.lower() for text in texts]
+    tokenizer, words = add_words(tokenizer, texts, number)
+    return tokenizer, kept_ids, words
+
+
+def _check_word_number(number: int, size: int | None, outside: int) -> None:
+    """Refuse words for which the vocabulary has no room, or whose ids other tokens have.
+
+    Args:
+        number: `tokenizer.whole_words`.
+        size: `tokenizer.vocab_size`.
+        outside: The number of added tokens, whose ids follow those of the vocabulary.
+    """
+    too_small = size is not None and size <= number
+    if outside or too_small:
+        raise TmdeError(
+            f"tokenizer.whole_words={number}: found vocab_size={size} and {outside} tokens "
+            "outside the encoder's vocabulary, expected a larger size and none"
+        )
+
+
+def _token_vectors(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    token_ids: Sequence[int],
+    words: Sequence[str],
+) -> torch.Tensor:
+    """Return the mean output of an encoder for every token and every word alone.
+
+    Returns:
+        (tokens + words, width).
+    """
+    bos, eos, _ = text_bounds(tokenizer)
+    pieces = [[token] for token in token_ids]
+    for word in words:
+        pieces.append(tokenizer(word, add_special_tokens=False)["input_ids"])
+    vectors = []
+    for start in progress_bar(range(0, len(pieces), BATCH_SIZE), desc="Token vectors"):
+        batch = pieces[start : start + BATCH_SIZE]
+        rows = [torch.tensor([bos, *tokens, eos]) for tokens in batch]
+        input_ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
+        mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
+        hidden = model(input_ids=input_ids, attention_mask=mask).last_hidden_state
+        vectors.append(mean_pooled(hidden, mask))  # (batch, width)
+    return torch.cat(vectors)
+
+
+def _special_ids(full: PreTrainedTokenizerBase, kept_ids: Sequence[int]) -> dict[str, int]:
+    """Return the ids of the special tokens in the bag's vocabulary, by their names."""
+    new_ids = {old: new for new, old in enumerate(kept_ids)}
+    settings = token_settings(full)
+    names = ("bos_token_id", "eos_token_id", "pad_token_id")
+    return {name: new_ids[settings[name]] for name in names}
+
+
+def _frequency_weights(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> torch.Tensor:
+    """Return the logarithm of each token's weight by its frequency, (tokens,) float32."""
+    ids = itertools.chain.from_iterable(TextEncoder(tokenizer)(texts))
+    used = np.fromiter(ids, dtype=np.int64)
+    counts = torch.from_numpy(np.bincount(used, minlength=len(tokenizer)))
+    return torch.log(RARE / (RARE + counts / counts.sum())).float()
+
+
+def add_words(
+    tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], number: int
+) -> tuple[PreTrainedTokenizerBase, list[str]]:
+    """Add the most frequent words of the texts that a tokenizer splits, as its last entries.
+
+    In a Unigram vocabulary, the score of a word is the logarithm of its share of all words.
+
+    Args:
+        tokenizer: The tokenizer, which stays as it is.
+        texts: The texts whose words are counted.
+        number: The number of words to add.
+
+    Returns:
+        A tokenizer with the words, and the words in the order of their entries.
+    """
+    if not number:
+        return tokenizer, []
+    counts = Counter(itertools.chain.from_iterable(map(WORD.findall, texts)))
+    words = _split_words(tokenizer, counts)[:number]
+    if not words:
+        return tokenizer, []
+
+    def edit(content: dict[str, Any]) -> None:
+        vocabulary = content["model"]["vocab"]
+        if content["model"]["type"] == "Unigram":
+            for word in words:
+                score = math.log(counts[word] / counts.total())
+                vocabulary.append([f"{WORD_START}{word}", score])
+        else:
+            vocabulary.update(zip(words, itertools.count(len(vocabulary))))
+
+    return edited(tokenizer, edit), words
+
+
+def _split_words(tokenizer: PreTrainedTokenizerBase, counts: Counter[str]) -> list[str]:
+    """Return the words of which a tokenizer makes several tokens, the most frequent first."""
+    if not counts:
+        return []
+    words = [word for word, _ in counts.most_common()]
+    token_ids = tokenizer(words, add_special_tokens=False)["input_ids"]
+    return [word for word, ids in zip(words, token_ids, strict=True) if len(ids) > 1]

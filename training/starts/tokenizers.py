@@ -1,0 +1,109 @@
+"""The tokenizer of a run whose recipe names one, or has one made from the training text."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import datasets
+from accelerate import PartialState
+from transformers import AutoTokenizer, PreTrainedTokenizerBase
+from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
+
+from modeling_tmde.tokenization import train_tokenizer
+from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL, reading
+from tmde.training.recipe.building import build_config
+from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.schema import Recipe
+from tmde.training.starts.base import Rows
+
+TOKENIZER_FOLDER = "tokenizer"  # in the folder of a run
+READ_ROWS = 1000  # at a time: much faster than one by one
+STREAM_BUFFER = 10_000  # rows of a stream that are shuffled together
+
+
+def check_options(recipe: Recipe) -> None:
+    """Refuse options that only the tokenizer of a bag on an encoder's token vectors has.
+
+    Raises:
+        RecipeError: Names the option.
+    """
+    if recipe.tokenizer.whole_words and not recipe.tokenizer.path:
+        raise RecipeError(
+            "tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)"
+        )
+
+
+def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of `tokenizer.path`, or that of a run's folder, where it is made once.
+
+    Several processes may call this at once: the first one makes the tokenizer.
+
+    Args:
+        recipe: The recipe.
+        rows: The training rows, from which a new tokenizer is made.
+        folder: The folder of the run.
+    """
+    if recipe.tokenizer.path:
+        return open_tokenizer_files(recipe.tokenizer.path)
+    made = folder / TOKENIZER_FOLDER
+    with PartialState().main_process_first():
+        if not (made / "tokenizer_config.json").exists():
+            _make_tokenizer(recipe, rows, made)
+        return open_tokenizer_files(made)
+
+
+def open_tokenizer_files(path: str | os.PathLike) -> PreTrainedTokenizerBase:
+    """Return the tokenizer of a folder or of a Hub id."""
+    name = DEFAULT_FOLDER if path == DEFAULT_MODEL else path
+    with reading(f"tokenizer.path={path}", RecipeError):
+        return AutoTokenizer.from_pretrained(name)
+
+
+def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
+    """Train the tokenizer of a recipe into a folder, which is complete when it gets its name."""
+    # A bag reads texts of any length.
+    limit = getattr(build_config(recipe), "max_position_embeddings", VERY_LARGE_INTEGER)
+    options = {"model_max_length": limit}
+    for name, value in recipe.tokenizer.settings().items():
+        if name not in ("path", "whole_words") and value is not None:
+            options[name] = value
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    shutil.rmtree(temporary, ignore_errors=True)
+    tokenizer = train_tokenizer(tokenizer_texts(recipe, rows), **options)
+    tokenizer.save_pretrained(temporary)
+    shutil.rmtree(folder, ignore_errors=True)
+    os.replace(temporary, folder)
+
+
+def tokenizer_texts(recipe: Recipe, rows: Rows) -> dict[str, list[str]]:
+    """Return the texts from which the tokenizer of a recipe is made, by language."""
+    return texts_by_language(rows, recipe.texts, recipe.tokenizer.max_characters, recipe.seed)
+
+
+def texts_by_language(
+    rows: Rows, languages: Sequence[str], max_characters: int, seed: int
+) -> dict[str, list[str]]:
+    """Return texts of shuffled rows, until every language has enough characters or the rows end.
+
+    Args:
+        rows: Rows with the column `translation`.
+        languages: The languages, or other names of a row's texts.
+        max_characters: The number of characters that are enough.
+        seed: The seed of the shuffling.
+    """
+    texts: dict[str, list[str]] = {language: [] for language in languages}
+    sizes = dict.fromkeys(languages, 0)
+    buffer = {} if isinstance(rows, datasets.Dataset) else {"buffer_size": STREAM_BUFFER}
+    for batch in rows.shuffle(seed=seed, **buffer).iter(batch_size=READ_ROWS):
+        for row, language in itertools.product(batch["translation"], languages):
+            text = row.get(language)
+            if text and sizes[language] < max_characters:
+                texts[language].append(text)
+                sizes[language] += len(text)
+        if min(sizes.values()) >= max_characters:
+            break
+    return texts

@@ -1,0 +1,406 @@
+"""Take the weights of a trained model, whatever the two vocabularies are."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import nn
+from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_tmde import TmdeError
+from tmde.embedding.loading import local_or_hub, reading
+from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
+from tmde.training.starts.base import BAG, Report, open_config
+from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
+
+T_MDE = "tmde"
+ADAPTED_MODEL = "tmde_adapted"
+ALIGNED = "tmde_aligned"
+LANGUAGES = "embed_languages"
+TOKEN_WEIGHTS = "token_weights"
+# Modules with a row for every entry of the vocabulary.
+TABLES = ("embed_tokens", "lm_head", "bag_tokens")
+
+NamesInSource = Callable[[str], str]
+
+
+@torch.no_grad()
+def warm_start(
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    checkpoint: str | os.PathLike,
+    direct_path: bool = True,
+) -> Report:
+    """Change a new model in place to begin where a checkpoint ended.
+
+    From a bag to T-MDE (with `bag_residual`), the embedding before the first step is `P =
+    LayerNorm(bag)`: encoder, decoder and output take the bag's table, times one factor that gives
+    its rows the size of the new ones, the direct path its token weights, and the branches of the
+    encoder's layers begin at zero. They learn from there: the first step moves the branches'
+    outputs, the second all that is before them.
+
+    A wider model has the bag's columns first and zeros in the others. These do learn: by the
+    decoder and the branches, whose random weights differ by column, while the direct path alone
+    would give all of them the same gradient. A narrower model has the leading principal directions
+    of the weighted table.
+
+    From a bag to a pretrained encoder with `bag_residual`, the bag's table and token weights become
+    those beside it.
+
+    From a bag to any other architecture, or to T-MDE without `direct_path`, the tables of the
+    encoder take the bag's table with each row times the weight of its token. The tables and outputs
+    of the decoder take it without, if they are as wide. The rest of the model stays as it was.
+
+    From a model of the same architecture, parameters of equal name and shape are copied; the others
+    keep their initial values and are reported. Languages are matched by their codes, and the
+    embedding of a new one is the mean of the checkpoint's. A model with an encoder for each
+    language takes another checkpoint's encoder for each of them.
+
+    In all of them, a token that the checkpoint's vocabulary lacks is the weighted mean of its
+    pieces there, which keeps the sum of a bag, and a token without pieces has its initial vector,
+    of the size of the others. Pieces know as much as they were used: towards a smaller vocabulary,
+    some may be merges that the checkpoint hardly ever saw alone.
+
+    Args:
+        model: A new model of one of the `ARCHITECTURES`.
+        tokenizer: The tokenizer of the model.
+        checkpoint: Folder or Hub id of a bag or of a model of the same architecture with its
+            tokenizer.
+        direct_path: Whether T-MDE takes a bag's token weights for its `bag_residual`, or the tables
+            alone.
+
+    Returns:
+        A report of what the model took. `checkpoint` and its `model_type`; `checkpoint_width` and
+        `width`, d_model of the two; `tokens_copied`, `tokens_mapped` and `tokens_left`, the numbers
+        of tokens that the old vocabulary has as well, that are means of their pieces there, and
+        that keep their initial vectors. From a model of the same architecture also
+        `tensors_copied`, the number of parameters taken, tables included, and `tensors_kept`, the
+        names of those that keep their initial values, since the checkpoint lacks them or has
+        another shape.
+
+    Raises:
+        TmdeError: The checkpoint cannot be opened or is of another kind, its width does not fit, it
+            has token weights and the model no direct path for them, or the vocabularies cannot be
+            compared.
+    """
+    source = _open_source(checkpoint)
+    names = _names_in_source(model, source.model)
+    has_direct_path = _has_direct_path(model, direct_path)
+    _check_kind(model, source, names)
+    _check_direct_path(model, source, has_direct_path)
+    if names is not None:
+        _check_width(model, source)
+    vocabulary = map_vocabulary(
+        tokenizer,
+        source.tokenizer,
+        model.config.vocab_size,
+        len(source.model.get_input_embeddings().weight),
+    )
+    known_tokens = int(vocabulary.known.sum())
+    report: Report = {
+        "checkpoint": str(checkpoint),
+        "model_type": source.kind,
+        "checkpoint_width": width_of(source.model.config),
+        "width": width_of(model.config),
+        "tokens_copied": vocabulary.copied,
+        "tokens_mapped": known_tokens - vocabulary.copied,
+        "tokens_left": vocabulary.size - known_tokens,
+        "tensors_copied": 0,
+        "tensors_kept": [],
+    }
+    if names is not None:
+        kept = _copy_parameters(model, source, vocabulary, names)
+        report["tensors_copied"] = len(list(model.named_parameters())) - len(kept)
+        report["tensors_kept"] = kept
+    elif not has_direct_path:
+        _take_tables(model, source.model, vocabulary)
+    elif model.config.model_type == T_MDE:
+        _take_bag_as_direct_path(model, source.model, vocabulary)
+    else:
+        _take_bag_beside_encoder(model, source.model, vocabulary)
+    return report
+
+
+# ---- The checkpoint
+
+
+@dataclass(frozen=True)
+class _Source:
+    """A checkpoint that is opened.
+
+    Args:
+        checkpoint: Its folder or Hub id.
+        model: The model.
+        tokenizer: The tokenizer.
+        missing: The names of parameters that the checkpoint's files lack.
+    """
+
+    checkpoint: str
+    model: PreTrainedModel
+    tokenizer: PreTrainedTokenizerBase
+    missing: frozenset[str]
+
+    @property
+    def kind(self) -> str:
+        """The `model_type` of the model."""
+        return self.model.config.model_type
+
+
+def _open_source(checkpoint: str | os.PathLike) -> _Source:
+    architecture = architecture_of(open_config(checkpoint))
+    path = local_or_hub(checkpoint)
+    model, loading = ARCHITECTURES[architecture].from_pretrained(
+        path, dtype=torch.float32, output_loading_info=True
+    )
+    with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
+        tokenizer = AutoTokenizer.from_pretrained(path)
+    return _Source(str(checkpoint), model, tokenizer, frozenset(loading["missing_keys"]))
+
+
+def width_of(config: PreTrainedConfig) -> int:
+    """Return the width of a model's layers: an embedding may be several vectors of that width."""
+    return getattr(config, "d_model", config.hidden_size)
+
+
+def _kind_inside(model: PreTrainedModel) -> str | None:
+    """Return the type of the encoders of an aligned model; None for any other model."""
+    if model.config.model_type != ALIGNED:
+        return None
+    return {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder]
+
+
+def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesInSource | None:
+    """Return a function from a parameter's name in `model` to that in `source`.
+
+    It is None if the two have nothing in common but tables.
+    """
+    if model.config.model_type == source.config.model_type:
+        return lambda name: name
+    if _kind_inside(model) != source.config.model_type:
+        return None
+    prefix = ""
+    if source.base_model is not source:
+        prefix = f"{source.base_model_prefix}."
+    return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
+
+
+def _has_direct_path(model: PreTrainedModel, direct_path: bool) -> bool:
+    """Return whether the model takes all of a bag, and not its table alone."""
+    if model.config.model_type == T_MDE:
+        return direct_path
+    return model.config.model_type == ADAPTED_MODEL
+
+
+# ---- Checks
+
+
+def _check_kind(model: PreTrainedModel, source: _Source, names: NamesInSource | None) -> None:
+    if names is not None or source.kind == BAG:
+        return
+    kind = model.config.model_type
+    expected = sorted({BAG, kind, _kind_inside(model) or kind})
+    raise TmdeError(
+        f"Warm start of a model of type {kind!r}: expected a checkpoint of "
+        f"{' or '.join(expected)}, found {source.kind!r} in {source.checkpoint}"
+    )
+
+
+def _check_direct_path(model: PreTrainedModel, source: _Source, has_direct_path: bool) -> None:
+    has_weights = hasattr(source.model.base_model, TOKEN_WEIGHTS)
+    if has_direct_path and has_weights and not model.config.bag_residual:
+        raise TmdeError(
+            f"Warm start from {source.checkpoint}: its token weights need the direct path, found "
+            "no bag_residual; set model.bag_residual, or for T-MDE warm_start.direct_path=false "
+            "(tables alone)"
+        )
+
+
+def _check_width(model: PreTrainedModel, source: _Source) -> None:
+    width = width_of(model.config)
+    source_width = width_of(source.model.config)
+    if width == source_width:
+        return
+    is_aligned = model.config.model_type == ALIGNED
+    key = "model.encoder_config.d_model" if is_aligned else "model.d_model"
+    raise TmdeError(
+        f"Warm start from {source.checkpoint}: it has d_model={source_width} and the new model "
+        f"{width}; set {key}={source_width} (only a warm start from a bag may change it)"
+    )
+
+
+# ---- From a bag
+
+
+def _take_bag_beside_encoder(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap
+) -> None:
+    """Take the table and the token weights of a bag for those beside a pretrained encoder."""
+    known = vocabulary.known
+    table = _table_of(bag, vocabulary, width_of(model.config))
+    model.model.bag_tokens.weight[known] = table[known]
+    model.model.token_weights[known] = vocabulary.log_weights(bag.token_weights)[known]
+
+
+def _take_bag_as_direct_path(
+    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap
+) -> None:
+    """Let T-MDE begin as the bag.
+
+    All tables take the bag's, the direct path its token weights, and the branches begin at zero.
+    """
+    known = vocabulary.known
+    weights = _table_weights(model)
+    table = _table_of(bag, vocabulary, weights[0].shape[1])
+    scale = _row_size(weights[0][known]) / _row_size(table[known])
+    for weight in weights:
+        weight[known] = (scale * table[known]).to(weight)
+    _clear_padding(model)
+    encoder = model.model
+    log_weights = vocabulary.log_weights(bag.token_weights)
+    encoder.token_weights[known] = log_weights[known].to(encoder.token_weights)
+    layers = list(encoder.layers)
+    if model.config.bottleneck == "pyramid":
+        layers.append(encoder.pyramid_layer)
+    for layer in layers:
+        for output in (layer.self_attn.out_proj, layer.fc2):
+            output.weight.zero_()
+            output.bias.zero_()
+
+
+def _take_tables(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap) -> None:
+    """Take the table of a bag for each table of the model, at its width and scale.
+
+    The rows of the encoder's tables are weighted by token.
+    """
+    known = vocabulary.known
+    log_weights = vocabulary.log_weights(bag.token_weights)
+    relative_weights = (log_weights - log_weights[known].median()).exp()  # (size,)
+    encoder = getattr(model, "model", model)
+    encoder_parameters = {id(parameter) for parameter in encoder.parameters()}
+    for weight in _table_weights(model):
+        table = _table_of(bag, vocabulary, weight.shape[1])
+        if id(weight) in encoder_parameters:
+            table = table * relative_weights[:, None]
+        scale = _row_size(weight[known]) / _row_size(table[known])
+        weight[known] = (scale * table[known]).to(weight)
+    _clear_padding(model)
+
+
+def _table_of(bag: PreTrainedModel, vocabulary: VocabularyMap, width: int) -> torch.Tensor:
+    """Return the table of a bag for the new vocabulary, (size, width)."""
+    fitted = fit_width(bag.embed_tokens.weight, bag.token_weights, width)
+    return vocabulary.table(fitted, bag.token_weights)
+
+
+def _table_modules(model: PreTrainedModel) -> list[nn.Module]:
+    modules = []
+    for name, module in model.named_modules():
+        if name.rpartition(".")[2] in TABLES:
+            modules.append(module)
+    return modules
+
+
+def _table_weights(model: PreTrainedModel) -> list[nn.Parameter]:
+    """Return the weights of all tables; those that several modules share once."""
+    weights = {id(module.weight): module.weight for module in _table_modules(model)}
+    return list(weights.values())
+
+
+def _clear_padding(model: PreTrainedModel) -> None:
+    for module in _table_modules(model):
+        if isinstance(module, nn.Embedding) and module.padding_idx is not None:
+            module.weight[module.padding_idx] = 0
+
+
+def _row_size(rows: torch.Tensor) -> torch.Tensor:
+    """Return the root mean square of the rows' norms."""
+    return rows.float().square().sum(dim=1).mean().sqrt()
+
+
+def fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> torch.Tensor:
+    """Return a table with `d_model` columns.
+
+    A wider one has zeros in the others, a narrower one the leading principal directions.
+
+    Args:
+        table: The table, (vocabulary, width).
+        log_weights: The logarithms of the rows' weights, (vocabulary,).
+        d_model: The number of columns.
+    """
+    width = table.shape[1]
+    if d_model >= width:
+        return nn.functional.pad(table, (0, d_model - width))
+    weights = (log_weights - log_weights.max()).double().exp()
+    weighted = table.double() * weights.unsqueeze(1)  # (vocabulary, width)
+    # The right singular vectors of the weighted table, the largest last, from its small Gram
+    # matrix.
+    _, directions = torch.linalg.eigh(weighted.T @ weighted)
+    leading = directions[:, -d_model:].flip(1)  # (width, d_model)
+    return (table.double() @ leading).float()
+
+
+# ---- From a model of the same architecture
+
+
+def _copy_parameters(
+    model: PreTrainedModel, source: _Source, vocabulary: VocabularyMap, names: NamesInSource
+) -> list[str]:
+    """Copy the parameters that fit, tables by vocabulary and languages by code.
+
+    Returns:
+        The names of the parameters that keep their initial values.
+    """
+    old_parameters = dict(source.model.named_parameters(remove_duplicate=False))
+    no_weights = torch.zeros(source.model.config.vocab_size)
+    encoder_weights = getattr(source.model.base_model, TOKEN_WEIGHTS, no_weights)
+    kept = []
+    for name, parameter in model.named_parameters():
+        source_name = names(name)
+        owner, _, module = source_name.removesuffix(".weight").rpartition(".")
+        value = old_parameters.get(source_name)
+        if value is None or source_name in source.missing or not _fits(parameter, value, module):
+            kept.append(name)
+        elif module == TOKEN_WEIGHTS:
+            known = vocabulary.known
+            parameter[known] = vocabulary.log_weights(value)[known].to(parameter)
+        elif module in TABLES:
+            weights_name = f"{owner}.{TOKEN_WEIGHTS}".lstrip(".")
+            log_weights = old_parameters.get(weights_name, encoder_weights)
+            _copy_table(parameter, vocabulary.table(value, log_weights), vocabulary.known)
+        elif module == LANGUAGES:
+            rows = _language_rows(value, source.model.config.languages, model.config.languages)
+            parameter.copy_(rows)
+        else:
+            parameter.copy_(value)
+    return kept
+
+
+def _fits(parameter: torch.Tensor, value: torch.Tensor, module: str) -> bool:
+    """Return whether a parameter can take a value: tables may have other numbers of rows."""
+    if module in (*TABLES, LANGUAGES, TOKEN_WEIGHTS):
+        return parameter.shape[1:] == value.shape[1:]
+    return parameter.shape == value.shape
+
+
+def _copy_table(parameter: torch.Tensor, table: torch.Tensor, known: torch.Tensor) -> None:
+    """Copy the rows of known tokens, and scale those of unknown tokens to their size."""
+    scale = _row_size(table[known]) / _row_size(parameter[known])
+    parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
+
+
+def _language_rows(
+    value: torch.Tensor, old_languages: list[str], languages: list[str]
+) -> torch.Tensor:
+    """Return the embeddings of languages by code; a new language begins as the mean."""
+    mean = value.mean(dim=0)
+    rows: list[Any] = []
+    for language in languages:
+        if language in old_languages:
+            rows.append(value[old_languages.index(language)])
+        else:
+            rows.append(mean)
+    return torch.stack(rows)

@@ -18,7 +18,8 @@ from rich.table import Column, Table
 
 from modeling_tmde import TmdeError
 from tmde.cli.errors import CommandGroup
-from tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, check_output, load_embedder, with_options
+from tmde.cli.models import load_embedder
+from tmde.cli.options import LONG_OPTIONS, MODEL_OPTIONS, check_output, with_options
 from tmde.data.io import PlainLoader, write_atomically
 from tmde.documents.neighbours import SCORINGS
 from tmde.embedding.document_embedder import DocumentEmbedder

@@ -12,7 +12,7 @@ from tests.cli import conftest
 from tests.cli.conftest import ok, write_rows
 from tests.conftest import LANGUAGES
 from tmde.cli import demo_page as page_module
-from tmde.cli.demo import NOTHING, draw_collection
+from tmde.cli.demo_collection import NOTHING, draw_collection
 from tmde.cli.demo_page import map_figure, search
 from tmde.documents import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder

@@ -10,7 +10,7 @@ pytest.importorskip("lancedb")
 
 from tests.cli.conftest import ok, run, save_bag, write_rows
 from tests.conftest import make_rows
-from tmde.cli import index as index_module
+from tmde.cli import update_index as index_module
 from tmde.documents.index import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 

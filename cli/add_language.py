@@ -6,9 +6,6 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tmde.training.added_language import add_languages, describe, extension_recipe
-from tmde.training.building import named_sources
-
 
 def add_language(
     checkpoint: Annotated[
@@ -52,6 +49,9 @@ def add_language(
     The run is one as `tmde train` makes it, with the checkpoint's objectives and settings at lower learning rates.
     What it did to each pair of languages is measured before and after, printed, and kept in OUT/languages.md.
     """
+    from tmde.training.added_language import add_languages, describe, extension_recipe
+    from tmde.training.building import named_sources
+
     data = {
         "replay": replay or None,
         "replay_share": replay_share,

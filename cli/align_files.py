@@ -1,4 +1,4 @@
-"""The work of `tmde align`: pair the documents of two files, and align the sentences of the pairs."""
+"""The work of `tmde align`: pair the documents of two files, and align their sentences."""
 
 from collections import Counter
 from collections.abc import Iterator

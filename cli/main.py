@@ -119,7 +119,7 @@ def tmde(
         ),
     ] = False,
 ) -> None:
-    """Train multilingual document embedders on parallel text, embed documents, and measure models."""
+    """Train multilingual document embedders on parallel text, embed and measure."""
     if not sys.stderr.isatty():
         _hide_progress_bars_of_libraries()
 

@@ -10,7 +10,9 @@ import pytest
 import yaml
 
 from tests.cli.conftest import run
-from tmde.cli.compare import _process, load_comparison, open_folder, write_table
+from tmde.cli.comparison_file import load_comparison
+from tmde.cli.comparison_runs import open_folder, run_process
+from tmde.cli.comparison_table import write_table
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.recipe import packaged_names
 
@@ -73,7 +75,7 @@ def test_every_training_has_its_recipe(tmp_path):
 
 @pytest.mark.parametrize("name", packaged_names("tmde.training.comparisons"))
 def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("tmde.cli.compare.find_tasks", lambda *_: [])
+    monkeypatch.setattr("tmde.cli.comparison_file.find_tasks", lambda *_: [])
     file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
     assert {each.system for each in trainings} - {None} == {*file.systems} and all(
         pair for pair in file.contrasts
@@ -118,8 +120,8 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
         environments.append(env)
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr("tmde.cli.compare.subprocess.run", fake_run)
-    _process("train", opened(tmp_path)[0], 2)
+    monkeypatch.setattr("tmde.cli.comparison_runs.subprocess.run", fake_run)
+    run_process("train", opened(tmp_path)[0], 2)
     assert environments[0]["OMP_NUM_THREADS"] == "3"
 
 
@@ -192,7 +194,7 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
         stdout.write(result.output)
         return SimpleNamespace(returncode=result.exit_code)
 
-    monkeypatch.setattr("tmde.cli.compare.subprocess.run", call)
+    monkeypatch.setattr("tmde.cli.comparison_runs.subprocess.run", call)
     content = {
         **CONTENT,
         "systems": copy.deepcopy(CONTENT["systems"]),

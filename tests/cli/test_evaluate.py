@@ -128,7 +128,7 @@ def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkey
         path.write_text(f"{part} {name} {row}")
     drawn = []
     monkeypatch.setattr(
-        "tmde.cli.evaluate.draw_embedding_space", lambda *given: drawn.append(given)
+        "tmde.cli.run_evaluation.draw_embedding_space", lambda *given: drawn.append(given)
     )
     options = [
         "--languages",
@@ -144,9 +144,9 @@ def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkey
     assert (
         path.name == "rcv-tiny0-space.png"
         and vectors.shape[0] == 40
-        and labels[9:11] == ("CCAT", "MCAT")
+        and labels[9:11] == ["CCAT", "MCAT"]
     )
-    assert languages == ("de",) * 20 + ("en",) * 20 and ids[:20] == ids[20:] and len(set(ids)) == 20
+    assert languages == ["de"] * 20 + ["en"] * 20 and ids[:20] == ids[20:] and len(set(ids)) == 20
     (result,) = read_results(tmp_path / "out")
     assert result.data["rows"] == {"de": {"train": 18, "dev": 2, "test": 20, "mirrored": 20}}
 

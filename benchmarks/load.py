@@ -34,24 +34,11 @@ from tmde.documents import DocumentIndex
 from tmde.embedding import DocumentEmbedder
 
 WORDS = [
-    "haus",
-    "house",
-    "casa",
-    "maison",
-    "hund",
-    "dog",
-    "perro",
-    "chien",
-    "stadt",
-    "town",
-    "ciudad",
-    "ville",
-    "nacht",
-    "night",
-    "noche",
-    "nuit",
-    "brot",
-    "pan",
+    *("haus", "house", "casa", "maison"),
+    *("hund", "dog", "perro", "chien"),
+    *("stadt", "town", "ciudad", "ville"),
+    *("nacht", "night", "noche", "nuit"),
+    *("brot", "pan"),
 ]
 TMDE = [sys.executable, "-m", "tmde"]
 TOLERANCE = 1e-5

@@ -49,8 +49,8 @@ def embed(
 
         tmde embed books.jsonl -o books.npy -m path/to/model --long-documents sentences
 
-    Several processes share the shards of a file (one on each accelerator; on a CPU, set
-    OMP_NUM_THREADS):
+    Several processes share the shards of a file, one on each accelerator (on a CPU, `torchrun`
+    starts them in the same way; set OMP_NUM_THREADS there):
 
         accelerate launch --num_processes 4 -m tmde embed news.txt -o news.npy -m path/to/model
 

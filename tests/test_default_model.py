@@ -1,4 +1,4 @@
-"""The model that comes with the package: opened without a name, by every command, and to begin a training with."""
+"""The model that comes with the package: without a name, in commands, as a warm start."""
 
 import json
 
@@ -41,17 +41,15 @@ def test_the_package_is_small_and_complete(embedder):
     files = [path for path in DEFAULT_FOLDER.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 20e6
     assert not [path.name for path in files if path.suffix == ".py"]  # AutoModel knows the class
-    assert (DEFAULT_FOLDER / "README.md").is_file() and tuple(
-        embedder.model.config.languages
-    ) == LANGUAGES
+    assert (DEFAULT_FOLDER / "README.md").is_file()
+    assert tuple(embedder.model.config.languages) == LANGUAGES
 
 
 def test_no_name_and_the_name(embedder, tmp_path, monkeypatch, tokenizer):
     """A folder that is called `default` too is another model."""
     expected = embedder.encode(TEXTS)
-    assert np.isfinite(expected).all() and np.linalg.norm(expected, axis=1) == pytest.approx(
-        1, abs=1e-5
-    )
+    assert np.isfinite(expected).all()
+    assert np.linalg.norm(expected, axis=1) == pytest.approx(1, abs=1e-5)
     monkeypatch.chdir(tmp_path)
     save(tmp_path / "default", BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
     assert (
@@ -102,11 +100,13 @@ def test_training_begins_with_it(embedder, name, tmp_path):
     tokenizer = prepare_tokenizer(recipe, None, tmp_path / "tokenizer")
     model = build_model(recipe, tokenizer)
     report = apply_warm_start(recipe, model, tokenizer, checkpoint)
-    assert report["tokens_copied"] == len(tokenizer) and report["checkpoint"] == "default"
+    assert report["tokens_copied"] == len(tokenizer)
+    assert report["checkpoint"] == "default"
     vectors = DocumentEmbedder(model.eval(), tokenizer).encode(TEXTS[:2])
     expected = embedder.encode(TEXTS[:2])
     if name == "small":  # whose first output is the bag through a LayerNorm
         expected = (expected - expected.mean(1, keepdims=True)) / expected.std(1, keepdims=True)
     assert vectors == pytest.approx(expected, abs=1e-3)
     (origin,) = describe_origins(recipe.sections)["begun_with"]
-    assert origin["name"] == "default" and not origin["hub"]
+    assert origin["name"] == "default"
+    assert not origin["hub"]

@@ -1,4 +1,4 @@
-"""`tmde align`: documents, URLs, known pairs and references in; pairs and parallel rows out; nothing left behind."""
+"""`tmde align`: documents, URLs and known pairs in; pairs and parallel rows out."""
 
 import json
 import random
@@ -19,7 +19,7 @@ LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
 
 
 def make_documents(count=8):
-    """Lines of random words, none twice; their translations have the words of each line in another order."""
+    """Return documents of random words, and their translations, with other orders of words."""
     rng = random.Random(0)
     first = [
         [" ".join(rng.choices(WORDS["de"], k=rng.randint(4, 7))) for _ in range(rng.randint(3, 6))]
@@ -40,7 +40,7 @@ def run(*arguments):
 
 @pytest.fixture
 def inputs(tmp_path):
-    """Two files, of which the second is in another order and has an empty document; and the right pairs."""
+    """Two files, the second in another order and with an empty document; and the right pairs."""
     first = [
         {"id": f"a{number}", "text": text, "url": f"e.org/de/{number}"}
         for number, text in enumerate(GERMAN)
@@ -83,11 +83,10 @@ def test_from_documents_to_a_parallel_corpus(bag, inputs):
         (line, turned(line)) for text in GERMAN for line in text.split("\n") if line != turned(line)
     }
     assert {(row["translation"]["de"], row["translation"]["en"]) for row in written} == expected
-    assert f"{len(written):,} rows (" in result.stderr and f"-> {rows}" in result.stderr
-    assert (
-        written[0]["doc_id"] == f"{pairs[0]['id_a']}|{pairs[0]['id_b']}"
-        and written[0]["score"] > 0.99
-    )
+    assert f"{len(written):,} rows (" in result.stderr
+    assert f"-> {rows}" in result.stderr
+    assert written[0]["doc_id"] == f"{pairs[0]['id_a']}|{pairs[0]['id_b']}"
+    assert written[0]["score"] > 0.99
     assert load_parallel(str(rows), document_ids=True)["translation"] == [
         row["translation"] for row in written
     ]
@@ -125,7 +124,8 @@ def test_urls_and_websites(bag, inputs):
         "--overwrite",
     ]
     result = ok("align", *arguments, *LANGUAGE_OPTIONS)
-    assert "8 pairs of documents" in result.stderr and "0 by URL" in result.stderr
+    assert "8 pairs of documents" in result.stderr
+    assert "0 by URL" in result.stderr
     assert {line["matched_by"] for line in lines_of(out)} == {"score"}
     # all on one website: the URLs say it all, of documents that are not empty
     content = (inputs / "b.jsonl").read_text().replace("f.org", "www.e.org")
@@ -139,7 +139,8 @@ def test_urls_and_websites(bag, inputs):
     unknown = [row | {"url": None} if row["id"] in ("b3", "b4") else row for row in rows]
     (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, unknown)))
     result = ok("align", *arguments, "--same-domain")
-    assert "6 by URL" in result.stderr and len(lines_of(out)) == 6, result.output
+    assert "6 by URL" in result.stderr, result.output
+    assert len(lines_of(out)) == 6, result.output
 
 
 def test_known_pairs(bag, inputs):
@@ -178,10 +179,8 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     )
     arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "pairs.tsv"]
     result = run(*arguments, "--language-a", "de")
-    assert (
-        result.exit_code == 1
-        and "--language-b: found None, expected a language of" in result.stderr
-    )
+    assert result.exit_code == 1
+    assert "--language-b: found None, expected a language of" in result.stderr
     ok("align", *arguments, "--language-a", "de", "--language-b", "en")
 
 
@@ -210,7 +209,7 @@ def test_bad_options_are_named(bag, inputs, options, message, monkeypatch):
     monkeypatch.chdir(inputs)
     before = set(inputs.iterdir())
     result = run("a.jsonl", "b.jsonl", "-m", bag, *options)
-    assert result.exit_code == 1 and "Error: " in result.stderr and message in result.stderr, (
-        result.output
-    )
+    assert result.exit_code == 1, result.output
+    assert "Error: " in result.stderr, result.output
+    assert message in result.stderr, result.output
     assert set(inputs.iterdir()) == before

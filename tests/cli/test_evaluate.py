@@ -18,7 +18,7 @@ SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages"
 
 @pytest.fixture(scope="module")
 def models(tokenizer, tmp_path_factory):
-    """Two tiny checkpoints of different weights, trained on de, en, es, fr and it by their config."""
+    """Two tiny checkpoints of different weights, trained on five languages by their config."""
     folder = tmp_path_factory.mktemp("models")
     return [str(save(folder / f"tiny{seed}", tiny_model(seed), tokenizer)) for seed in (0, 1)]
 
@@ -67,12 +67,12 @@ def test_two_models_on_two_tasks(models, tmp_path):
     results = read_results(out)
     expected = list(itertools.product(tasks, ("one", "tiny1", "TF-IDF")))
     assert [(result.task, result.system) for result in results] == expected
-    assert len(results[0].cells) == 4 and len(results[0].folds) == 10
+    assert len(results[0].cells) == 4
+    assert len(results[0].folds) == 10
     report = (out / "report.md").read_text(encoding="utf-8")
     differences = report[report.index("### tiny1 - one") : report.index("## Figures")]
-    assert (
-        differences.count("| sample ") == 3 and differences.count("sentence") == 1
-    )  # Same, Cross, All; and Cross
+    assert differences.count("| sample ") == 3
+    assert differences.count("sentence") == 1  # Same, Cross, All; and Cross
     names = (
         "sample-matrix",
         "sample-one-space",
@@ -86,7 +86,8 @@ def test_two_models_on_two_tasks(models, tmp_path):
     call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--overwrite")
     assert [path.name for path in (out / "figures").iterdir()] == ["mine.png"]
     record = json.loads((out / "eval.json").read_text(encoding="utf-8"))
-    assert list(record["models"]) == ["tiny0"] and "'max_length': 128" in record["models"]["tiny0"]
+    assert list(record["models"]) == ["tiny0"]
+    assert "'max_length': 128" in record["models"]["tiny0"]
     assert record["options"]["seed"] == 0
     assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
     assert sorted(path.name for path in out.iterdir()) == [
@@ -141,12 +142,12 @@ def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkey
     ]
     call(models[0], *options)
     ((path, vectors, labels, languages, ids, *_),) = drawn
-    assert (
-        path.name == "rcv-tiny0-space.png"
-        and vectors.shape[0] == 40
-        and labels[9:11] == ["CCAT", "MCAT"]
-    )
-    assert languages == ["de"] * 20 + ["en"] * 20 and ids[:20] == ids[20:] and len(set(ids)) == 20
+    assert path.name == "rcv-tiny0-space.png"
+    assert vectors.shape[0] == 40
+    assert labels[9:11] == ["CCAT", "MCAT"]
+    assert languages == ["de"] * 20 + ["en"] * 20
+    assert ids[:20] == ids[20:]
+    assert len(set(ids)) == 20
     (result,) = read_results(tmp_path / "out")
     assert result.data["rows"] == {"de": {"train": 18, "dev": 2, "test": 20, "mirrored": 20}}
 
@@ -176,7 +177,8 @@ def test_stored_results_are_compared_without_models(models, tmp_path):
     call(*models, *SAMPLE, "-o", out, "--no-figures", "--no-folds")
     output = call("compare", f"{out}#tiny0", f"{out}#tiny1", "--each-cell")
     rows = [line for line in output.splitlines() if "sample " in line]
-    assert "tiny1 - tiny0" in output and [row.split()[1] for row in rows[:3]] == [
+    assert "tiny1 - tiny0" in output
+    assert [row.split()[1] for row in rows[:3]] == [
         "Same",
         "Cross",
         "All",
@@ -186,7 +188,8 @@ def test_stored_results_are_compared_without_models(models, tmp_path):
         for result in read_results(out)
         if result.system != "TF-IDF"
     ]
-    assert f"{100 * (cross[1] - cross[0]):+.1f}" in rows[1] and "de -> en" in output
+    assert f"{100 * (cross[1] - cross[0]):+.1f}" in rows[1]
+    assert "de -> en" in output
     assert "choose one as" in call("compare", out, out, status=1)
     assert "not 'tiny9'" in call("compare", f"{out}#tiny9", out, status=1)
 
@@ -210,9 +213,18 @@ def test_bad_input_is_one_line(models, arguments, match):
     assert "Traceback" not in output
 
 
+def test_a_defect_shows_its_traceback(models, monkeypatch, capsys):
+    def broken(*arguments):
+        raise ValueError("operands could not be broadcast together")
+
+    monkeypatch.setattr("tmde.cli.run_evaluation.evaluate", broken)
+    output = call(models[0], *SAMPLE, "--no-figures", status=1)
+    assert "Traceback" in output
+    assert "in broken" in output
+
+
 def test_curves_of_a_run(tmp_path):
-    (tmp_path / "log.jsonl").write_text(
-        "\n".join(f'{{"step": {step}, "loss": {5 - step}}}' for step in (1, 2))
-    )
+    lines = [json.dumps({"step": step, "loss": 5 - step}) for step in (1, 2)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
     call("curves", f"mine={tmp_path}", "-o", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000

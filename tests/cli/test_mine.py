@@ -1,4 +1,4 @@
-"""`tmde mine`: files, vectors and gold lists in, TSV and JSONL out, clear errors, nothing left behind."""
+"""`tmde mine`: files, vectors and gold lists in, TSV and JSONL out; clear errors."""
 
 import numpy as np
 import pytest
@@ -10,7 +10,8 @@ from tmde.documents.mining import mine_bitext
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 GERMAN = [
-    "haus hund katze", "", "baum fluss stadt licht", "nacht brot", "haus  hund katze", "wasser stadt nacht haus",
+    "haus hund katze", "", "baum fluss stadt licht", "nacht brot", "haus  hund katze", "wasser "
+    "stadt nacht haus",
     "haus hund katze katze",
 ]  # fmt: skip
 
@@ -106,9 +107,12 @@ def test_options_reach_the_mining(bag, inputs, caplog, options):
 
 def test_jsonl_is_a_corpus(bag, inputs):
     out = inputs / "out.jsonl"
-    options = (
-        "--field body --scoring cosine --threshold 0.999 --language-a de --language-b en".split()
-    )
+    options = [
+        *("--field", "body"),
+        *("--scoring", "cosine"),
+        *("--threshold", 0.999),
+        *("--language-a", "de", "--language-b", "en"),
+    ]
     ok("mine", inputs / "a.jsonl", inputs / "b.jsonl", "-o", out, "-m", bag, *options)
     rows = read_rows(out)
     assert all(list(row) == ["translation", "score", "ids"] for row in rows)
@@ -148,10 +152,8 @@ def test_gold_lists(inputs):
     # F1 of the best 1 to 5: 2/4, 2/5, 4/6, 4/7, 4/8
     threshold = float(result.stderr.split("--threshold ")[1].split()[0])
     assert threshold == pytest.approx((np.cos(0.3) + np.cos(0.4)) / 2, abs=1e-5)
-    assert (
-        "has the highest F1 on" in result.stderr
-        and "precision 0.6667, recall 0.6667, F1 0.6667\n" in result.stderr
-    )
+    assert "has the highest F1 on" in result.stderr
+    assert "precision 0.6667, recall 0.6667, F1 0.6667\n" in result.stderr
     assert len(rows_of(inputs / "out.tsv")) == 3
 
 
@@ -201,5 +203,7 @@ def test_bad_input_is_named(inputs, monkeypatch, arguments, message):
     np.save("b.npy", np.eye(5))
     result = run(*arguments)
     errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert result.exit_code == 1 and len(errors) == 1 and message in errors[0], result.output
+    assert result.exit_code == 1, result.output
+    assert len(errors) == 1, result.output
+    assert message in errors[0], result.output
     assert not list(inputs.glob("out*"))

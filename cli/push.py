@@ -1,5 +1,7 @@
 """The command `tmde push`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
@@ -78,12 +80,13 @@ def push(
         "overwrite": overwrite,
         "dry_run": dry_run,
     }
-    if repo_type == "dataset":
-        sizes, commit = push_corpus(path, repo_id, **options)
-    else:
-        sizes, commit = push_model(
-            path, repo_id, data_licenses=data_licenses, results=results or (), **options
-        )
+    with _refused_metadata():
+        if repo_type == "dataset":
+            sizes, commit = push_corpus(path, repo_id, **options)
+        else:
+            sizes, commit = push_model(
+                path, repo_id, data_licenses=data_licenses, results=results or (), **options
+            )
     megabytes = sum(sizes.values()) / 1e6
     total = f"{len(sizes)} files ({megabytes:.1f} MB)"
     if commit is not None:
@@ -103,6 +106,17 @@ def _check_repo_id(repo_id: str) -> None:
         validate_repo_id(repo_id)
     except HFValidationError as error:
         raise OptionError(str(error)) from error
+
+
+@contextmanager
+def _refused_metadata() -> Iterator[None]:
+    """Raise what the Hub finds wrong with the metadata of a card as one line."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Invalid metadata"):
+            raise
+        raise OptionError(" ".join(str(error).split())) from error
 
 
 def _parse_data_licenses(values: list[str]) -> dict[str, str]:

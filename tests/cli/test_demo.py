@@ -18,6 +18,7 @@ from tmde.documents import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 EVIL = '<script>x()</script><img src=x onerror="x()"> & ${x()}'
+
 ROWS = [
     {
         "id": "a",
@@ -48,21 +49,23 @@ ROWS = [
 
 @pytest.fixture
 def serve(monkeypatch):
-    """Runs the command without serving: its result, and the collection that the page would show."""
+    """Run the command without serving: its result, and the collection that the page would show."""
     shown = []
 
     class Page:
         def block_thread(self):
             pass
 
+    def fake_page(collection):
+        shown.append(collection)
+        return Page()
+
     def run(*arguments):
         shown.clear()
         result = conftest.run("demo", *arguments, "--no-browser")
         return result, shown[0] if shown else None
 
-    monkeypatch.setattr(
-        page_module, "demo_page", lambda collection: shown.append(collection) or Page()
-    )
+    monkeypatch.setattr(page_module, "demo_page", fake_page)
     monkeypatch.setattr(page_module, "launch_page", lambda *_: "http://127.0.0.1:1/")
     return run
 

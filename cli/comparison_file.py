@@ -203,7 +203,7 @@ def _validate(content: Mapping[str, Any]) -> ComparisonFile:
 def _describe_problem(error: ValidationError) -> str:
     """Return a sentence for the first problem that pydantic found."""
     problem = error.errors()[0]
-    *place, name = (str(part) for part in problem["loc"])
+    *place, name = [str(part) for part in problem["loc"]]
     if problem["type"] == "extra_forbidden":
         fields = Entry.model_fields if place else ComparisonFile.model_fields
         owner = f"{place[-1]}: " if place else ""

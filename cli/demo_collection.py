@@ -112,7 +112,9 @@ def _groups_of(
         label_fields: The fields that were asked for; without any, all that fit are taken.
         has_languages: Whether documents have languages, which always color the map then.
     """
-    field_names = list(dict.fromkeys(key for hit in drawn for key in hit.metadata))
+    field_names: list[str] = []
+    for hit in drawn:
+        field_names += [field_name for field_name in hit.metadata if field_name not in field_names]
     unknown = set(label_fields).difference(field_names)
     if unknown:
         raise TmdeError(

@@ -198,8 +198,10 @@ def _write_pairs(job: MiningJob, sides: Sides, pairs: ScoredPairs) -> None:
     rows = []
     for (first_row, second_row), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
         score = round(score, 6)
-        first_id, second_id = first.ids[first_row], second.ids[second_row]
-        first_text, second_text = first.texts[first_row], second.texts[second_row]
+        first_id = first.ids[first_row]
+        first_text = first.texts[first_row]
+        second_id = second.ids[second_row]
+        second_text = second.texts[second_row]
         if is_corpus:
             translation = {first.language: first_text, second.language: second_text}
             ids = {first.language: first_id, second.language: second_id}

@@ -210,11 +210,12 @@ def _differences_from_first(
     results: Sequence[TaskResult], model_names: Sequence[str], seed: int
 ) -> list[str]:
     """Return a table of the differences of each further model from the first one."""
-    first, *others = (
-        [result for result in results if result.system == name] for name in model_names
-    )
+    results_of_models = []
+    for name in model_names:
+        results_of_models.append([result for result in results if result.system == name])
+    first = results_of_models[0]
     tables = []
-    for other in others:
+    for other in results_of_models[1:]:
         table = differences_markdown(first, other, seed=seed)
         if table is not None:
             tables.append(table)

@@ -144,8 +144,9 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
 
 def test_what_a_change_concerns_is_made_anew(tmp_path):
     trainings = opened(tmp_path)
-    for folder in [folder for each in trainings for folder in (each.run, each.evaluation)]:
-        folder.mkdir(parents=True)
+    for training in trainings:
+        training.run.mkdir(parents=True)
+        training.evaluation.mkdir(parents=True)
     opened(tmp_path)  # the same again
     wider = changed("systems/bag/overrides", {**TINY, "d_model": 32})
     with pytest.raises(ValueError, match="--overwrite.*Changed: bag-42$"):

@@ -1,12 +1,13 @@
 """Bad input: damaged, hostile and strange files, given to every command that reads them.
 
-    python benchmarks/bad_input.py --json benchmarks/results/bad_input.json    # 300 cases, some minutes
+    python benchmarks/bad_input.py --json benchmarks/results/bad_input.json    # 300 cases
     python benchmarks/bad_input.py --cases 40 --seed 3
 
-A case is a small valid file, a way to spoil it and a command that reads it; all follow from the seed. The command must
-end well, or with one sentence that names the file (or its folder); within a minute; in at most 1.5 GiB more memory
-than it takes by itself; and the result of an earlier run must still be there if it fails. Every text of a file that
-is read to the end must have its row in the result.
+A case is a small valid file, a way to spoil it and a command that reads it; all follow from the
+seed. The command must end well, or with one sentence that names the file (or its folder); within a
+minute; in at most 1.5 GiB more memory than it takes by itself; and the result of an earlier run
+must still be there if it fails. Every text of a file that is read to the end must have its row in
+the result.
 """
 
 import gzip
@@ -18,14 +19,21 @@ import shutil
 import struct
 import tempfile
 from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
-from faults import RECIPE, JsonOption, Run, finished, one_sentence, prepare, start, tmde
+from faults import RECIPE, JsonOption, Run, one_sentence, prepare, run_to_end, start, tmde
 
 MEMORY = 1.5  # GiB more than the command takes on a valid file
+TIME = 60  # seconds of a command
+LONGEST_SENTENCE = 2000  # characters of an error
+# Files of an earlier run, which a command that fails must leave alone.
+EARLIER_RESULTS = ("out.npy", "out.parquet", "mined.tsv", "pairs.tsv")
+# Values that stand in the place of one of JSON.
 VALUES = [
     None,
     True,
@@ -41,12 +49,28 @@ VALUES = [
     "x" * 10**6,
     [],
     {},
+    {"a": {"b": 1}},
+    ["a", 1],
+    [[[]]],
+    float("nan"),
+    "-1",
+    "null",
+    "/",
+    "é" * 3000,
 ]
-VALUES += [{"a": {"b": 1}}, ["a", 1], [[[]]], float("nan"), "-1", "null", "/", "é" * 3000]
-SCRIPTS = [
-    "".join(map(chr, range(start, start + 8))) for start in range(0x0100, 0x3100, 0x70)
-]  # a hundred blocks
-STRANGE = [
+
+
+def _letters_of_scripts() -> list[str]:
+    """Return eight letters of each of a hundred blocks of Unicode."""
+    scripts = []
+    for first in range(0x0100, 0x3100, 0x70):
+        letters = [chr(code) for code in range(first, first + 8)]
+        scripts.append("".join(letters))
+    return scripts
+
+
+SCRIPTS = _letters_of_scripts()
+STRANGE_TEXTS = [
     "x" * 10**6,
     "\0\0",
     "\r\r\n\n\r",
@@ -55,23 +79,25 @@ STRANGE = [
     "e\u0301" * 5000,
     "\ufeff",
     "</s><mask>",
+    " ".join(SCRIPTS),
+    *SCRIPTS[::9],
 ]
-STRANGE = [text.encode() for text in [*STRANGE, " ".join(SCRIPTS), *SCRIPTS[::9]]] + [
-    b"\xed\xa0\x80",
-    b"\xff\xfe",
-]
-# Of each line: the file that is spoiled, what it is, and the command that reads it.
+# The last two are no UTF-8: a surrogate, and the mark of UTF-16.
+STRANGE = [*(text.encode() for text in STRANGE_TEXTS), b"\xed\xa0\x80", b"\xff\xfe"]
+# Each line has the file that is spoiled, what it is, and the command that reads it.
 COMMANDS = Path(__file__).with_suffix(".txt").read_text().splitlines()
 
 
-# ---- Spoiling bytes, and what lies in them
+# ---- Ways to spoil bytes, and what lies in them
 
 
 def truncated(data: bytes, rng: random.Random) -> bytes:
+    """Cut the end off."""
     return data[: rng.randrange(len(data))]
 
 
 def flipped(data: bytes, rng: random.Random) -> bytes:
+    """Flip some bits."""
     spoiled = bytearray(data)
     for _ in range(rng.choice([1, 3, 30])):
         spoiled[rng.randrange(len(spoiled))] ^= 1 << rng.randrange(8)
@@ -79,33 +105,39 @@ def flipped(data: bytes, rng: random.Random) -> bytes:
 
 
 def random_bytes(data: bytes, rng: random.Random) -> bytes:
+    """Replace everything by random bytes."""
     return rng.randbytes(rng.choice([1, 10, 1000, 10**6]))
 
 
 def empty(data: bytes, rng: random.Random) -> bytes:
+    """Leave nothing."""
     return b""
 
 
 def doubled(data: bytes, rng: random.Random) -> bytes:
+    """Write everything twice."""
     return data + data
 
 
 def overwritten(data: bytes, rng: random.Random) -> bytes:
-    """A block in the middle is zeros, as after a crash of the machine."""
+    """Fill a block in the middle with zeros, as after a crash of the machine."""
     begin = rng.randrange(len(data))
     end = min(len(data), begin + rng.choice([1, 16, 512]))
     return data[:begin] + bytes(end - begin) + data[end:]
 
 
 def huge_claim(data: bytes, rng: random.Random) -> bytes:
-    """The header or the footer says 10 GB."""
-    size, shape = struct.pack("<Q", 10 * 2**30), b'"shape":['
-    larger = data.replace(shape, shape + b"99999999,", 1)
-    return rng.choice([size + data[8:], data[:-8] + size[:4] + data[-4:], larger])
+    """Let the header or the footer say 10 GB."""
+    size = struct.pack("<Q", 10 * 2**30)
+    shape = b'"shape":['
+    larger_header = size + data[8:]
+    larger_footer = data[:-8] + size[:4] + data[-4:]
+    larger_shape = data.replace(shape, shape + b"99999999,", 1)
+    return rng.choice([larger_header, larger_footer, larger_shape])
 
 
 def strange_text(data: bytes, rng: random.Random) -> bytes:
-    """Lines of text among what texts may hold."""
+    """Insert lines of what texts may hold."""
     lines = data.split(b"\n")
     for _ in range(rng.choice([1, 5])):
         lines.insert(rng.randrange(len(lines) + 1), rng.choice(STRANGE))
@@ -113,24 +145,18 @@ def strange_text(data: bytes, rng: random.Random) -> bytes:
 
 
 def changed_value(data: bytes, rng: random.Random) -> bytes:
-    """One value of JSON, or of a line of it, is of another type or size, or its key is gone."""
-    lines = [data] if data.lstrip()[:1] == b"{" and data.count(b"\n{") == 0 else data.split(b"\n")
+    """Change one value of JSON, or of a line of it, to another type or size, or delete its key."""
+    is_one_object = data.lstrip()[:1] == b"{" and data.count(b"\n{") == 0
+    lines = [data] if is_one_object else data.split(b"\n")
     number = rng.randrange(len(lines))
     try:
         value = json.loads(lines[number])
     except ValueError:
         return data[::-1]
-    places = []
-
-    def visit(container: Any) -> None:
-        for key in container if isinstance(container, dict) else range(len(container)):
-            places.append((container, key))
-            if isinstance(container[key], (dict, list)) and container[key]:
-                visit(container[key])
-
-    visit(value)
+    places = list(places_in(value))
     if not places:
         return data
+    # Half of the time a value near the top, because large files have most values deep inside.
     container, key = rng.choice(places[:40] if rng.random() < 0.5 else places)
     if isinstance(container, dict) and rng.random() < 0.2:
         del container[key]
@@ -140,117 +166,217 @@ def changed_value(data: bytes, rng: random.Random) -> bytes:
     return b"\n".join(lines)
 
 
+def places_in(container: Any) -> Iterator[tuple[Any, Any]]:  # noqa: ANN401 - any JSON
+    """Yield every container and key within a value of JSON, from the outside to the inside."""
+    if isinstance(container, dict):
+        keys = list(container)
+    elif isinstance(container, list):
+        keys = list(range(len(container)))
+    else:
+        return
+    for key in keys:
+        yield container, key
+        yield from places_in(container[key])
+
+
 def deep(data: bytes, rng: random.Random) -> bytes:
+    """Put a hundred thousand lists within each other before the rest."""
     return b'{"text": ' + b"[" * 100_000 + b"]" * 100_000 + b"}\n" + data
 
 
-EVERY = [truncated, flipped, random_bytes, empty, doubled, overwritten]
-WAYS = {"binary": [*EVERY, huge_claim], "text": [*EVERY, strange_text]}
-WAYS["json"] = [*WAYS["text"], deep, *[changed_value] * 4]
+Way = Callable[[bytes, random.Random], bytes]
+EVERY: list[Way] = [truncated, flipped, random_bytes, empty, doubled, overwritten]
+WAYS: dict[str, list[Way]] = {
+    "binary": [*EVERY, huge_claim],
+    "text": [*EVERY, strange_text],
+    "json": [*EVERY, strange_text, deep, *[changed_value] * 4],
+}
 
 
 # ---- A case
 
 
-def case(
-    number: int, seed: int, inputs: Path, base: Path, memory: float
-) -> tuple[str, str, str | None]:
-    """How the file was spoiled, the command, and what was wrong with its end."""
+@dataclass(frozen=True)
+class Outcome:
+    """How a case ended.
+
+    Attributes:
+        way: How the file was spoiled.
+        title: The file and the command.
+        problem: What was wrong with the end of the command; None if nothing was.
+    """
+
+    way: str
+    title: str
+    problem: str | None
+
+
+@dataclass(frozen=True)
+class SpoiledFile:
+    """A copy of an input, one file of which is spoiled.
+
+    Attributes:
+        path: The file.
+        folder: The folder that a command names: that of a model or an index, else that of the case.
+        way: How it was spoiled.
+    """
+
+    path: Path
+    folder: Path
+    way: str
+
+
+def run_case(number: int, seed: int, inputs: Path, base: Path, memory: float) -> Outcome:
+    """Spoil a file, and run the command that reads it.
+
+    Args:
+        number: The number of the case, which chooses the command.
+        seed: The seed of the campaign.
+        inputs: The folder of all valid files.
+        base: The folder in which cases have their folders.
+        memory: What the commands take on valid files, in GiB.
+    """
     rng = random.Random(f"{seed} {number}")
-    (name, kind), words = (part.split() for part in COMMANDS[number % len(COMMANDS)].split(": ", 1))
-    way, work = rng.choice(WAYS[kind]), base / f"{number}"
-    if "/" in name:
-        folder, part = work / Path(name).parts[0], str(work / name).rstrip("*")
-        shutil.copytree(inputs / folder.name, folder)
-        file = rng.choice(
-            [
-                path
-                for path in sorted(work.rglob("*"))
-                if path.is_file() and str(path).startswith(part)
-            ]
-        )
-    else:
-        work.mkdir()
-        folder, file = work, Path(shutil.copy(inputs / name, work / name))
-    file.write_bytes(way(file.read_bytes(), rng))
-    earlier = [work / each for each in ("out.npy", "out.parquet", "mined.tsv", "pairs.tsv")]
-    for path in earlier:
+    description, command = COMMANDS[number % len(COMMANDS)].split(": ", 1)
+    name, kind = description.split()
+    work = base / f"{number}"
+    spoiled = spoil(name, kind, inputs, work, rng)
+    earlier_results = [work / result for result in EARLIER_RESULTS]
+    for path in earlier_results:
         path.write_text("earlier")
-    words = [
-        word.format(file=file, work=work, folder=folder, inputs=inputs, recipe=RECIPE)
-        for word in words
-    ]
-    title = f"{file.relative_to(work)}: tmde {' '.join(words)}".replace(str(inputs), "IN").replace(
-        str(work), "WORK"
-    )
+    words = []
+    for word in command.split():
+        words.append(
+            word.format(
+                file=spoiled.path, work=work, folder=spoiled.folder, inputs=inputs, recipe=RECIPE
+            )
+        )
+    title = f"{spoiled.path.relative_to(work)}: tmde {' '.join(words)}"
+    title = title.replace(str(inputs), "IN").replace(str(work), "WORK")
     run = start(partial(tmde, words), base / f"{number}.log")
     try:
-        wrong = wrong_with(run, file, folder, memory)
+        problem = problem_of(run, spoiled, memory)
     except AssertionError as error:
-        wrong = str(error)
-    if run.code and (lost := [path.name for path in earlier if path.read_text() != "earlier"]):
-        wrong = f"lost: {lost}"
-    return way.__name__, title, wrong
+        problem = str(error)
+    if run.code:
+        lost = [path.name for path in earlier_results if path.read_bytes() != b"earlier"]
+        if lost:
+            problem = f"lost: {lost}"
+    return Outcome(spoiled.way, title, problem)
 
 
-def wrong_with(run: Run, file: Path, folder: Path, memory: float) -> str | None:
-    code = run.wait(limit=60)
+def spoil(name: str, kind: str, inputs: Path, work: Path, rng: random.Random) -> SpoiledFile:
+    """Copy an input into the folder of a case, and spoil it.
+
+    Args:
+        name: A file of the inputs, or `FOLDER/FILE`, or `FOLDER/START*` for any that begins so.
+        kind: What the file is, a key of `WAYS`.
+        inputs: The folder of all valid files.
+        work: The folder of the case.
+        rng: Chooses the way, and the file if there are several.
+    """
+    way = rng.choice(WAYS[kind])
+    if "/" in name:
+        folder = work / Path(name).parts[0]
+        shutil.copytree(inputs / folder.name, folder)
+        start_of_path = str(work / name).rstrip("*")
+        candidates = [path for path in sorted(work.rglob("*")) if path.is_file()]
+        candidates = [path for path in candidates if str(path).startswith(start_of_path)]
+        file = rng.choice(candidates)
+    else:
+        work.mkdir()
+        folder = work
+        file = Path(shutil.copy(inputs / name, work / name))
+    file.write_bytes(way(file.read_bytes(), rng))
+    return SpoiledFile(file, folder, way.__name__)
+
+
+def problem_of(run: Run, spoiled: SpoiledFile, memory: float) -> str | None:
+    """Wait for a command; return what is wrong with its end.
+
+    Raises:
+        AssertionError: It did not end in time, or with anything but one sentence.
+    """
+    code = run.wait(limit=TIME)
     if run.memory > memory + MEMORY:
         return f"it took {run.memory:.1f} GiB"
-    sentence = one_sentence(run) if code else folder.name
-    if len(sentence) > 2000 or not any(
-        each in sentence for each in (file.name, file.stem, str(folder), folder.name)
-    ):
+    if code == 0:
+        return None
+    sentence = one_sentence(run)
+    names = [spoiled.path.name, spoiled.path.stem, str(spoiled.folder), spoiled.folder.name]
+    is_named = any(name in sentence for name in names)
+    if len(sentence) > LONGEST_SENTENCE or not is_named:
         return f"the sentence is long, or does not name the file: {sentence[:500]}"
     return None
 
 
-def more_inputs(folder: Path) -> None:
-    """Beside those of `make_inputs`: other formats, a T-MDE, its run, an index and results; made in a fork."""
+# ---- The campaign
+
+
+def make_more_inputs(folder: Path) -> None:
+    """Make what `faults.make_inputs` does not: other formats, a T-MDE, an index and results."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    docs = [json.loads(line) for line in (folder / "docs.jsonl").read_text().splitlines()][:300]
+    documents = [json.loads(line) for line in (folder / "docs.jsonl").read_text().splitlines()]
+    documents = documents[:300]
     rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
-    pq.write_table(pa.Table.from_pylist(docs), folder / "docs.parquet")
+    pq.write_table(pa.Table.from_pylist(documents), folder / "docs.parquet")
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    (folder / "docs.jsonl").write_text("".join(json.dumps(row) + "\n" for row in docs))
-    lines = [f"{row['translation']['de']}\t{row['translation']['en']}" for row in rows]
-    (folder / "rows.tsv").write_text("\n".join(["de\ten", *lines, ""]))
-    (folder / "docs.txt").write_text("".join(f"{row['text']}\n" for row in docs))
-    (folder / "few.txt").write_text("".join(f"{row['text']}\n" for row in docs[:20]))
+    lines = [json.dumps(document) + "\n" for document in documents]
+    (folder / "docs.jsonl").write_text("".join(lines))
+    pairs = ["de\ten"]
+    for row in rows:
+        translation = row["translation"]
+        pairs.append(f"{translation['de']}\t{translation['en']}")
+    (folder / "rows.tsv").write_text("\n".join([*pairs, ""]))
+    texts = [f"{document['text']}\n" for document in documents]
+    (folder / "docs.txt").write_text("".join(texts))
+    (folder / "few.txt").write_text("".join(texts[:20]))
     (folder / "docs.txt.gz").write_bytes(gzip.compress((folder / "docs.txt").read_bytes()))
-    for words in (
-        f"train {RECIPE} --train {folder}/rows.jsonl -o {folder}/run",
-        f"index {folder}/docs.jsonl -o {folder}/index -m {folder}/bag",
-        f"eval run {folder}/bag --tasks sentence_retrieval={folder}/rows.jsonl -o {folder}/results",
-    ):
-        finished(words, folder / "made.log")
+
+    log = folder / "made.log"
+    task = f"sentence_retrieval={folder}/rows.jsonl"
+    run_to_end(f"train {RECIPE} --train {folder}/rows.jsonl -o {folder}/run", log)
+    run_to_end(f"index {folder}/docs.jsonl -o {folder}/index -m {folder}/bag", log)
+    run_to_end(f"eval run {folder}/bag --tasks {task} -o {folder}/results", log)
     (folder / "small").mkdir()
     for name in ("config.json", "tokenizer.json", "tokenizer_config.json", "model.safetensors"):
         shutil.copy(folder / "run" / name, folder / "small" / name)
 
 
 def main(cases: int = 300, seed: int = 0, only: str = "", json_file: JsonOption = None) -> None:
+    """Run the cases, or those of `--only` (numbers, comma-separated); exit with the failures."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    ways, well, failed = Counter(), 0, []
+    numbers = range(cases)
+    if only:
+        numbers = [int(number) for number in only.split(",")]
+    ways = Counter()
+    ended_well = 0
+    failed = []
     with tempfile.TemporaryDirectory() as temporary:
         base = Path(temporary)
         prepare(base)
-        more_inputs(base / "inputs")
+        make_more_inputs(base / "inputs")
         memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
-        for number in map(int, only.split(",")) if only else range(cases):
-            way, title, wrong = case(number, seed, base / "inputs", base, memory)
+        for number in numbers:
+            outcome = run_case(number, seed, base / "inputs", base, memory)
             output = (base / f"{number}.log").read_text(errors="replace")
-            ways[way] += 1
-            well += "Error: " not in output
-            failed += [f"{number}: {title}"] if wrong else []
-            if wrong or only:
-                print(
-                    f"{'-' * 40}\n{number}: {way}: {title}\n{wrong or output[-1000:]}", flush=True
-                )
+            ways[outcome.way] += 1
+            if "Error: " not in output:
+                ended_well += 1
+            if outcome.problem:
+                failed.append(f"{number}: {outcome.title}")
+            if outcome.problem or only:
+                print(f"{'-' * 40}\n{number}: {outcome.way}: {outcome.title}")
+                print(outcome.problem or output[-1000:], flush=True)
             shutil.rmtree(base / str(number))
-    results = {"cases": sum(ways.values()), "ended well": well, "failed": failed, "ways": ways}
+    results = {
+        "cases": sum(ways.values()),
+        "ended well": ended_well,
+        "failed": failed,
+        "ways": ways,
+    }
     print(results)
     from common import write_json  # which imports torch
 

@@ -21,22 +21,7 @@ from tmde.eval.systems import environment
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 
 
-def machine() -> dict[str, Any]:
-    """Processor, threads, accelerators, Python and the versions of what is compared."""
-    found, installed = environment(), {each.name: each.version for each in metadata.distributions()}
-    found["versions"] |= {name: installed[name] for name in PEERS if name in installed}
-    return found | {
-        "machine": found["machine"] | {"processor": _processor(), "system": platform.platform()}
-    }
-
-
-def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    fields = dict(map(str.strip, line.split(":", 1)) for line in lines if ":" in line)
-    return f"{fields.get('model name', platform.machine())}, family {fields.get('cpu family', '?')}"
+# ---- Measuring
 
 
 def interleaved(
@@ -45,12 +30,14 @@ def interleaved(
     warmup: int = 1,
     synchronize: bool = False,
 ) -> dict[str, list[float]]:
-    """Seconds of every function, `repeats` times, in turn: what slows the machine for a while slows all of them.
+    """Return the seconds of every function, `repeats` times each.
+
+    The functions run in turn, so that what slows the machine for a while slows all of them.
 
     Args:
         functions: What is measured, by name.
-        repeats: Measurements of each.
-        warmup: Calls of each before these, not measured.
+        repeats: The measurements of each.
+        warmup: The calls of each before these, which are not measured.
         synchronize: Wait for the GPU at both ends.
     """
     seconds: dict[str, list[float]] = {name: [] for name in functions}
@@ -65,13 +52,13 @@ def interleaved(
     return seconds
 
 
-def _synchronize(wanted: bool) -> None:
-    if wanted and torch.cuda.is_available():
+def _synchronize(is_wanted: bool) -> None:
+    if is_wanted and torch.cuda.is_available():
         torch.cuda.synchronize()
 
 
 def summary(values: Sequence[float]) -> dict[str, float | int]:
-    """`median`, `min`, `max` and the number of `repeats`."""
+    """Return `median`, `min`, `max` and the number of `repeats`."""
     return {
         "median": statistics.median(values),
         "min": min(values),
@@ -81,47 +68,93 @@ def summary(values: Sequence[float]) -> dict[str, float | int]:
 
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """Median of the ratios turn by turn, both of which ran next to each other."""
-    return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))
+    """Return the median of the ratios turn by turn, because both ran next to each other."""
+    ratios = [
+        numerator / denominator
+        for numerator, denominator in zip(numerators, denominators, strict=True)
+    ]
+    return statistics.median(ratios)
+
+
+def peak_memory() -> int:
+    """Return the largest resident memory of this process so far, in bytes; of tensors on a GPU."""
+    if torch.cuda.is_available():
+        return torch.cuda.max_memory_allocated()
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    # The kernel of macOS counts bytes, that of Linux kibibytes.
+    return peak if sys.platform == "darwin" else peak * 1024
+
+
+# ---- The machine
+
+
+def machine() -> dict[str, Any]:
+    """Return processor, threads, accelerators, Python, and the versions of what is compared."""
+    record = environment()
+    installed_versions = {
+        distribution.name: distribution.version for distribution in metadata.distributions()
+    }
+    for name in PEERS:
+        if name in installed_versions:
+            record["versions"][name] = installed_versions[name]
+    record["machine"] |= {"processor": _processor(), "system": platform.platform()}
+    return record
+
+
+def _processor() -> str:
+    """Return the model and the family of the processor."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    fields = {}
+    for line in lines:
+        name, _, value = line.partition(":")
+        fields[name.strip()] = value.strip()
+    model = fields.get("model name", platform.machine())
+    family = fields.get("cpu family", "?")
+    return f"{model}, family {family}"
+
+
+# ---- Results
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """A table of all rows under the keys of the first; numbers to the right."""
-    sides = ["right" if isinstance(value, (int, float)) else "left" for value in rows[0].values()]
-    cells = [[_cell(row.get(key)) for key in rows[0]] for row in rows]
-    return tabulate(cells, list(rows[0]), "pipe", colalign=sides, disable_numparse=True)
+    """Return a table of all rows under the keys of the first; numbers stand at the right."""
+    columns = list(rows[0])
+    sides = ["right" if isinstance(rows[0][key], int | float) else "left" for key in columns]
+    cells = []
+    for row in rows:
+        cells.append([_cell(row.get(key)) for key in columns])
+    return tabulate(cells, columns, "pipe", colalign=sides, disable_numparse=True)
 
 
-def _cell(value: Any) -> str:
+def _cell(value: object) -> str:
+    """Return a value as a reader wants it: three digits of a small number, none after a large."""
     if value is None:
         return "not measured"
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    if isinstance(value, bool) or not isinstance(value, int | float):
         return str(value)
     if isinstance(value, int) or abs(value) >= 1000:
         return f"{value:,.0f}"
-    return f"{value:.3g}" if abs(value) < 10 else f"{value:.1f}"
+    if abs(value) < 10:
+        return f"{value:.3g}"
+    return f"{value:.1f}"
 
 
-def write_json(path: Path | None, name: str, settings: Mapping[str, Any], results: Any) -> None:
-    """Machine, settings and results of one benchmark; nothing is written without a path."""
+def write_json(path: Path | None, name: str, settings: Mapping[str, Any], results: object) -> None:
+    """Write machine, settings and results of one benchmark; nothing without a path."""
     if path is None:
         return
+    plain_settings = {}
+    for key, value in settings.items():
+        plain_settings[key] = str(value) if isinstance(value, Path) else value
     content = {
         "benchmark": name,
         "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
         **machine(),
-        "settings": {
-            key: str(value) if isinstance(value, Path) else value for key, value in settings.items()
-        },
+        "settings": plain_settings,
         "results": results,
     }
     path.parent.mkdir(parents=True, exist_ok=True)
     write_atomically(path, json.dumps(content, indent=2, default=float) + "\n")
-
-
-def peak_memory() -> int:
-    """Largest resident memory of this process so far, in bytes; of tensors on a GPU."""
-    if torch.cuda.is_available():
-        return torch.cuda.max_memory_allocated()
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    return peak if sys.platform == "darwin" else peak * 1024

@@ -1,18 +1,21 @@
 """A campaign of faults against `tmde`: kills, full disks, a lost process, a second writer.
 
-    python benchmarks/faults.py --json benchmarks/results/faults.json     # a quarter of an hour on two cores
+    python benchmarks/faults.py --json benchmarks/results/faults.json     # a quarter of an hour
     python benchmarks/faults.py --kills 2 --full 1 --others 1             # a minute, as CI does
 
-Every command runs in a fork of this process, on generated text and tiny models. Faults come at random moments that
-follow from --seed. After a fault, no file that has its final name may be damaged; the command that the documentation
-names for an interruption must then end as one that nothing disturbed: the same weights, vectors, documents and files
-on the Hub. The small and the read-only file system are mounted (`tmpfs`), which only root may do, on Linux; where
-mounting fails, these faults are left out.
+Every command runs in a fork of this process, on generated text and tiny models. Faults come at
+random moments that follow from --seed. After a fault, no file that has its final name may be
+damaged; the command that the documentation names for an interruption must then end as one that
+nothing disturbed: the same weights, vectors, documents and files on the Hub. The small and the
+read-only file system are mounted (`tmpfs`), which only root may do, on Linux; where mounting fails,
+these faults are left out.
 """
 
 import contextlib
+import importlib
 import json
 import os
+import pkgutil
 import random
 import re
 import shutil
@@ -34,9 +37,14 @@ import typer
 
 ROOT = Path(__file__).parents[1]
 RECIPE = str(ROOT / "benchmarks" / "tiny.yaml")
-BAG = "languages=[de,en] pivot_languages=[en] data.dev_rows=12 vocab_size=400 d_model=32 max_steps=4 max_minutes=null"
+BAG_OPTIONS = (
+    "languages=[de,en] pivot_languages=[en] data.dev_rows=12 vocab_size=400 d_model=32 max_steps=4 "
+    "max_minutes=null"
+)
 JsonOption = Annotated[Path | None, typer.Option("--json", help="File to write.")]
 LIMIT = 120  # seconds of one command
+CRASHED = 70  # the exit code of a fork that ends with a traceback
+DISK_MARGIN = 2**14  # bytes of folders and of files that are written beside the final ones
 
 
 # ---- Commands in forks
@@ -44,7 +52,14 @@ LIMIT = 120  # seconds of one command
 
 @dataclass
 class Run:
-    """A command in a fork. log: what it writes to stdout and stderr; memory: GiB at its peak."""
+    """A command in a fork.
+
+    Attributes:
+        pid: The number of its process.
+        log: What it writes to stdout and stderr.
+        code: Its exit code; None while it runs.
+        memory: Its memory at the peak, in GiB.
+    """
 
     pid: int
     log: Path
@@ -52,7 +67,7 @@ class Run:
     memory: float = 0.0
 
     def wait(self, limit: float = LIMIT) -> int:
-        """The exit code; that of a killed process is negative.
+        """Return the exit code; that of a killed process is negative.
 
         Raises:
             AssertionError: It did not end in time.
@@ -61,7 +76,8 @@ class Run:
         while self.code is None:
             pid, status, usage = os.wait4(self.pid, os.WNOHANG)
             if pid:
-                self.code, self.memory = os.waitstatus_to_exitcode(status), usage.ru_maxrss / 2**20
+                self.code = os.waitstatus_to_exitcode(status)
+                self.memory = usage.ru_maxrss / 2**20
             elif time.monotonic() > end:
                 self.kill()
                 raise AssertionError(f"it did not end in {limit:.0f} s\n{self.text[-2000:]}")
@@ -70,29 +86,32 @@ class Run:
         return self.code
 
     def kill(self) -> bool:
-        """Whether it still ran."""
+        """Kill it; return whether it still ran."""
         if self.code is None:
             os.kill(self.pid, signal.SIGKILL)
-            self.code = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            _, status = os.waitpid(self.pid, 0)
+            self.code = os.waitstatus_to_exitcode(status)
         return self.code == -signal.SIGKILL
 
     @property
     def text(self) -> str:
+        """What it has written so far."""
         return self.log.read_text(errors="replace")
 
 
 def tmde(words: list[str]) -> None:
+    """Call the command in this process."""
     from tmde.cli.main import app
 
     app(words, prog_name="tmde")
 
 
 def start(function: Callable[[], Any], log: Path, **environment: str) -> Run:
-    """Runs in a fork of this process, which has imported the package and done nothing."""
+    """Run a function in a fork of this process, which has imported the package and done nothing."""
     pid = os.fork()
     if pid:
         return Run(pid, log)
-    code = 70
+    code = CRASHED
     try:
         with open(log, "wb") as file:
             os.dup2(file.fileno(), 1)
@@ -112,23 +131,23 @@ def start(function: Callable[[], Any], log: Path, **environment: str) -> Run:
         os._exit(code)
 
 
-def finished(words: str, log: Path) -> None:
+def run_to_end(words: str, log: Path) -> None:
+    """Run a command in a fork, and wait until it has ended well."""
     run = start(partial(tmde, words.split()), log)
     assert run.wait() == 0, run.text
 
 
 def one_sentence(run: Run) -> str:
-    """The sentence with which the command refused.
+    """Return the sentence with which the command refused.
 
     Raises:
         AssertionError: It ended otherwise: with a traceback, with several sentences, or well.
     """
     text = run.text
-    lines = [line for line in text.splitlines() if line.startswith("Error: ")]
-    assert run.code == 1 and len(lines) == 1 and "Traceback" not in text, (
-        f"exit {run.code}\n{text[-3000:]}"
-    )
-    return lines[0]
+    sentences = [line for line in text.splitlines() if line.startswith("Error: ")]
+    has_refused = run.code == 1 and len(sentences) == 1 and "Traceback" not in text
+    assert has_refused, f"exit {run.code}\n{text[-3000:]}"
+    return sentences[0]
 
 
 # ---- What is disturbed
@@ -138,11 +157,16 @@ def one_sentence(run: Run) -> str:
 class Case:
     """A command that writes.
 
-    words: Of the command in a folder.
-    again: Of the command that goes on after an interruption.
-    state: What must be the same as after a run that nothing disturbed: arrays or bytes by name.
-    begin: What lies in the folder before.
-    expected, seconds, size: Of such a run: its state, how long it took, and its bytes on the disk.
+    Attributes:
+        name: Its name in the results.
+        words: The words of the command in a folder.
+        again: The words of the command that goes on after an interruption.
+        state: What must be the same as after a run that nothing disturbed: arrays or bytes by name.
+        processes: How many processes take part.
+        begin: A folder that lies there before.
+        expected: The state after a run that nothing disturbed.
+        seconds: How long such a run takes.
+        size: The bytes that it leaves on the disk.
     """
 
     name: str
@@ -155,65 +179,93 @@ class Case:
     seconds: float = 0.0
     size: int = 0
 
+    @property
+    def slug(self) -> str:
+        """Its name as a part of the names of folders."""
+        return self.name.replace(", ", "-").replace(" ", "-")
+
     def start(self, folder: Path, words: Callable[[Path], list[str]]) -> list[Run]:
-        """One process a rank, as a launcher starts them."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            shared = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free.getsockname()[1])}
+        """Start one process a rank, as a launcher does."""
+        port = free_port()
         runs = []
         for rank in range(self.processes):
-            ranks = {
-                "RANK": str(rank),
-                "LOCAL_RANK": str(rank),
-                "WORLD_SIZE": str(self.processes),
-            } | shared
+            environment = {"TMPDIR": str(folder)}
+            if self.processes > 1:
+                environment |= {
+                    "RANK": str(rank),
+                    "LOCAL_RANK": str(rank),
+                    "WORLD_SIZE": str(self.processes),
+                    "MASTER_ADDR": "127.0.0.1",
+                    "MASTER_PORT": str(port),
+                }
             log = folder.with_suffix(f".{time.monotonic_ns()}.log")
-            run = partial(tmde, words(folder))
-            runs.append(
-                start(run, log, TMPDIR=str(folder), **(ranks if self.processes > 1 else {}))
-            )
+            runs.append(start(partial(tmde, words(folder)), log, **environment))
         return runs
 
-    def make(self, folder: Path) -> None:
+    def make_folder(self, folder: Path) -> None:
+        """Make a folder with what lies there before the command."""
         folder.mkdir(exist_ok=True)
         if self.begin is not None:
             shutil.copytree(self.begin, folder / self.begin.name)
 
-    def undisturbed(self, folder: Path) -> None:
-        self.make(folder)
+    def run_undisturbed(self, folder: Path) -> None:
+        """Run the command to its end, and remember the result, the time and the size."""
+        self.make_folder(folder)
         begin = time.monotonic()
         for run in self.start(folder, self.words):
             assert run.wait() == 0, run.text[-3000:]
-        self.expected, self.seconds = self.state(folder), time.monotonic() - begin
-        self.size = 2**14 + sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+        self.expected = self.state(folder)
+        self.seconds = time.monotonic() - begin
+        files = [path for path in folder.rglob("*") if path.is_file()]
+        self.size = DISK_MARGIN + sum(path.stat().st_size for path in files)
 
     def check(self, folder: Path, interrupted: bool = True) -> None:
-        """Goes on after an interruption, and compares the end."""
+        """Go on after an interruption, and compare the end with an undisturbed one.
+
+        Raises:
+            AssertionError: It differs, or the command fails.
+        """
         import numpy as np
 
-        for run in self.start(folder, self.again) if interrupted else ():
-            assert run.wait() == 0, run.text[-3000:]
-        found = self.state(folder)
-        assert found.keys() == self.expected.keys(), (
-            f"{sorted(found)} instead of {sorted(self.expected)}"
+        if interrupted:
+            for run in self.start(folder, self.again):
+                assert run.wait() == 0, run.text[-3000:]
+        state = self.state(folder)
+        assert state.keys() == self.expected.keys(), (
+            f"{sorted(state)} instead of {sorted(self.expected)}"
         )
         for name, value in self.expected.items():
             if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                np.testing.assert_allclose(found[name], value, rtol=0, atol=1e-6, err_msg=name)
+                np.testing.assert_allclose(state[name], value, rtol=0, atol=1e-6, err_msg=name)
             else:
-                assert np.array_equal(found[name], value), f"{name} differs"
+                assert np.array_equal(state[name], value), f"{name} differs"
 
 
-def cases(inputs: Path, hub: str) -> list[Case]:
+def free_port() -> int:
+    """Return a port that nobody uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def make_cases(inputs: Path, hub: str) -> list[Case]:
+    """Return the commands that are disturbed.
+
+    Args:
+        inputs: The folder of `make_inputs`.
+        hub: The address of the Hub.
+    """
+
     def train(folder: Path) -> list[str]:
         return f"train {RECIPE} --train {inputs}/rows.jsonl -o {folder}/run".split()
 
     def train_again(folder: Path) -> list[str]:
-        done = any(folder.glob("run/checkpoint-*/trainer_state.json"))
-        return [*train(folder), "--resume" if done else "--overwrite"]
+        has_checkpoint = any(folder.glob("run/checkpoint-*/trainer_state.json"))
+        return [*train(folder), "--resume" if has_checkpoint else "--overwrite"]
 
     def embed(folder: Path) -> list[str]:
-        return f"embed {inputs}/docs.txt -o {folder}/out.npy -m {inputs}/bag --resume --shard-size 16".split()
+        options = "--resume --shard-size 16"
+        return f"embed {inputs}/docs.txt -o {folder}/out.npy -m {inputs}/bag {options}".split()
 
     def index(folder: Path) -> list[str]:
         return f"index {inputs}/docs.jsonl -o {folder}/index -m {inputs}/bag --prune".split()
@@ -222,36 +274,43 @@ def cases(inputs: Path, hub: str) -> list[Case]:
         return f"push {inputs}/bag user/{folder.name} --license mit --token hf_user".split()
 
     return [
-        Case("train", train, train_again, weights),
-        Case("train, two ranks", train, train_again, weights, 2),
-        Case("embed", embed, embed, embedded),
-        Case("index", index, index, indexed, begin=inputs / "index"),
-        Case("push", push, push, partial(published, hub)),
+        Case("train", train, train_again, trained_state),
+        Case("train, two ranks", train, train_again, trained_state, processes=2),
+        Case("embed", embed, embed, embedded_state),
+        Case("index", index, index, indexed_state, begin=inputs / "index"),
+        Case("push", push, push, partial(published_state, hub)),
     ]
 
 
-def weights(folder: Path) -> dict[str, Any]:
+def trained_state(folder: Path) -> dict[str, Any]:
+    """Return weights and counts of a run, whose log must hold every step."""
     from safetensors.numpy import load_file
 
-    steps = [
-        json.loads(line)["step"] for line in (folder / "run/log.jsonl").read_text().splitlines()
-    ]
+    lines = (folder / "run/log.jsonl").read_text().splitlines()
+    steps = [json.loads(line)["step"] for line in lines]
     assert set(range(1, 25)) <= set(steps), f"log.jsonl lacks steps: {steps}"
     results = json.loads((folder / "run/results.json").read_text())
-    return load_file(folder / "run/model.safetensors") | {
-        key: results[key] for key in ("steps", "best_step", "seen")
-    }
+    state = load_file(folder / "run/model.safetensors")
+    for key in ("steps", "best_step", "seen"):
+        state[key] = results[key]
+    return state
 
 
-def embedded(folder: Path) -> dict[str, Any]:
+def embedded_state(folder: Path) -> dict[str, Any]:
+    """Return the vectors that `tmde embed` wrote."""
     import numpy as np
 
     return {"vectors": np.load(folder / "out.npy")}
 
 
-def indexed(folder: Path) -> dict[str, Any]:
-    """Read in a fork: LanceDB's threads would not survive in those to come."""
+def indexed_state(folder: Path) -> dict[str, Any]:
+    """Return documents and vectors of an index.
+
+    It is read in a fork: LanceDB's threads would not survive in those to come.
+    """
     import numpy as np
+
+    arrays = folder.with_suffix(".npz")
 
     def read() -> None:
         from tmde.documents import DocumentIndex
@@ -259,35 +318,33 @@ def indexed(folder: Path) -> dict[str, Any]:
         index = DocumentIndex.open(folder / "index")
         ids = sorted(index)
         texts = np.array([hit.id + hit.text for hit in index.documents(ids)])
-        np.savez(found, texts=texts, vectors=index.vectors(ids))
+        np.savez(arrays, texts=texts, vectors=index.vectors(ids))
 
-    found = folder.with_suffix(".npz")
     run = start(read, folder.with_suffix(".read"))
     assert run.wait() == 0, run.text
-    return dict(np.load(found))
+    return dict(np.load(arrays))
 
 
-def published(hub: str, folder: Path) -> dict[str, Any]:
-    """Files of the repository on the Hub by name."""
+def published_state(hub: str, folder: Path) -> dict[str, Any]:
+    """Return the files of the repository on the Hub by name."""
 
     def get(path: str) -> bytes:
-        request = urllib.request.Request(
-            f"{hub}/{path}", headers={"Authorization": "Bearer hf_user"}
-        )
+        headers = {"Authorization": "Bearer hf_user"}
+        request = urllib.request.Request(f"{hub}/{path}", headers=headers)
         return urllib.request.urlopen(request, timeout=10).read()
 
-    names = [
-        each["rfilename"] for each in json.loads(get(f"api/models/user/{folder.name}"))["siblings"]
-    ]
-    files = {name: get(f"user/{folder.name}/resolve/main/{name}") for name in names}
-    files["README.md"] = re.sub(
-        rb"<!-- tmde:card \w+", b"", files.get("README.md", b"")
-    )  # a fingerprint of the name
+    repository = json.loads(get(f"api/models/user/{folder.name}"))
+    files = {}
+    for sibling in repository["siblings"]:
+        name = sibling["rfilename"]
+        files[name] = get(f"user/{folder.name}/resolve/main/{name}")
+    # The card holds a fingerprint, which differs with the name of the repository.
+    files["README.md"] = re.sub(rb"<!-- tmde:card \w+", b"", files.get("README.md", b""))
     return {name: data.replace(folder.name.encode(), b"NAME") for name, data in files.items()}
 
 
 def check_whole(case: Case, folder: Path) -> None:
-    """No file with its final name is half-written: each opens."""
+    """Check that no file with its final name is half-written: each must open."""
     import numpy as np
     from safetensors.numpy import load_file
 
@@ -296,21 +353,19 @@ def check_whole(case: Case, folder: Path) -> None:
         ".json": lambda path: json.loads(path.read_text()),
         ".safetensors": load_file,
     }
+    unfinished = re.compile(r"(^|/)\.|tmp|checkpoint-|\.lance")
     for path in folder.rglob("*"):
-        inside = str(path.relative_to(folder))
-        if (
-            path.is_file()
-            and not re.search(r"(^|/)\.|tmp|checkpoint-|\.lance", inside)
-            and path.suffix in openers
-        ):
+        is_final = not unfinished.search(str(path.relative_to(folder)))
+        if is_final and path.is_file() and path.suffix in openers:
             openers[path.suffix](path)
     if case.name == "index" and (folder / "index/index.json").exists():
-        indexed(folder)
+        indexed_state(folder)
     if case.name == "push":
-        with contextlib.suppress(urllib.error.HTTPError):  # not created yet
-            found = case.state(folder)
-            assert len(found) == 2 or "model.safetensors" in found, (
-                f"a part was published: {sorted(found)}"
+        with contextlib.suppress(urllib.error.HTTPError):  # it is not created yet
+            files = case.state(folder)
+            # A new repository holds two files of the Hub itself.
+            assert len(files) == 2 or "model.safetensors" in files, (
+                f"a part was published: {sorted(files)}"
             )
 
 
@@ -318,52 +373,57 @@ def check_whole(case: Case, folder: Path) -> None:
 
 
 def killed(case: Case, folder: Path, rng: random.Random) -> int:
-    """SIGKILL at random moments, up to five in the life of one folder."""
-    case.make(folder)
-    kills, words = 0, case.words
+    """Send SIGKILL at random moments, up to five in the life of one folder."""
+    case.make_folder(folder)
+    kills = 0
+    words = case.words
     for _ in range(rng.randint(1, 5)):
         runs = case.start(folder, words)
         time.sleep(rng.uniform(0.02, 1) * case.seconds)
-        hit = [run.kill() for run in runs]
-        assert case.processes > 1 or hit[0] or runs[0].code == 0, runs[0].text[-3000:]
+        hits = [run.kill() for run in runs]
+        if case.processes == 1 and not hits[0]:
+            assert runs[0].code == 0, runs[0].text[-3000:]
         check_whole(case, folder)
-        if not any(hit):
+        if not any(hits):
             break
-        kills, words = kills + 1, case.again
-    case.check(folder, any(hit))
+        kills += 1
+        words = case.again
+    case.check(folder, any(hits))
     return kills
 
 
 def disk_full(case: Case, folder: Path, rng: random.Random) -> int:
-    """The disk is full at a random moment; once there is room, the command goes on."""
+    """Fill the disk at a random moment; once there is room, the command goes on."""
     with mounted(folder, 6 * case.size + 2**20):
-        case.make(folder)
+        case.make_folder(folder)
+        ballast = folder / "ballast"
         free = rng.randint(4096, case.size)
-        (folder / "ballast").write_bytes(bytes(shutil.disk_usage(folder).free - free))
+        ballast.write_bytes(bytes(shutil.disk_usage(folder).free - free))
         runs = case.start(folder, case.words)
         codes = [run.wait() for run in runs]
         sentences = [one_sentence(run) for run in runs if run.code]
-        known = "No space left|full disk|another process of this run"
-        assert all(re.search(known, sentence) for sentence in sentences), sentences
+        known = re.compile("No space left|full disk|another process of this run")
+        assert all(known.search(sentence) for sentence in sentences), sentences
         check_whole(case, folder)
-        (folder / "ballast").unlink()
+        ballast.unlink()
         case.check(folder, any(codes))
     return int(any(codes))
 
 
 def disk_read_only(case: Case, folder: Path, rng: random.Random) -> int:
+    """Make the disk read-only: the command refuses with one sentence."""
     with mounted(folder, 6 * case.size + 2**20):
-        case.make(folder)
+        case.make_folder(folder)
         subprocess.run(["mount", "-o", "remount,ro", str(folder)], check=True)
-        (run, *_) = case.start(folder, case.words)
-        run.wait()
-        assert re.search("Read-only|not writable", one_sentence(run)), run.text
+        first_run = case.start(folder, case.words)[0]
+        first_run.wait()
+        assert re.search("Read-only|not writable", one_sentence(first_run)), first_run.text
     return 1
 
 
 @contextlib.contextmanager
 def mounted(folder: Path, size: int) -> Iterator[None]:
-    """A file system of its own at the folder."""
+    """Mount a file system of its own at the folder, of so many bytes."""
     folder.mkdir()
     subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(folder)], check=True)
     try:
@@ -372,40 +432,51 @@ def mounted(folder: Path, size: int) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(folder)], check=True)
 
 
+def can_mount(folder: Path) -> bool:
+    """Return whether this process may mount file systems."""
+    with contextlib.suppress(OSError, subprocess.CalledProcessError), mounted(folder, 2**20):
+        return True
+    return False
+
+
 def one_rank_dies(case: Case, folder: Path, rng: random.Random) -> int:
-    """The other one ends within a minute with one sentence."""
-    case.make(folder)
+    """Kill one of two processes: the other one ends within a minute with one sentence."""
+    case.make_folder(folder)
     runs = case.start(folder, case.words)
     end = time.monotonic() + LIMIT
-    while not (
-        folder / ".run.lock"
-    ).exists():  # before the processes have met, only a launcher can tell
+    # Before the processes have met, only a launcher can tell.
+    while not (folder / ".run.lock").exists():
         assert time.monotonic() < end, runs[0].text
         time.sleep(0.01)
     time.sleep(rng.uniform(0, 0.5) * case.seconds)
     dead = rng.randrange(2)
-    hit = runs[dead].kill()
-    if runs[1 - dead].wait(limit=60):
-        assert "another process of this run" in one_sentence(runs[1 - dead])
+    survivor = runs[1 - dead]
+    was_running = runs[dead].kill()
+    if survivor.wait(limit=60):
+        assert "another process of this run" in one_sentence(survivor)
     check_whole(case, folder)
-    case.check(folder, hit)
-    return int(hit)
+    case.check(folder, was_running)
+    return int(was_running)
 
 
 def two_writers(case: Case, folder: Path, rng: random.Random) -> int:
-    """Two processes on one folder: one is refused, nothing is mixed. The later one may find all done."""
-    case.make(folder)
+    """Start two processes on one folder: one is refused, nothing is mixed.
+
+    Where both are allowed to end well, the later one has found that all is done.
+    """
+    case.make_folder(folder)
     runs = []
     for _ in range(2):
         runs += case.start(folder, case.words)
         time.sleep(rng.choice([0, rng.uniform(0, 0.5) * case.seconds]))
     codes = [run.wait() for run in runs]
-    assert 0 in codes and (codes != [0, 0] or case.name in ("index", "push")), (
-        runs[0].text + runs[1].text
-    )
+    texts = runs[0].text + runs[1].text
+    assert 0 in codes, texts
+    if case.name not in ("index", "push"):
+        assert codes != [0, 0], texts
     refusals = [one_sentence(run) for run in runs if run.code]
-    known = "another process|not empty|exists; give|commit has happened"
-    assert all(re.search(known, refusal) for refusal in refusals), refusals
+    known = re.compile("another process|not empty|exists; give|commit has happened")
+    assert all(known.search(refusal) for refusal in refusals), refusals
     case.check(folder, interrupted=False)
     return 1
 
@@ -413,46 +484,115 @@ def two_writers(case: Case, folder: Path, rng: random.Random) -> int:
 # ---- The campaign
 
 
+def import_commands() -> None:
+    """Import what all commands use, which every fork then has; the page of the demo is left out."""
+    import tmde.cli
+
+    for module in pkgutil.iter_modules(tmde.cli.__path__, "tmde.cli."):
+        if module.name != "tmde.cli.demo_page":
+            importlib.import_module(module.name)
+
+
 def make_inputs(folder: Path) -> None:
+    """Write parallel rows, documents as text and JSONL, and an older version of the documents."""
     from tmde.data.sample import sample_parallel
 
     rows = [json.dumps({"translation": row}) + "\n" for row in sample_parallel(200)["translation"]]
-    docs = [f"{number} {row[21:80]}" for number, row in enumerate(rows * 20)]
+    texts = [f"{number} {row[21:80]}" for number, row in enumerate(rows * 20)]
     (folder / "rows.jsonl").write_text("".join(rows))
-    (folder / "docs.txt").write_text("".join(f"{text}\n" for text in docs))
-    lines = [
-        json.dumps({"id": str(number), "text": text}) + "\n" for number, text in enumerate(docs)
-    ]
-    (folder / "docs.jsonl").write_text("".join(lines))
-    changed = [
-        line.replace("a", "e") if number % 3 else line for number, line in enumerate(lines[::2])
-    ]
-    (folder / "old.jsonl").write_text("".join(changed).replace('{"id": "1', '{"id": "old 1'))
+    (folder / "docs.txt").write_text("".join(f"{text}\n" for text in texts))
+    documents = []
+    for number, text in enumerate(texts):
+        documents.append(json.dumps({"id": str(number), "text": text}) + "\n")
+    (folder / "docs.jsonl").write_text("".join(documents))
+    # Of every second document: two of three are changed, some have another id.
+    old_documents = []
+    for number, document in enumerate(documents[::2]):
+        if number % 3:
+            document = document.replace("a", "e")
+        old_documents.append(document.replace('{"id": "1', '{"id": "old 1'))
+    (folder / "old.jsonl").write_text("".join(old_documents))
 
 
 def prepare(folder: Path) -> None:
-    """Imports the package, which every fork then has, with a cache of its own."""
+    """Import the package, and make inputs, a bag and an index in `inputs/`."""
     os.environ |= {
         "OMP_NUM_THREADS": "1",
         "HF_HUB_DISABLE_XET": "1",
         "CUDA_VISIBLE_DEVICES": "",
         "COLUMNS": "400",
+        "HF_HOME": f"{folder}/home",  # a cache of its own
     }
-    os.environ["HF_HOME"] = f"{folder}/home"
     sys.path.insert(0, str(ROOT))
-    import tmde.cli.main  # noqa: F401
+    import_commands()
+    inputs = folder / "inputs"
+    log = folder / "made.log"
+    inputs.mkdir()
+    run = start(partial(make_inputs, inputs), log)
+    assert run.wait() == 0, run.text
+    run_to_end(f"train bag --train {inputs}/rows.jsonl -o {inputs}/bag {BAG_OPTIONS}", log)
+    run_to_end(f"index {inputs}/old.jsonl -o {inputs}/index -m {inputs}/bag", log)
 
-    (folder / "inputs").mkdir()
-    made = start(partial(make_inputs, folder / "inputs"), folder / "made.log")
-    assert made.wait() == 0, made.text
-    finished(
-        f"train bag --train {folder}/inputs/rows.jsonl -o {folder}/inputs/bag {BAG}",
-        folder / "made.log",
+
+@dataclass(frozen=True)
+class FaultCounts:
+    """How many faults of each kind a command must survive."""
+
+    kills: int
+    full: int
+    others: int
+
+    def of(self, case: Case, is_mountable: bool) -> dict[Callable, int]:
+        """Return the faults of a command with their numbers."""
+        counts = {killed: self.kills}
+        other_fault = one_rank_dies if case.processes > 1 else two_writers
+        counts[other_fault] = self.others
+        if is_mountable:
+            counts[disk_full] = self.full
+            counts[disk_read_only] = 1
+        return counts
+
+
+def disturb(
+    case: Case, fault: Callable, count: int, base: Path, row: str, seed: int
+) -> dict[str, Any]:
+    """Disturb a command until there were `count` faults, or one that it did not survive.
+
+    Returns:
+        How many there were, what was wrong, and how long it took.
+    """
+    rng = random.Random(f"{seed} {row}")
+    begin = time.monotonic()
+    done = 0
+    problem = None
+    # A fault may miss: the command has ended before it.
+    for number in range(10 * count):
+        folder = base / f"{case.slug}-{fault.__name__}-{number}"
+        try:
+            done += fault(case, folder, rng)
+        except Exception as error:
+            traceback.print_exc()
+            problem = str(error)[-3000:] or type(error).__name__
+        shutil.rmtree(folder, ignore_errors=True)
+        if done >= count or problem:
+            break
+    if done < count and problem is None:
+        problem = f"expected {count} faults"
+    seconds = round(time.monotonic() - begin)
+    return {"row": row, "faults": done, "wrong": problem, "seconds": seconds}
+
+
+@contextlib.contextmanager
+def hub_server() -> Iterator[str]:
+    """Start the tests' Hub; yield its address."""
+    command = [sys.executable, str(ROOT / "tests/hub_server.py")]
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
     )
-    finished(
-        f"index {folder}/inputs/old.jsonl -o {folder}/inputs/index -m {folder}/inputs/bag",
-        folder / "made.log",
-    )
+    try:
+        yield process.stdout.readline().strip().partition("=")[2]
+    finally:
+        process.kill()
 
 
 def main(
@@ -463,62 +603,28 @@ def main(
     only: str = "",
     json_file: JsonOption = None,
 ) -> None:
-    hub_server = [sys.executable, str(ROOT / "tests/hub_server.py")]
+    """Run the campaign; the exit code is 1 if a command did not survive a fault."""
+    counts = FaultCounts(kills, full, others)
     results = []
-    with tempfile.TemporaryDirectory() as temporary, contextlib.ExitStack() as stack:
-        hub = subprocess.Popen(
-            hub_server, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
-        )
-        stack.callback(hub.kill)
-        os.environ |= {
-            "HF_ENDPOINT": hub.stdout.readline().strip().partition("=")[2],
-            "HF_HUB_OFFLINE": "0",
-        }
+    with tempfile.TemporaryDirectory() as temporary, hub_server() as hub:
+        os.environ |= {"HF_ENDPOINT": hub, "HF_HUB_OFFLINE": "0"}
         base = Path(temporary)
         prepare(base)
-        mountable = False
-        with (
-            contextlib.suppress(OSError, subprocess.CalledProcessError),
-            mounted(base / "disk", 2**20),
-        ):
-            mountable = True
-        for case in cases(base / "inputs", os.environ["HF_ENDPOINT"]):
-            slug = case.name.replace(", ", "-").replace(" ", "-")
-            case.undisturbed(base / slug)
-            faults: dict[Callable, int] = {killed: kills}
-            faults |= {one_rank_dies: others} if case.processes > 1 else {two_writers: others}
-            if mountable:
-                faults |= {disk_full: full, disk_read_only: 1}
-            for function, count in faults.items():
-                row = f"{case.name}: {function.__name__.replace('_', ' ')}"
-                rng, done, begin, wrong = random.Random(f"{seed} {row}"), 0, time.monotonic(), None
-                for number in range(10 * count if re.search(only, row) else 0):
-                    folder = base / f"{slug}-{function.__name__}-{number}"
-                    try:
-                        done += function(case, folder, rng)
-                    except Exception as error:
-                        traceback.print_exc()
-                        wrong = str(error)[-3000:] or type(error).__name__
-                    shutil.rmtree(folder, ignore_errors=True)
-                    if done >= count or wrong:
-                        break
-                if done < count and re.search(only, row):
-                    wrong = wrong or f"expected {count} faults"
-                found = {
-                    "row": row,
-                    "faults": done,
-                    "wrong": wrong,
-                    "seconds": round(time.monotonic() - begin),
-                }
-                if done or wrong:
-                    print(found, flush=True)
-                    results.append(found)
+        is_mountable = can_mount(base / "disk")
+        for case in make_cases(base / "inputs", hub):
+            case.run_undisturbed(base / case.slug)
+            for fault, count in counts.of(case, is_mountable).items():
+                row = f"{case.name}: {fault.__name__.replace('_', ' ')}"
+                if not count or not re.search(only, row):
+                    continue
+                result = disturb(case, fault, count, base, row, seed)
+                print(result, flush=True)
+                results.append(result)
     from common import write_json  # which imports torch
 
-    write_json(
-        json_file, "faults", {"kills": kills, "full": full, "others": others, "seed": seed}, results
-    )
-    raise SystemExit(any(each["wrong"] for each in results))
+    settings = {"kills": kills, "full": full, "others": others, "seed": seed}
+    write_json(json_file, "faults", settings, results)
+    raise SystemExit(any(result["wrong"] for result in results))
 
 
 if __name__ == "__main__":

@@ -1,10 +1,11 @@
-"""Load: 5,000,000 texts through `tmde embed` with kills, an index of 1,000,000, eight threads, Ray with a lost worker.
+"""Load: millions of texts with kills, an index of a million, eight threads, Ray with a lost worker.
 
-    python benchmarks/load.py --json benchmarks/results/load.json          # half an hour on two cores
+    python benchmarks/load.py --json benchmarks/results/load.json          # half an hour, two cores
     python benchmarks/load.py --texts 20000 --documents 2000 --only "embed|index"
 
-The model is the default one, the texts are made up. Memory is the resident set of the process, read twice a second;
-`early` is the largest in the second tenth of the samples, when the model is loaded, `late` that in the last tenth.
+The model is the default one, the texts are made up. Memory is the resident set of the process, read
+twice a second; `early` is the largest in the second tenth of the samples, when the model is loaded,
+`late` that in the last tenth.
 """
 
 import random
@@ -17,6 +18,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,153 +30,250 @@ from common import markdown, write_json
 from faults import JsonOption
 from sklearn.preprocessing import normalize
 
+from tmde.documents import DocumentIndex
 from tmde.embedding import DocumentEmbedder
 
-WORDS = "haus house casa maison hund dog perro chien stadt town ciudad ville nacht night noche nuit brot pan".split()
+WORDS = [
+    *("haus", "house", "casa", "maison"),
+    *("hund", "dog", "perro", "chien"),
+    *("stadt", "town", "ciudad", "ville"),
+    *("nacht", "night", "noche", "nuit"),
+    *("brot", "pan"),
+]
 TMDE = [sys.executable, "-m", "tmde"]
+TOLERANCE = 1e-5
+CHECKED_ROWS = 1000
+QUERIES = 100
+K = 10  # hits of a query
+THREADS = 8
+TEXTS_OF_A_THREAD = 20_000
+TEXTS_OF_RAY = 200_000
 
 
-def made_up_texts(count: int, seed: int = 0) -> Iterator[str]:
+@dataclass(frozen=True)
+class Load:
+    """What a test is given.
+
+    Attributes:
+        folder: A folder of its own.
+        texts: The number of texts to embed.
+        documents: The number of documents to index.
+        rng: Chooses moments of kills and rows to check.
+    """
+
+    folder: Path
+    texts: int
+    documents: int
+    rng: random.Random
+
+
+def make_texts(count: int, seed: int = 0) -> Iterator[str]:
+    """Yield different texts of random words."""
     rng = random.Random(seed)
     for number in range(count):
-        yield f"{number} {' '.join(rng.choices(WORDS, k=6))}"
+        words = " ".join(rng.choices(WORDS, k=6))
+        yield f"{number} {words}"
+
+
+def write_texts(path: Path, count: int, seed: int = 0) -> None:
+    """Write texts, one a line."""
+    with open(path, "w", encoding="utf-8") as file:
+        file.writelines(f"{text}\n" for text in make_texts(count, seed))
+
+
+# ---- Commands that are killed
 
 
 def survive(command: list[str], kills: int, rng: random.Random, seconds: float) -> dict[str, Any]:
-    """Runs a command that is killed `kills` times, then to its end; what it took."""
-    memory, begin = [], time.monotonic()
-    for number in range(kills + 1):
-        process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-        watched, end = psutil.Process(process.pid), time.monotonic() + rng.uniform(0.5, 1) * seconds
-        while process.poll() is None and (number == kills or time.monotonic() < end):
-            memory.append(watched.memory_info().rss / 2**20)
-            time.sleep(0.5)
-        if number < kills:
-            assert process.poll() is None, f"it ended before kill {number + 1}: give more texts"
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-    assert process.returncode == 0, process.returncode
-    memory = [value for value in memory if value > 1]
-    last = memory[-max(len(memory) // (kills + 1), 10) :]
-    tenth = len(last) // 10 + 1
-    curve = [round(value) for value in memory[:: len(memory) // 100 + 1]]
-    found = {"kills": kills, "seconds": round(time.monotonic() - begin), "curve, MiB": curve}
-    return found | {
-        "MiB, early": round(max(last[tenth : 2 * tenth])),
-        "MiB, late": round(max(last[-tenth:])),
-    }
+    """Run a command that is killed some times, then to its end.
 
+    Args:
+        command: The command.
+        kills: How often it is killed.
+        rng: Chooses the moments.
+        seconds: The latest moment of a kill.
 
-def embed(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
-    """Shards of 8,192; every vector of 1,000 rows at random is that of its text."""
-    source, out = folder / "texts.txt", folder / "out.npy"
-    with open(source, "w", encoding="utf-8") as file:
-        file.writelines(f"{text}\n" for text in made_up_texts(texts))
-    found = survive(
-        [*TMDE, "embed", str(source), "-o", str(out), "--resume"], 3, rng, 6 + texts / 200_000
-    )
-    vectors = np.load(out, mmap_mode="r")
-    rows = sorted(rng.sample(range(texts), 1000))
-    wanted = set(rows)
-    chosen = [text for number, text in enumerate(made_up_texts(texts)) if number in wanted]
-    np.testing.assert_allclose(
-        vectors[rows], DocumentEmbedder.from_pretrained().encode(chosen), rtol=0, atol=1e-5
-    )
-    assert len(vectors) == texts and not list(folder.glob("*.shards"))
-    return {"items": texts} | found
-
-
-def index(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
-    """Built with two kills; then one query at a time, beside a matrix product of numpy."""
-    from tmde.documents import DocumentIndex
-
-    source = folder / "documents.txt"
-    with open(source, "w", encoding="utf-8") as file:
-        file.writelines(f"{text}\n" for text in made_up_texts(documents, seed=1))
-    found = survive(
-        [*TMDE, "index", str(source), "-o", str(folder / "index")], 2, rng, documents / 10_000
-    )
-    opened, embedder = DocumentIndex.open(folder / "index"), DocumentEmbedder.from_pretrained()
-    everything = list(made_up_texts(documents, seed=1))
-    assert len(opened) == documents
-    vectors = normalize(embedder.encode(everything, show_progress_bar=False))
-    queries = rng.sample(range(documents), 100)
-    seconds, exact, hits = [], [], 0
-    for query in queries:
-        begin = time.perf_counter()
-        of_query = opened.search(vectors[query][None], k=10)[0]
-        seconds.append(time.perf_counter() - begin)
-        begin = time.perf_counter()
-        cosines = vectors @ vectors[query]
-        nearest = np.partition(cosines, -10)[-10]
-        exact.append(time.perf_counter() - begin)
-        hits += sum(hit.score >= nearest - 1e-5 for hit in of_query)
-        assert of_query[0].text == everything[query]
-    found |= {
-        "query, ms": 1000 * float(np.median(seconds)),
-        "numpy, ms": 1000 * float(np.median(exact)),
-    }
-    return {"items": documents} | found | {"recall@10": float(hits / 1000)}
-
-
-def threads(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
-    """Eight threads embed different texts with one `DocumentEmbedder`."""
-    encode = partial(DocumentEmbedder.from_pretrained().encode, show_progress_bar=False)
-    parts = [list(made_up_texts(20_000, seed)) for seed in range(8)]
-    expected, begin = list(map(encode, parts)), time.monotonic()
-    with ThreadPoolExecutor(8) as pool:
-        found = list(pool.map(encode, parts))
-    difference = max(float(np.abs(found[number] - expected[number]).max()) for number in range(8))
-    assert difference <= 1e-5, difference
+    Returns:
+        The kills, the seconds of all runs, and the memory over time.
+    """
+    begin = time.monotonic()
+    samples = []  # MiB
+    for _ in range(kills):
+        samples += run_until_killed(command, rng.uniform(0.5, 1) * seconds)
+    samples += run_to_end(command)
+    duration = round(time.monotonic() - begin)
+    samples = [sample for sample in samples if sample > 1]  # a process that has ended has none
+    last_run = samples[-max(len(samples) // (kills + 1), 10) :]
+    tenth = len(last_run) // 10 + 1
+    hundredth = len(samples) // 100 + 1
     return {
-        "items": 160_000,
-        "seconds": round(time.monotonic() - begin, 1),
+        "kills": kills,
+        "seconds": duration,
+        "curve, MiB": [round(sample) for sample in samples[::hundredth]],
+        "MiB, early": round(max(last_run[tenth : 2 * tenth])),
+        "MiB, late": round(max(last_run[-tenth:])),
+    }
+
+
+def run_until_killed(command: list[str], seconds: float) -> list[float]:
+    """Start a command, and kill it after some seconds; return its memory over time in MiB."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    samples = watch_memory(process, seconds)
+    assert process.poll() is None, "it ended before it was killed: give more texts"
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    return samples
+
+
+def run_to_end(command: list[str]) -> list[float]:
+    """Run a command, which must end well; return its memory over time in MiB."""
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    samples = watch_memory(process)
+    assert process.returncode == 0, process.returncode
+    return samples
+
+
+def watch_memory(process: subprocess.Popen, seconds: float = float("inf")) -> list[float]:
+    """Return the resident set of a process in MiB, twice a second, while it runs."""
+    watched = psutil.Process(process.pid)
+    end = time.monotonic() + seconds
+    samples = []
+    while process.poll() is None and time.monotonic() < end:
+        samples.append(watched.memory_info().rss / 2**20)
+        time.sleep(0.5)
+    return samples
+
+
+# ---- The tests
+
+
+def embed(load: Load) -> dict[str, Any]:
+    """Embed in shards of 8,192; every vector of 1,000 rows at random must be that of its text."""
+    source = load.folder / "texts.txt"
+    output = load.folder / "out.npy"
+    write_texts(source, load.texts)
+    command = [*TMDE, "embed", str(source), "-o", str(output), "--resume"]
+    report = survive(command, 3, load.rng, seconds=6 + load.texts / 200_000)
+    vectors = np.load(output, mmap_mode="r")
+    assert len(vectors) == load.texts
+    assert not list(load.folder.glob("*.shards"))
+    rows = sorted(load.rng.sample(range(load.texts), CHECKED_ROWS))
+    checked_rows = set(rows)
+    texts = [text for row, text in enumerate(make_texts(load.texts)) if row in checked_rows]
+    expected = DocumentEmbedder.from_pretrained().encode(texts)
+    np.testing.assert_allclose(vectors[rows], expected, rtol=0, atol=TOLERANCE)
+    return {"items": load.texts, **report}
+
+
+def index(load: Load) -> dict[str, Any]:
+    """Build an index with two kills; then search it, beside a matrix product of numpy."""
+    source = load.folder / "documents.txt"
+    write_texts(source, load.documents, seed=1)
+    command = [*TMDE, "index", str(source), "-o", str(load.folder / "index")]
+    report = survive(command, 2, load.rng, seconds=load.documents / 10_000)
+    documents = list(make_texts(load.documents, seed=1))
+    opened = DocumentIndex.open(load.folder / "index")
+    assert len(opened) == load.documents
+    embedder = DocumentEmbedder.from_pretrained()
+    vectors = normalize(embedder.encode(documents, show_progress_bar=False))  # (documents, d)
+    index_seconds = []
+    numpy_seconds = []
+    right_hits = 0
+    for row in load.rng.sample(range(load.documents), QUERIES):
+        begin = time.perf_counter()
+        hits = opened.search(vectors[row][None], k=K)[0]
+        index_seconds.append(time.perf_counter() - begin)
+        begin = time.perf_counter()
+        cosines = vectors @ vectors[row]
+        lowest_cosine = np.partition(cosines, -K)[-K]
+        numpy_seconds.append(time.perf_counter() - begin)
+        right_hits += sum(hit.score >= lowest_cosine - TOLERANCE for hit in hits)
+        assert hits[0].text == documents[row]
+    return {
+        "items": load.documents,
+        **report,
+        "query, ms": 1000 * float(np.median(index_seconds)),
+        "numpy, ms": 1000 * float(np.median(numpy_seconds)),
+        "recall@10": float(right_hits / (QUERIES * K)),
+    }
+
+
+def threads(load: Load) -> dict[str, Any]:
+    """Let eight threads embed different texts with one `DocumentEmbedder`."""
+    embedder = DocumentEmbedder.from_pretrained()
+    encode = partial(embedder.encode, show_progress_bar=False)
+    parts = [list(make_texts(TEXTS_OF_A_THREAD, seed)) for seed in range(THREADS)]
+    expected_vectors = [encode(part) for part in parts]
+    begin = time.monotonic()
+    with ThreadPoolExecutor(THREADS) as pool:
+        thread_vectors = list(pool.map(encode, parts))
+    seconds = round(time.monotonic() - begin, 1)
+    differences = [
+        float(np.abs(vectors - expected).max())
+        for vectors, expected in zip(thread_vectors, expected_vectors, strict=True)
+    ]
+    difference = max(differences)
+    assert difference <= TOLERANCE, difference
+    return {
+        "items": THREADS * TEXTS_OF_A_THREAD,
+        "seconds": seconds,
         "largest difference": difference,
     }
 
 
-def ray(folder: Path, texts: int, documents: int, rng: random.Random) -> dict[str, Any]:
-    """Two workers, one of which is killed: Ray starts another, no row is lost or doubled."""
+class WorkerKiller(threading.Thread):
+    """A thread that kills one of Ray's workers as soon as there are two."""
+
+    def __init__(self) -> None:
+        super().__init__(daemon=True)
+        self.killed_pid: int | None = None
+
+    def run(self) -> None:
+        """Wait for two workers, let them work for a second, and kill one."""
+        while self.killed_pid is None:
+            time.sleep(0.5)
+            workers = self._find_workers()
+            if len(workers) > 1:
+                time.sleep(1)
+                workers[0].kill()
+                self.killed_pid = workers[0].pid
+
+    def _find_workers(self) -> list[psutil.Process]:
+        children = psutil.Process().children(recursive=True)
+        workers = [child for child in children if "BatchEmbedder" in child.name()]
+        if workers:
+            return workers
+        return [
+            process
+            for process in psutil.process_iter()
+            if "MapWorker" in " ".join(process.cmdline())
+        ]
+
+
+def ray(load: Load) -> dict[str, Any]:
+    """Kill one of two workers of Ray, which starts another: no row is lost or doubled."""
     import ray as library
 
     from tmde.eval.ray_embedding import embed_dataset
 
-    rows = [{"id": number, "text": text} for number, text in enumerate(made_up_texts(200_000))]
+    rows = [{"id": number, "text": text} for number, text in enumerate(make_texts(TEXTS_OF_RAY))]
     library.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
-    begin, killed = time.monotonic(), []
-
-    def kill() -> None:
-        while not killed:
-            time.sleep(0.5)
-            actors = [
-                each
-                for each in psutil.Process().children(recursive=True)
-                if "BatchEmbedder" in each.name()
-            ]
-            actors = actors or [
-                each for each in psutil.process_iter() if "MapWorker" in " ".join(each.cmdline())
-            ]
-            if len(actors) > 1:
-                time.sleep(1)
-                actors[0].kill()
-                killed.append(actors[0].pid)
-
+    begin = time.monotonic()
+    killer = WorkerKiller()
     try:
-        threading.Thread(target=kill, daemon=True).start()
+        killer.start()
         data = library.data.from_items(rows).repartition(100)
-        found = (
-            embed_dataset(data, "default", concurrency=2, batch_size=1000)
-            .to_pandas()
-            .sort_values("id")
-        )
+        embedded = embed_dataset(data, "default", concurrency=2, batch_size=1000)
+        table = embedded.to_pandas().sort_values("id")
     finally:
         library.shutdown()
-    assert killed and found["id"].tolist() == list(range(len(rows)))
-    expected = DocumentEmbedder.from_pretrained().encode(
-        found["text"].tolist(), show_progress_bar=False
-    )
-    np.testing.assert_allclose(np.stack(found["embedding"]), expected, rtol=0, atol=1e-5)
-    return {"items": len(rows), "kills": 1, "seconds": round(time.monotonic() - begin)}
+    seconds = round(time.monotonic() - begin)
+    assert killer.killed_pid is not None
+    assert table["id"].tolist() == list(range(len(rows)))
+    embedder = DocumentEmbedder.from_pretrained()
+    expected = embedder.encode(table["text"].tolist(), show_progress_bar=False)
+    np.testing.assert_allclose(np.stack(table["embedding"]), expected, rtol=0, atol=TOLERANCE)
+    return {"items": len(rows), "kills": 1, "seconds": seconds}
 
 
 def main(
@@ -184,17 +283,19 @@ def main(
     only: str = "",
     json_file: JsonOption = None,
 ) -> None:
+    """Run the tests whose names `--only`, a regular expression, finds."""
     rows = []
-    for function in (embed, index, threads, ray):
-        if re.search(only, function.__name__):
-            with tempfile.TemporaryDirectory() as folder:
-                rows.append(
-                    {"row": function.__name__}
-                    | function(Path(folder), texts, documents, random.Random(seed))
-                )
-            print(rows[-1], flush=True)
+    for test in (embed, index, threads, ray):
+        if not re.search(only, test.__name__):
+            continue
+        with tempfile.TemporaryDirectory() as folder:
+            load = Load(Path(folder), texts, documents, random.Random(seed))
+            row = {"row": test.__name__, **test(load)}
+        print(row, flush=True)
+        rows.append(row)
     print(markdown(rows))
-    write_json(json_file, "load", {"texts": texts, "documents": documents, "seed": seed}, rows)
+    settings = {"texts": texts, "documents": documents, "seed": seed}
+    write_json(json_file, "load", settings, rows)
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
-"""Quality, size and speed of any number of models in one table and one figure, measured by `tmde.eval`.
+r"""Quality, size and speed of any number of models in one table and one figure, by `tmde.eval`.
 
-    python benchmarks/peers.py bag=runs/bag e5-small=E5 --prompt "e5-small=query: " --dtype e5-small=bfloat16 \
-        --data DATA --static runs/static --train DATA/parallel --minutes 20 --json peers.json --figure peers.png
+    python benchmarks/peers.py bag=runs/bag e5-small=E5 --prompt "e5-small=query: " \
+        --dtype e5-small=bfloat16 --data DATA --static runs/static --train DATA/parallel \
+        --minutes 20 --json peers.json --figure peers.png
 
-Models are NAME=FOLDER: all that `DocumentEmbedder` opens. TF-IDF is always measured. `--static` adds
-sentence-transformers' `StaticEmbedding`, which is trained on `--train` with its own loss the first time. Without
-`--data` only the built-in tasks are measured. Vectors and results are cached: a second run is quick, an interrupted
-one goes on. Vectors are cached by the files of a model and not by the code of this package, because a large encoder
-takes an hour: after a change of how models compute, give another `--cache`.
+Models are NAME=FOLDER: all that `DocumentEmbedder` opens. TF-IDF is always measured. `--static`
+adds sentence-transformers' `StaticEmbedding`, which is trained on `--train` with its own loss the
+first time. Without `--data` only the built-in tasks are measured. Vectors and results are cached: a
+second run is quick, an interrupted one goes on. Vectors are cached by the files of a model and not
+by the code of this package, because a large encoder takes an hour: after a change of how models
+compute, give another `--cache`.
 """
 
 import hashlib
@@ -16,7 +18,7 @@ import json
 import random
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from types import SimpleNamespace
@@ -51,9 +53,13 @@ from tmde.eval.systems import System, default_cache_dir
 from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
-FILES = ("model.safetensors", "config.json", "tokenizer.json", "sentence_bert_config.json")
+TFIDF = "TF-IDF"
+STATIC = "StaticEmbedding"
+# The files that decide the vectors of a model.
+MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "sentence_bert_config.json")
 ENGLISH = "SIB-200 from English"
-TASKS = {  # by title: task and its file in the data folder
+# By title, the task and its file in the data folder.
+TASKS = {
     "documentation": ("sentence_retrieval", "parallel_dev.parquet"),
     "general": ("sentence_retrieval", "general_dev.parquet"),
     "SIB-200": ("sib200", "eval/sib200.parquet"),
@@ -64,178 +70,379 @@ TASKS = {  # by title: task and its file in the data folder
     "documents": ("document_retrieval", "eval/topic_documents.parquet"),
     "topics": ("topic_documents", "eval/topic_documents.parquet"),
 }
-NOT_DRAWN = (
-    ENGLISH,
-    "sample",
-)  # most systems know five of the 31 languages; the sample is generated
+# Most systems know five of the 31 languages of the first; the second is generated.
+NOT_DRAWN = (ENGLISH, "sample")
+PILOT_TEXTS = 64  # by which the speed of a system is estimated
+SPEED_SECONDS = 3  # what a system reads at most to measure its speed
+
+
+# ---- Systems
 
 
 class Model(EmbeddingSystem):
-    """A model folder, truncating where sentence-transformers does by default."""
+    """A model folder, which truncates where sentence-transformers does by default.
+
+    Args:
+        name: Its name in the table.
+        folder: Its folder.
+        cache: The folder of vectors.
+        prompt: The text before every text; None for that of the model.
+        dtype: The type of the weights; None for that of the checkpoint.
+    """
 
     def __init__(
         self, name: str, folder: Path, cache: Path, prompt: str | None, dtype: str | None
     ) -> None:
-        settings = folder / "sentence_bert_config.json"
-        length = (
-            json.loads(settings.read_text()).get("max_seq_length") if settings.exists() else None
-        )
+        max_length = None
+        settings_file = folder / "sentence_bert_config.json"
+        if settings_file.exists():
+            max_length = json.loads(settings_file.read_text()).get("max_seq_length")
         embedder = DocumentEmbedder.from_pretrained(
-            folder, None, length, "cpu", dtype, prompt=prompt
+            folder, max_length=max_length, device="cpu", dtype=dtype, prompt=prompt
         )
-        self.folder, self.settings = folder, f"{embedder.prompt}\n{dtype}"
+        self.folder = folder
+        self.settings = f"{embedder.prompt}\n{dtype}"
         super().__init__(name, embedder, cache, batch_tokens=4096)
 
     @property
     def fingerprint(self) -> str:
+        """Identifies files and settings, not the code that reads them."""
         digest = hashlib.sha256(self.settings.encode())
-        for path in filter(Path.exists, (self.folder / name for name in FILES)):
-            digest.update(path.name.encode() + path.read_bytes())
+        for name in MODEL_FILES:
+            path = self.folder / name
+            if path.exists():
+                digest.update(name.encode() + path.read_bytes())
         return digest.hexdigest()[:16]
 
 
 class Static(Model):
-    """`StaticEmbedding` as sentence-transformers runs it, in batches of 1,024 texts, which suit it."""
+    """`StaticEmbedding` as sentence-transformers runs it, in batches of 1,024 texts."""
 
     def __init__(self, name: str, folder: Path, cache: Path) -> None:
-        self.name, self.folder, self.cache, self.settings = name, folder, cache, ""
-        model = SentenceTransformer(str(folder), device="cpu")
-        settings = {
-            "pooling": "mean",
-            "max_length": None,
-            "prompt": "",
-            "long_documents": "truncate",
-        }
-        self.embedder = SimpleNamespace(model=model, needs_language=False, **settings)
+        self.name = name
+        self.folder = folder
+        self.cache = cache
+        self.settings = ""
+        self.embedder = SimpleNamespace(
+            model=SentenceTransformer(str(folder), device="cpu"),
+            needs_language=False,
+            pooling="mean",
+            max_length=None,
+            prompt="",
+            long_documents="truncate",
+        )
         self.begin()
 
-    def _encode(self, texts: list[str], language: Any) -> tuple[np.ndarray, dict[str, int]]:
-        return self.embedder.model.encode(texts, batch_size=1024), {
-            "texts": len(texts),
-            "truncated": 0,
-        }
+    def _encode(self, texts: list[str], language: object) -> tuple[np.ndarray, dict[str, int]]:
+        vectors = self.embedder.model.encode(texts, batch_size=1024)
+        return vectors, {"texts": len(texts), "truncated": 0}
 
 
 def train_static(folder: Path, train: Sequence[str], minutes: float, width: int = 512) -> None:
-    """Trains by CPU time with the batches (2,048) and the rate (0.2) of sentence-transformers' own examples."""
+    """Train a `StaticEmbedding` with the batches and the rate of sentence-transformers' examples.
+
+    Args:
+        folder: The folder to write to.
+        train: Parallel text.
+        minutes: The CPU time of the training.
+        width: The size of a vector.
+    """
     rows = load_parallel(list(train), languages=LANGUAGES)["translation"][:]
-    texts = {code: [row[code] for row in rows if row[code]] for code in LANGUAGES}
+    texts = {}
+    for code in LANGUAGES:
+        texts[code] = [row[code] for row in rows if row[code]]
     tokenizer = train_tokenizer(texts, vocab_size=32_000)
-    model = SentenceTransformer(
-        modules=[StaticEmbedding(tokenizer, embedding_dim=width)], device="cpu"
-    )
+    module = StaticEmbedding(tokenizer, embedding_dim=width)
+    model = SentenceTransformer(modules=[module], device="cpu")
     loss = MultipleNegativesRankingLoss(model)
     optimizer = torch.optim.AdamW(model.parameters(), fused=True)
-    begun, draw = time.process_time(), random.Random(0)
-    while (done := (time.process_time() - begun) / 60 / minutes) < 1:
-        chosen = draw.choices(rows, k=2048)
-        pairs = dict(
-            draw.sample([text for text in row.values() if text], 2) for row in chosen
-        )  # anchors all differ
-        optimizer.param_groups[0]["lr"] = 0.2 * min(done / 0.1, 1 - done)  # warmup, linear decay
+    begin = time.process_time()
+    rng = random.Random(0)
+    done = 0.0
+    while done < 1:
+        # Warmup to 0.2, then linear decay.
+        optimizer.param_groups[0]["lr"] = 0.2 * min(done / 0.1, 1 - done)
+        pairs = _draw_pairs(rows, rng)
+        batches = [model.preprocess(list(pairs)), model.preprocess(list(pairs.values()))]
         optimizer.zero_grad()
-        loss([model.preprocess(list(side)) for side in (pairs, pairs.values())], None).backward()
+        loss(batches, None).backward()
         optimizer.step()
+        done = (time.process_time() - begin) / 60 / minutes
     model.save(str(folder))
     (folder / "results.json").write_text(json.dumps({"minutes": minutes}))
 
 
+def _draw_pairs(rows: Sequence[Mapping[str, str]], rng: random.Random) -> dict[str, str]:
+    """Return about 2,048 texts and a translation of each, in two languages at random.
+
+    The texts all differ, because the loss takes every other one for a negative.
+    """
+    translation_of = {}
+    for row in rng.choices(rows, k=2048):
+        texts = [text for text in row.values() if text]
+        anchor, translation = rng.sample(texts, 2)
+        translation_of[anchor] = translation
+    return translation_of
+
+
+def load_systems(
+    folders: Mapping[str, str],
+    wanted: Sequence[str],
+    prompts: Mapping[str, str],
+    dtypes: Mapping[str, str],
+    static: Path | None,
+    cache: Path,
+) -> list[System]:
+    """Return TF-IDF, `StaticEmbedding` and the models, as far as they are wanted."""
+    systems: list[System] = []
+    if TFIDF in wanted:
+        systems.append(CharacterTfidf())
+    if static is not None and STATIC in wanted:
+        systems.append(Static(STATIC, static, cache))
+    for name, folder in folders.items():
+        if name in wanted:
+            path = Path(local_or_hub(folder))
+            systems.append(Model(name, path, cache, prompts.get(name), dtypes.get(name)))
+    return systems
+
+
+# ---- Tasks
+
+
 def load_tasks(data: Path | None, max_documents: int | None, cache: Path) -> list[LoadedTask]:
-    """The built-in tasks, and those whose files are in the data folder."""
-    loaded = []
+    """Return the built-in tasks, and those whose files are in the data folder.
+
+    Args:
+        data: The data folder; None for the built-in tasks alone.
+        max_documents: The most topic documents.
+        cache: The folder where a selection of them is written.
+    """
+    tasks = []
     for title, (name, file) in TASKS.items():
-        path = data / file if data and file else None
-        if file and not (path and path.exists()):
-            continue
-        if max_documents and path and path.stem == "topic_documents":
-            rows = pd.read_parquet(path)
-            kept = rows["doc_id"].drop_duplicates().sample(max_documents, random_state=0)
-            path = cache / f"{max_documents}_{path.name}"
-            rows[rows["doc_id"].isin(kept)].to_parquet(path)
-        (planned,) = plan_tasks([f"{name}={path}" if path else name])
-        known = list(map(iso_of_flores, FLORES_CODES)) if title == ENGLISH else LANGUAGES
-        loaded.append(replace(planned.load(known=known), name=title))
-    return loaded
+        spec = name
+        if file is not None:
+            if data is None or not (data / file).exists():
+                continue
+            path = data / file
+            if max_documents and path.stem == "topic_documents":
+                path = select_documents(path, max_documents, cache)
+            spec = f"{name}={path}"
+        (planned,) = plan_tasks([spec])
+        languages = LANGUAGES
+        if title == ENGLISH:
+            languages = [iso_of_flores(code) for code in FLORES_CODES]
+        task = planned.load(known=languages)
+        tasks.append(replace(task, name=title))
+    return tasks
+
+
+def select_documents(path: Path, count: int, cache: Path) -> Path:
+    """Write documents at random, always the same, with all their languages; return the file."""
+    rows = pd.read_parquet(path)
+    ids = rows["doc_id"].drop_duplicates().sample(count, random_state=0)
+    selection = cache / f"{count}_{path.name}"
+    rows[rows["doc_id"].isin(ids)].to_parquet(selection)
+    return selection
+
+
+def measure_quality(
+    tasks: Sequence[LoadedTask], systems: Sequence[System], cache: Path
+) -> list[TaskResult]:
+    """Return the results of all systems on all tasks."""
+    results = []
+    for task, system in itertools.product(tasks, systems):
+        typer.echo(f"{time.strftime('%X')} {task.name}, {system.name}", err=True)
+        train_languages = ("en",) if task.name == ENGLISH else None
+        options = EvaluationOptions(folds=False, train_languages=train_languages)
+        results += evaluate([task], [system], options, cache)
+    return results
+
+
+# ---- Speed and size
+
+
+def speed_texts(tasks: Sequence[LoadedTask]) -> list[str]:
+    """Return the texts by which speed is measured, in random order: SIB-200, or the sample."""
+    task_by_name = {task.name: task for task in tasks}
+    task = task_by_name.get("SIB-200", task_by_name.get("sample"))
+    texts = set()
+    for code in LANGUAGES:
+        texts.update(task.data.splits[code]["train"].texts)
+    shuffled = sorted(texts)
+    random.Random(0).shuffle(shuffled)
+    return shuffled
 
 
 def measure_speed(systems: Sequence[System], texts: list[str]) -> dict[str, Any]:
-    """Texts a second of each system, all in turn; a slow one reads what it can in three seconds."""
+    """Return the texts a second of each system; all are measured in turn.
 
-    def reads(system: System, texts: list[str]) -> Callable[[], Any]:
-        if system.dense:
-            return lambda: system._encode(texts, "en")  # without the cache
-        return lambda: system.begin() or system.represent(texts, texts)
-
-    pilot = interleaved({system.name: reads(system, texts[:64]) for system in systems}, 1)
-    numbers = {
-        name: max(64, min(len(texts), int(64 * 3 / took[0]))) for name, took in pilot.items()
-    }
-    taken = interleaved(
-        {system.name: reads(system, texts[: numbers[system.name]]) for system in systems}
-    )
-    return {
-        name: summary([numbers[name] / took for took in rounds]) for name, rounds in taken.items()
-    }
+    A slow system reads what it can in three seconds.
+    """
+    pilots = {system.name: _reader(system, texts[:PILOT_TEXTS]) for system in systems}
+    counts = {}
+    for name, seconds in interleaved(pilots, repeats=1).items():
+        count = int(PILOT_TEXTS * SPEED_SECONDS / seconds[0])
+        counts[name] = max(PILOT_TEXTS, min(len(texts), count))
+    readers = {system.name: _reader(system, texts[: counts[system.name]]) for system in systems}
+    speeds = {}
+    for name, seconds in interleaved(readers).items():
+        speeds[name] = summary([counts[name] / duration for duration in seconds])
+    return speeds
 
 
-def about(system: System) -> dict[str, float | None]:
-    """Parameters of the encoder, size of weights and tokenizer, and minutes of training where they are known."""
+def _reader(system: System, texts: list[str]) -> Callable[[], Any]:
+    """Return a function that embeds the texts without the cache."""
+    if system.dense:
+        return lambda: system._encode(texts, "en")
+
+    def fit_and_transform() -> None:
+        system.begin()
+        system.represent(texts, texts)
+
+    return fit_and_transform
+
+
+def describe_size(system: System) -> dict[str, float | None]:
+    """Return parameters, megabytes of weights and tokenizer, and minutes of training if known."""
     if isinstance(system, CharacterTfidf):
         return {"parameters, M": None, "MB": None, "minutes": None}
-    parameters = sum(weights.numel() for weights in system.embedder.model.parameters()) / 1e6
-    size = (
-        sum(
-            (system.folder / name).stat().st_size
-            for name in ("model.safetensors", "tokenizer.json")
-        )
-        / 1e6
-    )
-    reports = [system.folder / name / "results.json" for name in (".", "warm_start")]
-    minutes = sum(json.loads(path.read_text())["minutes"] for path in reports if path.exists())
-    return {"parameters, M": parameters, "MB": size, "minutes": minutes or None}
+    parameters = sum(weights.numel() for weights in system.embedder.model.parameters())
+    files = [system.folder / name for name in ("model.safetensors", "tokenizer.json")]
+    size = sum(file.stat().st_size for file in files)
+    minutes = 0.0
+    # A first stage reports its own minutes.
+    for name in ("results.json", "warm_start/results.json"):
+        report = system.folder / name
+        if report.exists():
+            minutes += json.loads(report.read_text())["minutes"]
+    return {"parameters, M": parameters / 1e6, "MB": size / 1e6, "minutes": minutes or None}
 
 
-def measures(results: Sequence[TaskResult]) -> dict[str, tuple[float, float, float]]:
-    """Value and interval in % by title of column, of one system."""
-    found = {}
-    for result, name in itertools.product(results, ("Same", "Cross")):
-        value = summarize(result.cells).get(name)
-        if value is not None and (name, result.task) != ("Same", ENGLISH):
-            found[f"{result.task} {name}"] = tuple(
-                100 * each for each in (value, *result.intervals[name])
-            )
-    return found
+# ---- The table and the figure
 
 
-def draw_front(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Means within a language and across languages against speed; a line joins the systems that no other beats."""
+@dataclass(frozen=True)
+class Measure:
+    """A value with its interval, in %."""
+
+    value: float
+    low: float
+    high: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.1f} [{self.low:.1f}, {self.high:.1f}]"
+
+
+def measures_of(results: Sequence[TaskResult]) -> dict[str, Measure]:
+    """Return the measures of one system by the title of their column."""
+    measures = {}
+    for result in results:
+        summaries = summarize(result.cells)
+        for group in ("Same", "Cross"):
+            is_left_out = group == "Same" and result.task == ENGLISH
+            value = summaries.get(group)
+            if value is None or is_left_out:
+                continue
+            low, high = result.intervals[group]
+            measures[f"{result.task} {group}"] = Measure(100 * value, 100 * low, 100 * high)
+    return measures
+
+
+@dataclass(frozen=True)
+class SystemReport:
+    """All that was measured of one system.
+
+    Attributes:
+        name: Its name.
+        size: See `describe_size`.
+        speed: Texts a second, see `common.summary`.
+        measures: Its quality.
+        results: Its results on all tasks.
+    """
+
+    name: str
+    size: dict[str, float | None]
+    speed: dict[str, float | int]
+    measures: dict[str, Measure]
+    results: list[TaskResult]
+
+    def table_row(self) -> dict[str, Any]:
+        """Return a row of the printed table."""
+        row = {"system": self.name, **self.size, "texts/s": f"{self.speed['median']:,.0f}"}
+        for title, measure in self.measures.items():
+            row[title] = str(measure)
+        return row
+
+    def json_row(self) -> dict[str, Any]:
+        """Return a row of the JSON file."""
+        measures = {}
+        for title, measure in self.measures.items():
+            measures[title] = (measure.value, measure.low, measure.high)
+        cells = {}
+        truncated = {}
+        for result in self.results:
+            cells[result.task] = {"-".join(cell.pair): cell.value for cell in result.cells}
+            truncated[result.task] = result.truncated
+        return {
+            "system": self.name,
+            **self.size,
+            "texts/s": self.speed,
+            "measures": measures,
+            "cells": cells,
+            "truncated": truncated,
+        }
+
+    def mean_of(self, group: str) -> float:
+        """Return the mean of the measures of a group that are drawn."""
+        values = []
+        for title, measure in self.measures.items():
+            if title.endswith(group) and not title.startswith(NOT_DRAWN):
+                values.append(measure.value)
+        return fmean(values) if values else 0.0
+
+
+@dataclass(frozen=True, order=True)
+class Point:
+    """A system in the figure: texts a second, mean quality in %, name."""
+
+    speed: float
+    quality: float
+    name: str
+
+    def is_beaten_by(self, other: "Point") -> bool:
+        """Return whether another system is both faster and better."""
+        return other.speed > self.speed and other.quality > self.quality
+
+    def stands_below(self, other: "Point") -> bool:
+        """Return whether another system is as fast and better, so that the names would meet."""
+        return self.quality < other.quality and 0.9 < other.speed / self.speed < 1.1
+
+
+def draw_front(path: Path, reports: Sequence[SystemReport]) -> None:
+    """Draw mean quality within a language and across languages against speed.
+
+    A line joins the systems that no other beats in both.
+    """
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.5, 5), layout="constrained")
     for axes, group in zip(figure.subplots(1, 2), ("Same", "Cross"), strict=True):
-        points = []
-        for row in rows:
-            values = {
-                name: value
-                for name, (value, *_) in row["measures"].items()
-                if not name.startswith(NOT_DRAWN)
-            }
-            values = [value for name, value in values.items() if name.endswith(group)]
-            points.append((row["texts/s"]["median"], fmean(values or [0]), row["system"]))
-        front = sorted(
-            one for one in points if not any(x > one[0] and y > one[1] for x, y, _ in points)
-        )
-        axes.plot(
-            [x for x, _, _ in front],
-            [y for _, y, _ in front],
-            color="0.6",
-            linestyle="--",
-            zorder=1,
-        )
-        for (x, y, name), color in zip(points, itertools.cycle(COLORS), strict=False):
-            axes.scatter(x, y, s=50, color=color, zorder=2)
-            below = any(y < b and 0.9 < a / x < 1.1 for a, b, _ in points)
-            axes.annotate(name, (x, y), (6, -15 if below else 6), textcoords="offset points")
+        points = [
+            Point(report.speed["median"], report.mean_of(group), report.name) for report in reports
+        ]
+        front = []
+        for point in sorted(points):
+            if not any(point.is_beaten_by(other) for other in points):
+                front.append(point)
+        speeds = [point.speed for point in front]
+        qualities = [point.quality for point in front]
+        axes.plot(speeds, qualities, color="0.6", linestyle="--", zorder=1)
+        for point, color in zip(points, itertools.cycle(COLORS), strict=False):
+            place = (point.speed, point.quality)
+            axes.scatter(*place, s=50, color=color, zorder=2)
+            is_below = any(point.stands_below(other) for other in points)
+            offset = (6, -15 if is_below else 6)
+            axes.annotate(point.name, place, offset, textcoords="offset points")
         axes.set(
             xscale="log",
             xmargin=0.4,
@@ -246,6 +453,11 @@ def draw_front(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     figure.savefig(path, dpi=130)
 
 
+def split_named(values: Sequence[str]) -> dict[str, str]:
+    """Return the values of `NAME=VALUE` by name."""
+    return dict(value.split("=", 1) for value in values)
+
+
 def main(
     models: Annotated[
         list[str] | None, typer.Argument(metavar="NAME=FOLDER", help="Models.")
@@ -254,75 +466,68 @@ def main(
     systems: Annotated[
         str | None, typer.Option(help="Measure only these names, comma-separated.")
     ] = None,
-    prompt: Annotated[list[str], typer.Option(help="NAME=TEXT before every text of a model.")] = [],  # noqa: B006
-    dtype: Annotated[list[str], typer.Option(help="NAME=bfloat16.")] = [],  # noqa: B006
+    prompt: Annotated[
+        list[str] | None, typer.Option(help="NAME=TEXT before every text of a model.")
+    ] = None,
+    dtype: Annotated[list[str] | None, typer.Option(help="NAME=bfloat16.")] = None,
     static: Annotated[
         Path | None, typer.Option(help="Folder of StaticEmbedding; trained if it is missing.")
     ] = None,
-    train: Annotated[list[str], typer.Option(help="Parallel text for it.")] = ["sample"],  # noqa: B006
+    train: Annotated[
+        list[str] | None, typer.Option(help="Parallel text for it. Default: sample.")
+    ] = None,
     minutes: Annotated[float, typer.Option(help="CPU minutes of its training.")] = 20,
     max_documents: Annotated[
         int | None, typer.Option(help="Draw so many topic documents. Default: all.")
     ] = None,
-    cache: Annotated[Path, typer.Option(help="Of vectors and results.")] = default_cache_dir(),  # noqa: B008
+    cache: Annotated[
+        Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE.")
+    ] = None,
     output: Annotated[
         Path | None, typer.Option("-o", help="Folder for `tmde eval compare`.")
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
     figure: Annotated[Path | None, typer.Option(help="File to draw.")] = None,
 ) -> None:
-    """Measures all systems on all tasks."""
+    """Measure all systems on all tasks."""
+    cache = cache or default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
-    folders, prompts, dtypes = (
-        dict(spec.split("=", 1) for spec in given) for given in (models or [], prompt, dtype)
-    )
-    wanted = systems.split(",") if systems else ["TF-IDF", "StaticEmbedding", *folders]
-    loaded: list[System] = [CharacterTfidf()] if "TF-IDF" in wanted else []
-    if static and "StaticEmbedding" in wanted:
-        if not (static / "results.json").exists():
-            train_static(static, train, minutes)
-        loaded.append(Static("StaticEmbedding", static, cache))
-    for name in filter(wanted.__contains__, folders):
-        loaded.append(
-            Model(
-                name, Path(local_or_hub(folders[name])), cache, prompts.get(name), dtypes.get(name)
-            )
-        )
-    tasks, results = load_tasks(data, max_documents, cache), []
-    for task, system in itertools.product(tasks, loaded):
-        typer.echo(f"{time.strftime('%X')} {task.name}, {system.name}", err=True)
-        options = EvaluationOptions(
-            folds=False, train_languages=("en",) if task.name == ENGLISH else None
-        )
-        results += evaluate([task], [system], options, cache)
-    if output:
+    folders = split_named(models or [])
+    prompts = split_named(prompt or [])
+    dtypes = split_named(dtype or [])
+    wanted = systems.split(",") if systems else [TFIDF, STATIC, *folders]
+    if static is not None and STATIC in wanted and not (static / "results.json").exists():
+        train_static(static, train or ["sample"], minutes)
+    loaded_systems = load_systems(folders, wanted, prompts, dtypes, static, cache)
+    tasks = load_tasks(data, max_documents, cache)
+    results = measure_quality(tasks, loaded_systems, cache)
+    if output is not None:
         write_results(output, results, {})
-    source = next(task for name in ("SIB-200", "sample") for task in tasks if task.name == name)
-    texts = sorted({text for code in LANGUAGES for text in source.data.splits[code]["train"].texts})
-    random.Random(0).shuffle(texts)
-    speed, rows, table = measure_speed(loaded, texts), [], []
-    for system in loaded:
-        own = [result for result in results if result.system == system.name]
-        row, found = {"system": system.name, **about(system)}, measures(own)
-        shown = {name: "{:.1f} [{:.1f}, {:.1f}]".format(*values) for name, values in found.items()}
-        table.append(row | {"texts/s": f"{speed[system.name]['median']:,.0f}"} | shown)
-        cells = {
-            result.task: {"-".join(cell.pair): cell.value for cell in result.cells}
-            for result in own
-        }
-        rows.append(row | {"texts/s": speed[system.name], "measures": found, "cells": cells})
-        rows[-1]["truncated"] = {result.task: result.truncated for result in own}
+    texts = speed_texts(tasks)
+    speeds = measure_speed(loaded_systems, texts)
+    reports = []
+    for system in loaded_systems:
+        results_of_system = [result for result in results if result.system == system.name]
+        report = SystemReport(
+            name=system.name,
+            size=describe_size(system),
+            speed=speeds[system.name],
+            measures=measures_of(results_of_system),
+            results=results_of_system,
+        )
+        reports.append(report)
+    table = [report.table_row() for report in reports]
     typer.echo(tabulate(table, "keys", "pipe", floatfmt=".1f", missingval="-"))
-    note = f"{fmean(map(len, texts)):.0f} characters a text, {torch.get_num_threads()} threads"
-    typer.echo(f"\ntexts/s: {note}. Topics, documents: {max_documents or 'all'} documents.")
-    write_json(
-        json_path,
-        "peers",
-        {"prompts": prompts, "dtypes": dtypes, "max_documents": max_documents},
-        rows,
+    characters = fmean(len(text) for text in texts)
+    threads = torch.get_num_threads()
+    typer.echo(
+        f"\ntexts/s: {characters:.0f} characters a text, {threads} threads. Topics, documents: "
+        f"{max_documents or 'all'} documents."
     )
-    if figure:
-        draw_front(figure, rows)
+    settings = {"prompts": prompts, "dtypes": dtypes, "max_documents": max_documents}
+    write_json(json_path, "peers", settings, [report.json_row() for report in reports])
+    if figure is not None:
+        draw_front(figure, reports)
 
 
 if __name__ == "__main__":

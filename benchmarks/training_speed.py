@@ -1,9 +1,13 @@
-"""Training throughput of T-MDE's variants beside Marian under `Seq2SeqTrainer`, each in a fresh process, in turn.
+"""Training throughput of T-MDE's variants, beside Marian under `Seq2SeqTrainer`.
 
     python benchmarks/training_speed.py --size small --json benchmarks/results/training_small.json
 
-All systems train on the same rows with the same tokenizer, optimizer and tokens in a batch, data loading included.
-Words and tokens are those of source and target, without padding; the first half of the steps is not measured.
+All systems train on the same rows with the same tokenizer, optimizer and tokens in a batch, data
+loading included, each in a fresh process, in turn. Words and tokens are those of source and target,
+without padding; the first half of the steps is not measured.
+
+The command calls itself with the hidden options `--measure` and `--folder` for each of these
+processes, which prints its rates as one line of JSON.
 """
 
 import json
@@ -12,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Annotated, Any
@@ -25,9 +30,12 @@ from transformers import (
     DataCollatorForSeq2Seq,
     MarianConfig,
     MarianMTModel,
+    PreTrainedTokenizerBase,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     TrainerCallback,
+    TrainerControl,
+    TrainerState,
 )
 
 from modeling_tmde.tokenization import train_tokenizer
@@ -35,12 +43,42 @@ from tmde.data import load_parallel
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
 
-LANGUAGES, PIVOTS = ("de", "en", "es", "fr", "it"), ("en", "es")
-SIZES = {  # width, layers, heads, feed-forward, vocabulary, tokens a batch
-    "tiny": (64, 4, 4, 128, 1000, 1024),
-    "small": (512, 6, 8, 2048, 32000, 4096),
-    "paper": (1024, 6, 16, 4096, 50000, 4096),
+LANGUAGES = ("de", "en", "es", "fr", "it")
+PIVOTS = ("en", "es")
+MAX_LENGTH = 128  # tokens of a text
+ROWS_FILE = "rows.parquet"
+TOKENIZER_FOLDER = "tokenizer"
+DROPOUT = 0.1
+LABEL_SMOOTHING = 0.1
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a model and of its batches.
+
+    Attributes:
+        width: The size of a hidden state.
+        layers: The layers of the encoder; the decoder has one.
+        heads: The attention heads of encoder and decoder.
+        ffn: The width of the feed-forward layers.
+        vocabulary: The tokens that the tokenizer knows.
+        batch_tokens: The tokens of a batch, padding included.
+    """
+
+    width: int
+    layers: int
+    heads: int
+    ffn: int
+    vocabulary: int
+    batch_tokens: int
+
+
+SIZES = {
+    "tiny": Size(64, 4, 4, 128, 1000, 1024),
+    "small": Size(512, 6, 8, 2048, 32000, 4096),
+    "paper": Size(1024, 6, 16, 4096, 50000, 4096),
 }
+# The recipe of each system, and its overrides.
 RECIPES = {
     "T-MDE": ("tmde", ["training.languages_per_row=2"]),
     "cT-MDE": ("ctmde", ["training.languages_per_row=2"]),
@@ -48,150 +86,301 @@ RECIPES = {
     "T-MDE_P": ("tmde", ["model.bottleneck=pyramid", "training.languages_per_row=2"]),
 }
 MARIAN = "Marian, Seq2SeqTrainer, by length"
+Rates = dict[str, float]
 
 
-def train_tmde(name: str, folder: Path, size: str, steps: int, bf16: bool) -> dict[str, float]:
-    """Rates of the second half of the steps, as the trainer logs them."""
-    width, layers, heads, ffn, vocabulary, tokens = SIZES[size]
+@dataclass(frozen=True)
+class Job:
+    """What one process measures.
+
+    Attributes:
+        folder: The folder with rows and tokenizer, which the run may write to.
+        size: The size of the model.
+        steps: The measured steps; as many before them are not measured.
+        bf16: Whether it computes in bfloat16.
+    """
+
+    folder: Path
+    size: Size
+    steps: int
+    bf16: bool
+
+
+# ---- Data
+
+
+def prepare(folder: Path, source: str, count: int, vocabulary: int) -> None:
+    """Write rows that have every language, and a tokenizer that was trained on them.
+
+    Args:
+        folder: The folder to write to.
+        source: Parallel text.
+        count: The most rows.
+        vocabulary: The tokens of the tokenizer.
+    """
+    rows = load_parallel(source, languages=LANGUAGES, max_rows=20 * count)
+    rows = rows.select_columns("translation")
+    rows = rows.filter(lambda row: all(row["translation"].get(code) for code in LANGUAGES))
+    rows = rows.select(range(min(count, len(rows))))
+    rows.to_parquet(folder / ROWS_FILE)
+    texts = {}
+    for code in LANGUAGES:
+        texts[code] = [translation[code] for translation in rows["translation"]]
+    tokenizer = train_tokenizer(texts, vocab_size=vocabulary)
+    tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
+
+
+# ---- T-MDE
+
+
+def measure_tmde(name: str, job: Job) -> Rates:
+    """Train a variant of T-MDE; return the rates that the trainer logs at the last step."""
     recipe, overrides = RECIPES[name]
-    model = {
-        "d_model": width,
-        "encoder_layers": layers,
-        "encoder_ffn_dim": ffn,
-        "decoder_ffn_dim": ffn,
-    }
-    model |= {"encoder_attention_heads": heads, "decoder_attention_heads": heads, "dropout": 0.1}
-    training = {
-        "micro_batch_tokens": tokens,
-        "batch_tokens": "null",
-        "max_steps": 2 * steps,
-        "logging_steps": steps,
-    }
-    training |= {"eval_strategy": "no", "save_strategy": "no", "load_best_model_at_end": "false"}
-    training |= {
-        "bf16": str(bf16).lower(),
-        "disable_tqdm": "true",
-        "eval_on_start": "false",
-        "warmup_steps": 1,
-    }
-    training |= {
-        "gradient_accumulation_steps": 1,
-        "train_max_length": 128,
-        "metric_for_best_model": "null",
-    }
-    words = [f"model.{key}={value}" for key, value in model.items()]
-    words += [f"training.{key}={value}" for key, value in training.items()]
-    words += [
-        f"data.train={folder / 'rows.parquet'}",
-        "data.dev=null",
-        "data.dev_rows=0",
-        "data.eval_task=null",
-    ]
-    words += [f"tokenizer.vocab_size={vocabulary}", "training.max_minutes=null"]
-    train_recipe(load_recipe(recipe, [*words, *overrides]), folder / "run")
-    logs = [json.loads(line) for line in (folder / "run" / "log.jsonl").read_text().splitlines()]
-    log = [line for line in logs if "words_per_second" in line][-1]
+    run = job.folder / "run"
+    train_recipe(load_recipe(recipe, [*recipe_options(job), *overrides]), run)
+    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+    rates = [record for record in records if "words_per_second" in record][-1]
     return {
-        "words/s": log["words_per_second"],
-        "tokens/s": log["tokens_per_second"],
-        "padding": log["padding"],
+        "words/s": rates["words_per_second"],
+        "tokens/s": rates["tokens_per_second"],
+        "padding": rates["padding"],
     }
 
 
-class Counter(TrainerCallback):
-    """Time and counts at the middle and at the end."""
-
-    def __init__(self, counts: dict[str, int], steps: int) -> None:
-        self.counts, self.steps, self.marks = counts, steps, []
-
-    def on_step_end(self, args, state, control, **kwargs) -> None:
-        if state.global_step % self.steps == 0:
-            if torch.cuda.is_available():
-                torch.cuda.synchronize()
-            self.marks.append((time.perf_counter(), dict(self.counts)))
-
-
-def train_marian(folder: Path, size: str, steps: int, bf16: bool) -> dict[str, float]:
-    """An encoder-decoder of equal size with full cross-attention; texts are tokenized beforehand."""
-    width, layers, heads, ffn, vocabulary, tokens = SIZES[size]
-    rng, rows = (
-        random.Random(0),
-        datasets.Dataset.from_parquet(str(folder / "rows.parquet"))["translation"],
-    )
-    tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
-    pairs = []
-    for row in rows:
-        target = rng.choice(PIVOTS)
-        pairs.append((row[rng.choice([code for code in LANGUAGES if code != target])], row[target]))
-    sources, targets = (
-        tokenizer(list(side), truncation=True, max_length=128)["input_ids"]
-        for side in zip(*pairs, strict=True)
-    )
-    words = [len(source.split()) + len(target.split()) for source, target in pairs]
-    sizes = {"d_model": width, "encoder_layers": layers, "decoder_layers": 1}
-    sizes["vocab_size"] = max(vocabulary, len(tokenizer))
-    for side in ("encoder", "decoder"):
-        sizes |= {f"{side}_attention_heads": heads, f"{side}_ffn_dim": ffn}
-    special = {
-        "pad_token_id": tokenizer.pad_token_id,
-        "decoder_start_token_id": tokenizer.pad_token_id,
+def recipe_options(job: Job) -> list[str]:
+    """Return recipe keys and their values for all variants."""
+    size = job.size
+    options = {
+        "data.train": job.folder / ROWS_FILE,
+        "data.dev": "null",
+        "data.dev_rows": 0,
+        "data.eval_task": "null",
+        "tokenizer.vocab_size": size.vocabulary,
+        "model.d_model": size.width,
+        "model.encoder_layers": size.layers,
+        "model.encoder_ffn_dim": size.ffn,
+        "model.decoder_ffn_dim": size.ffn,
+        "model.encoder_attention_heads": size.heads,
+        "model.decoder_attention_heads": size.heads,
+        "model.dropout": DROPOUT,
+        "training.micro_batch_tokens": size.batch_tokens,
+        "training.batch_tokens": "null",
+        "training.gradient_accumulation_steps": 1,
+        "training.train_max_length": MAX_LENGTH,
+        "training.max_steps": 2 * job.steps,
+        "training.max_minutes": "null",
+        "training.warmup_steps": 1,
+        # The last record covers the second half of the steps.
+        "training.logging_steps": job.steps,
+        "training.eval_strategy": "no",
+        "training.eval_on_start": "false",
+        "training.save_strategy": "no",
+        "training.load_best_model_at_end": "false",
+        "training.metric_for_best_model": "null",
+        "training.bf16": str(job.bf16).lower(),
+        "training.disable_tqdm": "true",
     }
-    model = MarianMTModel(MarianConfig(eos_token_id=tokenizer.eos_token_id, **sizes, **special))
-    collate, counts = (
-        DataCollatorForSeq2Seq(tokenizer, model),
-        {"words": 0, "tokens": 0, "padded": 0, "read": 0},
-    )
+    return [f"{key}={value}" for key, value in options.items()]
 
-    def counted(features: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
-        counts["words"] += sum(feature.pop("words") for feature in features)
-        batch = collate(features)
-        counts["read"] += int(batch["attention_mask"].sum())
-        counts["padded"] += batch["input_ids"].numel()
-        counts["tokens"] += int(batch["attention_mask"].sum() + (batch["labels"] != -100).sum())
+
+# ---- Marian
+
+
+@dataclass
+class Counts:
+    """What was trained on so far.
+
+    Attributes:
+        words: Words of sources and targets.
+        tokens: Tokens of sources and targets, without padding.
+        source_tokens: Tokens of sources, without padding.
+        padded_source_tokens: Tokens of sources with padding.
+    """
+
+    words: int = 0
+    tokens: int = 0
+    source_tokens: int = 0
+    padded_source_tokens: int = 0
+
+
+@dataclass(frozen=True)
+class Mark:
+    """The counts at a moment."""
+
+    seconds: float
+    counts: Counts
+
+
+@dataclass
+class CountingCollator:
+    """The collator of transformers, which counts what it is given."""
+
+    collate: DataCollatorForSeq2Seq
+    counts: Counts = field(default_factory=Counts)
+
+    def __call__(self, features: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
+        """Return a batch of the trainer's examples, and count it."""
+        self.counts.words += sum(feature.pop("words") for feature in features)
+        batch = self.collate(features)
+        source_tokens = int(batch["attention_mask"].sum())
+        target_tokens = int((batch["labels"] != -100).sum())
+        self.counts.tokens += source_tokens + target_tokens
+        self.counts.source_tokens += source_tokens
+        self.counts.padded_source_tokens += batch["input_ids"].numel()
         return batch
 
-    mean = sum(map(len, sources)) / len(sources)
-    options = {
-        "per_device_train_batch_size": max(2, round(tokens / 2 / mean)),
-        "max_steps": 2 * steps,
-        "bf16": bf16,
-    }
-    options |= {
-        "train_sampling_strategy": "group_by_length",
-        "label_smoothing_factor": 0.1,
-        "save_strategy": "no",
-    }
-    options |= {"optim": "adamw_torch_fused", "report_to": "none", "remove_unused_columns": False}
-    options["disable_tqdm"] = True
+
+class MarkingCallback(TrainerCallback):
+    """Remember time and counts at the middle and at the end of a training."""
+
+    def __init__(self, counts: Counts, steps: int) -> None:
+        self.counts = counts
+        self.steps = steps
+        self.marks: list[Mark] = []
+
+    def on_step_end(
+        self,
+        args: Seq2SeqTrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Add a mark after each half of the steps."""
+        if state.global_step % self.steps:
+            return
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+        self.marks.append(Mark(time.perf_counter(), Counts(**vars(self.counts))))
+
+
+def measure_marian(job: Job) -> Rates:
+    """Train an encoder-decoder of equal size with full cross-attention; return its rates.
+
+    Its texts are tokenized beforehand.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(job.folder / TOKENIZER_FOLDER)
+    model = make_marian(job.size, tokenizer)
+    examples = make_examples(job.folder / ROWS_FILE, tokenizer)
+    lengths = [len(ids) for ids in examples["input_ids"]]
+    # Half of the tokens of a batch are those of the sources.
+    batch_rows = round(job.size.batch_tokens / 2 / (sum(lengths) / len(lengths)))
     arguments = Seq2SeqTrainingArguments(
-        str(folder / "marian"), use_cpu=not torch.cuda.is_available(), **options
+        str(job.folder / "marian"),
+        use_cpu=not torch.cuda.is_available(),
+        per_device_train_batch_size=max(2, batch_rows),
+        max_steps=2 * job.steps,
+        bf16=job.bf16,
+        train_sampling_strategy="group_by_length",
+        label_smoothing_factor=LABEL_SMOOTHING,
+        optim="adamw_torch_fused",
+        save_strategy="no",
+        report_to="none",
+        remove_unused_columns=False,
+        disable_tqdm=True,
     )
-    examples = {"input_ids": sources, "labels": [ids[1:] for ids in targets], "words": words}
-    counter = Counter(counts, steps)
-    data, options = (
+    collator = CountingCollator(DataCollatorForSeq2Seq(tokenizer, model))
+    marking = MarkingCallback(collator.counts, job.steps)
+    trainer = Seq2SeqTrainer(
+        model,
+        arguments,
+        collator,
         datasets.Dataset.from_dict(examples),
-        {"processing_class": tokenizer, "callbacks": [counter]},
+        processing_class=tokenizer,
+        callbacks=[marking],
     )
-    Seq2SeqTrainer(model, arguments, counted, data, **options).train()
-    (begin, before), (end, after) = counter.marks
-    done = {key: (after[key] - before[key]) / (end - begin) for key in after}
+    trainer.train()
+    middle, end = marking.marks
+    seconds = end.seconds - middle.seconds
+    source_tokens = end.counts.source_tokens - middle.counts.source_tokens
+    padded_tokens = end.counts.padded_source_tokens - middle.counts.padded_source_tokens
     return {
-        "words/s": done["words"],
-        "tokens/s": done["tokens"],
-        "padding": 1 - done["read"] / done["padded"],
+        "words/s": (end.counts.words - middle.counts.words) / seconds,
+        "tokens/s": (end.counts.tokens - middle.counts.tokens) / seconds,
+        "padding": 1 - source_tokens / padded_tokens,
     }
 
 
-def prepare(folder: Path, source: str, number: int, vocabulary: int) -> None:
-    """Rows that have every language, and a tokenizer of theirs."""
-    rows = load_parallel(source, languages=LANGUAGES, max_rows=20 * number).select_columns(
-        "translation"
+def make_marian(size: Size, tokenizer: PreTrainedTokenizerBase) -> MarianMTModel:
+    """Return a Marian model of random weights."""
+    config = MarianConfig(
+        vocab_size=max(size.vocabulary, len(tokenizer)),
+        d_model=size.width,
+        encoder_layers=size.layers,
+        decoder_layers=1,
+        encoder_attention_heads=size.heads,
+        decoder_attention_heads=size.heads,
+        encoder_ffn_dim=size.ffn,
+        decoder_ffn_dim=size.ffn,
+        pad_token_id=tokenizer.pad_token_id,
+        decoder_start_token_id=tokenizer.pad_token_id,
+        eos_token_id=tokenizer.eos_token_id,
     )
-    rows = rows.filter(lambda row: all(row["translation"].get(code) for code in LANGUAGES))
-    rows = rows.select(range(min(number, len(rows))))
-    rows.to_parquet(folder / "rows.parquet")
-    texts = {code: [row[code] for row in rows["translation"]] for code in LANGUAGES}
-    train_tokenizer(texts, vocab_size=vocabulary).save_pretrained(folder / "tokenizer")
+    return MarianMTModel(config)
+
+
+def make_examples(rows_file: Path, tokenizer: PreTrainedTokenizerBase) -> dict[str, list]:
+    """Return a random pair of each row, tokenized: a language to read and a pivot to write."""
+    rng = random.Random(0)
+    sources = []
+    targets = []
+    for translation in datasets.Dataset.from_parquet(str(rows_file))["translation"]:
+        pivot = rng.choice(PIVOTS)
+        other_languages = [code for code in LANGUAGES if code != pivot]
+        sources.append(translation[rng.choice(other_languages)])
+        targets.append(translation[pivot])
+    source_ids = tokenizer(sources, truncation=True, max_length=MAX_LENGTH)["input_ids"]
+    target_ids = tokenizer(targets, truncation=True, max_length=MAX_LENGTH)["input_ids"]
+    words = [
+        len(source.split()) + len(target.split())
+        for source, target in zip(sources, targets, strict=True)
+    ]
+    # Labels do not begin with <s>, which only an encoder of tmde needs.
+    labels = [ids[1:] for ids in target_ids]
+    return {"input_ids": source_ids, "labels": labels, "words": words}
+
+
+# ---- Processes
+
+
+def measure_here(name: str, folder: Path, size: str, steps: int, bf16: bool) -> Rates:
+    """Measure a system in this process.
+
+    Args:
+        name: The name of the system.
+        folder: The folder of rows and tokenizer, which stays as it is.
+        size: A key of `SIZES`.
+        steps: The measured steps.
+        bf16: Whether it computes in bfloat16.
+
+    Returns:
+        Its rates, and its memory at the peak in bytes.
+    """
+    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+        for shared in (ROWS_FILE, TOKENIZER_FOLDER):
+            (Path(scratch) / shared).symlink_to(folder / shared)
+        job = Job(Path(scratch), SIZES[size], steps, bf16)
+        rates = measure_marian(job) if name == MARIAN else measure_tmde(name, job)
+    return rates | {"peak": peak_memory()}
+
+
+def measure_in_process(name: str, options: list[str]) -> Rates:
+    """Measure a system in a fresh process."""
+    command = [sys.executable, __file__, "--measure", name, *options]
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    return json.loads(process.stdout.splitlines()[-1])
+
+
+def summarize(name: str, runs: list[Rates]) -> dict[str, Any]:
+    """Return the row of a system in the table: medians, and the largest peak."""
+    padding = median(run["padding"] for run in runs)
+    peak = max(run["peak"] for run in runs)
+    return {
+        "system": name,
+        "words/s": median(run["words/s"] for run in runs),
+        "tokens/s": median(run["tokens/s"] for run in runs),
+        "padding": f"{padding:.1%}",
+        "peak memory, GiB": peak / 2**30,
+    }
 
 
 def main(
@@ -208,52 +397,24 @@ def main(
     measure: Annotated[str | None, typer.Option(hidden=True)] = None,
     folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
-    """Prints words and tokens per second of every system."""
+    """Print words and tokens per second of every system."""
     if measure is not None:
-        with tempfile.TemporaryDirectory(dir=folder) as place:
-            for name in ("rows.parquet", "tokenizer"):
-                (Path(place) / name).symlink_to(folder / name)
-            arguments = (Path(place), size, steps, bf16)
-            found = (
-                train_marian(*arguments) if measure == MARIAN else train_tmde(measure, *arguments)
-            )
-        typer.echo(json.dumps(found | {"peak": peak_memory()}))
+        typer.echo(json.dumps(measure_here(measure, folder, size, steps, bf16)))
         return
     names = system or [*RECIPES, MARIAN]
-    results: dict[str, list[dict[str, float]]] = {name: [] for name in names}
+    precision = "bf16" if bf16 else "fp32"
+    results: dict[str, list[Rates]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as temporary:
-        prepare(Path(temporary), train, rows, SIZES[size][4])
-        options = [
-            "--folder",
-            temporary,
-            "--size",
-            size,
-            "--steps",
-            str(steps),
-            "--bf16" if bf16 else "--fp32",
-        ]
-        for name in names * repeats:
-            command = [sys.executable, __file__, "--measure", name, *options]
-            done = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-            results[name].append(json.loads(done.stdout.splitlines()[-1]))
-    table = []
-    for name, runs in results.items():
-        row = {
-            "system": name,
-            **{key: median(run[key] for run in runs) for key in ("words/s", "tokens/s")},
-        }
-        row["padding"] = f"{median(run['padding'] for run in runs):.1%}"
-        table.append(row | {"peak memory, GiB": max(run["peak"] for run in runs) / 2**30})
-    typer.echo(
-        f"{size}, {'bf16' if bf16 else 'fp32'}, {torch.get_num_threads()} threads, {steps} steps\n"
-    )
-    typer.echo(markdown(table))
-    write_json(
-        json_path,
-        "training_speed",
-        {"train": train, "rows": rows, "size": size, "steps": steps},
-        results,
-    )
+        prepare(Path(temporary), train, rows, SIZES[size].vocabulary)
+        options = ["--folder", temporary, "--size", size, "--steps", str(steps), f"--{precision}"]
+        for _ in range(repeats):
+            for name in names:
+                results[name].append(measure_in_process(name, options))
+    threads = torch.get_num_threads()
+    typer.echo(f"{size}, {precision}, {threads} threads, {steps} steps\n")
+    typer.echo(markdown([summarize(name, runs) for name, runs in results.items()]))
+    settings = {"train": train, "rows": rows, "size": size, "steps": steps}
+    write_json(json_path, "training_speed", settings, results)
 
 
 if __name__ == "__main__":

@@ -2,16 +2,12 @@
 
 import json
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
 
 from tmde.cli.options import check_new
-from tmde.data import load_parallel
-from tmde.data.io import write_atomically
-from tmde.documents import word_vectors
-from tmde.eval.report import markdown_table, percent
 
 
 def align_words(
@@ -40,40 +36,61 @@ def align_words(
 ) -> None:
     """Align word vectors of two languages (MUSE), and make them a bag.
 
-    FOLDER gets the bag, a checkpoint as any other; SOURCE mapped, as CODE.vec; and results.json. Words are lowercased.
+    FOLDER gets the bag, a checkpoint as any other; SOURCE mapped, as CODE.vec; and results.json.
+    Words are lowercased.
 
         tmde align-words wiki.de.vec wiki.en.vec -o runs/words --language-a de --language-b en
         --dictionary de-en.0-5000.txt
 
-    Precision at 1, 5 and 10 before and after, of the translations of words and of sentences, which also give each word
-    its idf:
+    Precision at 1, 5 and 10 before and after, of the translations of words and of sentences, which
+    also give each word its idf:
 
         tmde align-words ... --test de-en.5000-6500.txt --sentences europarl.jsonl
 
-    Without --dictionary, the mapping is learned against a discriminator. That takes a GPU, and vectors of large and
-    similar corpora; look at the result.
+    Without --dictionary, the mapping is learned against a discriminator. That takes a GPU, and
+    vectors of large and similar corpora; look at the result.
     """
     check_new(output)
+    from tmde.data import load_parallel
+    from tmde.data.io import write_atomically
+    from tmde.documents import word_vectors
+
     word_vectors.check_codes(language_a, language_b)
-    first, second = (word_vectors.read_word_vectors(path, max_words) for path in (source, target))
-    pairs, tested = (
-        path and word_vectors.read_dictionary(path, first, second) for path in (dictionary, test)
+    source_words = word_vectors.read_word_vectors(source, max_words)
+    target_words = word_vectors.read_word_vectors(target, max_words)
+    pairs = tested_pairs = None
+    if dictionary is not None:
+        pairs = word_vectors.read_dictionary(dictionary, source_words, target_words)
+    if test is not None:
+        tested_pairs = word_vectors.read_dictionary(test, source_words, target_words)
+    rows = []
+    if sentences is not None:
+        rows = load_parallel(sentences, [language_a, language_b], [])["translation"]
+
+    mapping = word_vectors.align_words(
+        source_words, target_words, pairs, refinements, epochs=epochs, seed=seed
     )
-    rows = (
-        load_parallel(sentences, [language_a, language_b], [])["translation"] if sentences else []
-    )
-    mapping = word_vectors.align_words(first, second, pairs, refinements, epochs=epochs, seed=seed)
-    mapped, results = first.mapped(mapping), {}
-    for state, words in (("before", first), ("after", mapped)):
-        bag = word_vectors.word_bag({language_a: words, language_b: second}, rows)
-        results[state] = word_vectors.measure(words, second, tested, bag, rows)
-    for part in bag:  # the last one, of the mapped words
+    mapped_words = source_words.mapped(mapping)
+    results = {}
+    for state, words in (("before", source_words), ("after", mapped_words)):
+        bag = word_vectors.word_bag({language_a: words, language_b: target_words}, rows)
+        results[state] = word_vectors.measure(words, target_words, tested_pairs, bag, rows)
+
+    # The bag of the mapped words was made last.
+    for part in bag:
         part.save_pretrained(output)
-    word_vectors.write_word_vectors(output / f"{language_a}.vec", mapped)
+    word_vectors.write_word_vectors(output / f"{language_a}.vec", mapped_words)
     write_atomically(output / "results.json", json.dumps(results, indent=2))
-    table = [
-        [f"{name}, {state}", *map(percent, found[name].values())]
-        for name in results["after"]
-        for state, found in results.items()
-    ]
-    typer.echo("\n".join(markdown_table(["%", "P@1", "P@5", "P@10"], table)))
+    typer.echo(_results_table(results))
+
+
+def _results_table(results: dict[str, dict[str, Any]]) -> str:
+    """Return the precisions before and after the alignment as a Markdown table."""
+    from tmde.eval.report import markdown_table, percent
+
+    table = []
+    for name in results["after"]:
+        for state, measures in results.items():
+            precisions = [percent(value) for value in measures[name].values()]
+            table.append([f"{name}, {state}", *precisions])
+    return "\n".join(markdown_table(["%", "P@1", "P@5", "P@10"], table))

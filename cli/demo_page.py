@@ -1,16 +1,19 @@
-"""The page of `tmde demo`: a search box, hits in all languages, and a map. Everything from documents is escaped."""
+"""The page of `tmde demo`: a search box, hits in all languages, and a map.
+
+Everything that comes from documents is escaped.
+"""
 
 from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-os.environ["GRADIO_ANALYTICS_ENABLED"] = (
-    "False"  # read when gradio is imported: nothing is sent anywhere
-)
+# Read when gradio is imported: nothing is sent anywhere.
+os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 import gradio as gr
 import numpy as np
@@ -19,34 +22,64 @@ from jinja2 import Environment, FileSystemLoader
 from markupsafe import escape
 
 from modeling_tmde import TmdeError
-from tmde.cli.demo import NOTHING, Collection, as_text
+from tmde.cli.demo_collection import NOTHING, Collection, as_text
 from tmde.documents.collection_map import NEIGHBOURS
 from tmde.documents.index import Hit, shortened
 
 # Seen on white and on black, and told apart by color-blind people.
 COLORS = ("#1f83c4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c7ae6", "#8a8f98")
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
-_MARK = "#e11d48"  # of the query and its hits
-_AXIS = {"visible": False}
+_MARK_COLOR = "#e11d48"
+# The looks of the hits and of the query on the map.
+_RING = {"symbol": "circle-open", "size": 14, "color": _MARK_COLOR, "line": {"width": 1.8}}
+_STAR = {
+    "symbol": "star",
+    "size": 16,
+    "color": _MARK_COLOR,
+    "line": {"width": 1.5, "color": "white"},
+}
 _LAYOUT = {
-    "margin": {"l": 0, "r": 0, "t": 8, "b": 8}, "paper_bgcolor": "rgba(0,0,0,0)", "plot_bgcolor": "rgba(0,0,0,0)",
-    "xaxis": _AXIS, "yaxis": _AXIS | {"scaleanchor": "x"}, "hovermode": "closest", "showlegend": True,
-    "legend": {"orientation": "h", "yanchor": "top", "y": -0.01, "x": 0, "itemsizing": "constant"},
-    "font": {"family": "system-ui, sans-serif", "size": 13}, "uirevision": "map",  # keeps the zoom
-}  # fmt: skip
+    "margin": {"l": 0, "r": 0, "t": 8, "b": 8},
+    "paper_bgcolor": "rgba(0,0,0,0)",
+    "plot_bgcolor": "rgba(0,0,0,0)",
+    "xaxis": {"visible": False},
+    "yaxis": {"visible": False, "scaleanchor": "x"},
+    "hovermode": "closest",
+    "showlegend": True,
+    "legend": {
+        "orientation": "h",
+        "yanchor": "top",
+        "y": -0.01,
+        "x": 0,
+        "itemsizing": "constant",
+    },
+    "font": {"family": "system-ui, sans-serif", "size": 13},
+    "uirevision": "map",  # keeps the zoom when the map is drawn again
+}
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 _ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened}
-HTML = _ENVIRONMENT.get_template("demo.html").module  # its macros are the parts of the page
+# The macros of the template are the parts of the page.
+HTML = _ENVIRONMENT.get_template("demo.html").module
 
 
 @dataclass(frozen=True)
-class Found:
-    """One search. place: (2,) of the query on the map; hits: best first; cut: whether the query was truncated."""
+class SearchResult:
+    """One search.
+
+    Attributes:
+        query: The text that was searched for.
+        place: The place of the query on the map, (2,).
+        hits: The documents that were found, best first.
+        is_truncated: Whether the query was longer than the model takes.
+    """
 
     query: str
     place: np.ndarray
     hits: list[Hit]
-    cut: bool
+    is_truncated: bool
+
+
+# ---- Searching and drawing
 
 
 def search(
@@ -55,159 +88,296 @@ def search(
     k: int,
     languages: Sequence[str],
     language: str | None = None,
-) -> Found:
-    """Searches the documents of some languages. Raises ValueError with a sentence for the page."""
+) -> SearchResult:
+    """Search the documents of some languages.
+
+    Args:
+        collection: The documents.
+        query: The text to search for.
+        k: The number of hits.
+        languages: The languages of the hits, "" for documents without one.
+        language: The language of the query, for a model that needs it.
+
+    Raises:
+        TmdeError: With a sentence for the page, if the query or the languages are empty.
+    """
     if not query.strip():
         raise TmdeError("The query is empty: type a text, in any language.")
     if collection.languages and not languages:
         raise TmdeError("No language of the hits is chosen: check at least one.")
-    filter = {"language": [code or None for code in languages]} if languages else None
+    wanted = None
+    if languages:
+        wanted = {"language": [code or None for code in languages]}
     index = collection.index
-    result = index.search_queries([query], k, filter, snippet_width=300, language=language)
-    return Found(
-        query,
-        collection.map.place_of(result.query_vectors[0]),
-        result.hits[0],
-        bool(result.report.truncated),
-    )
-
-
-def demo_page(collection: Collection) -> gr.Blocks:
-    """The page of a collection, to be served by `launch_page`."""
-    groups, every, lock = list(collection.groups), collection.languages, threading.Lock()
-    embedder = collection.index.embedder
-    known = list(embedder.model.config.languages) if embedder.needs_language else []
-    model = Path(str(embedder.model.name_or_path)).name
-
-    def run(query, count, languages, language, group):
-        try:
-            with lock:  # an index is not to be shared by threads
-                found = search(collection, query, int(count), languages, language)
-        except (ValueError, RuntimeError) as error:
-            return HTML.message(str(error), error=True), gr.skip(), gr.skip()
-        return HTML.hits(found, collection), map_figure(collection, group, found), found
-
-    with gr.Blocks(title="tmde demo", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(HTML.header(collection, model), apply_default_css=False)
-        last = gr.State(None)  # what was found, for the map in other colors
-        with gr.Row(elem_id="layout"):
-            with gr.Column(elem_id="query-part", min_width=0):
-                query = gr.Textbox(
-                    label="Query, in any language", max_lines=6, autofocus=True, elem_id="query"
-                )
-                button = gr.Button("Search", variant="primary", elem_id="search")
-                with gr.Column(elem_id="examples", visible=bool(collection.examples)):
-                    gr.HTML(HTML.caption("Examples, searched in the other languages"))
-                    examples = [
-                        gr.Button(f"{code}: {text}", size="sm")
-                        for code, text in collection.examples
-                    ]
-                with gr.Row():
-                    choices = [(code or NOTHING, code) for code in every]
-                    languages = gr.CheckboxGroup(
-                        choices,
-                        value=every,
-                        label="Languages of the hits",
-                        visible=len(every) > 1,
-                        scale=2,
-                    )
-                    count = gr.Slider(1, 50, value=10, step=1, label="Hits", min_width=140)
-                    language = gr.Dropdown(
-                        known or [None], label="Language of the query", visible=bool(known)
-                    )
-            with gr.Column(elem_id="hits-part", min_width=0):
-                hits = gr.HTML(
-                    HTML.message("Type a query: the nearest documents appear here."), elem_id="hits"
-                )
-            with gr.Column(elem_id="map-part", min_width=0):
-                # Capitals: gradio takes some lower-case words ("label") for keys of its translations.
-                colors = [(name.capitalize(), name) for name in groups]
-                shown = (groups or [None])[0]
-                color = gr.Radio(
-                    colors, value=shown, label="Color of the map", visible=len(groups) > 1
-                )
-                plot = gr.Plot(show_label=False, container=False, elem_id="map")
-                gr.HTML(HTML.note(collection, NEIGHBOURS), apply_default_css=False)
-        searching = {
-            "fn": run,
-            "inputs": [query, count, languages, language, color],
-            "outputs": [hits, plot, last],
-        }
-        searching |= {"show_progress_on": hits, "api_visibility": "private"}
-        gr.on([query.submit, button.click], **searching)
-        for example, (code, text) in zip(examples, collection.examples, strict=True):
-            chosen = (
-                text,
-                [value for value in every if value != code],
-                code if code in known else gr.skip(),
-            )
-            outputs = [query, languages, language]
-            example.click(lambda c=chosen: c, None, outputs, api_visibility="private").then(
-                **searching
-            )
-        drawing = {
-            "fn": lambda group, found: map_figure(collection, group, found),
-            "inputs": [color, last],
-        }
-        drawing |= {"outputs": plot, "show_progress": "hidden", "api_visibility": "private"}
-        gr.on([color.change, page.load], **drawing)
-    return page
-
-
-def launch_page(page: gr.Blocks, host: str = "127.0.0.1", port: int | None = None) -> str:
-    """Serves the page from a thread of its own until `page.close()`; returns its address."""
-    # System fonts: others would come from the network.
-    fonts = {"font": ["system-ui", "sans-serif"], "font_mono": ["ui-monospace", "monospace"]}
-    theme = gr.themes.Default(primary_hue="blue", neutral_hue="slate", **fonts)
-    for name in (
-        "NO_PROXY",
-        "no_proxy",
-    ):  # gradio asks its own page whether it is there, which no proxy can answer
-        os.environ[name] = ",".join(
-            filter(None, [os.environ.get(name), "localhost", "127.0.0.1", host])
-        )
-    options = {"quiet": True, "prevent_thread_lock": True, "ssr_mode": False, "footer_links": []}
-    css = Path(__file__).with_name("demo.css")
-    return page.launch(
-        server_name=host, server_port=port, theme=theme, css_paths=css, share=False, **options
-    )[1]
+    result = index.search_queries([query], k, wanted, snippet_width=300, language=language)
+    place = collection.map.place_of(result.query_vectors[0])
+    return SearchResult(query, place, result.hits[0], bool(result.report.truncated))
 
 
 def map_figure(
-    collection: Collection, group: str | None = None, found: Found | None = None
+    collection: Collection, group: str | None = None, result: SearchResult | None = None
 ) -> go.Figure:
-    """The drawn documents as points, colored by a group, with the query and its hits."""
-    places, rows = (
-        collection.map.places,
-        zip(collection.drawn, *collection.groups.values(), strict=True),
-    )
-    texts = np.array([str(HTML.hover(hit, values)) for hit, *values in rows], dtype=object)
-    values = np.array(collection.groups.get(group) or ["documents"] * len(texts))
+    """Draw the documents as points.
+
+    Args:
+        collection: The documents and their places.
+        group: The field by which points are colored; None for one color.
+        result: A search, whose query and hits are marked.
+    """
+    places = collection.map.places  # (documents, 2)
+    hover_texts = _hover_texts(collection)
+    values = np.array(collection.groups.get(group) or ["documents"] * len(hover_texts))
     figure = go.Figure(layout=_LAYOUT)
-
-    def draw(name: str, points: np.ndarray, hover: Sequence[str], **marker) -> None:
-        x, y = points.T
-        figure.add_scatter(
-            x=x, y=y, name=name, marker=marker, hovertext=hover, mode="markers", hoverinfo="text"
-        )
-
     for number, value in enumerate(sorted(set(values))):
-        look = {
+        has_value = values == value
+        marker = {
+            "size": 5,
+            "opacity": 0.75,
             "color": COLORS[number % len(COLORS)],
             "symbol": SYMBOLS[number // len(COLORS) % len(SYMBOLS)],
         }
-        chosen = values == value
-        draw(str(escape(value)), places[chosen], texts[chosen], size=5, opacity=0.75, **look)
-    if found is not None:
-        rows = {hit.id: row for row, hit in enumerate(collection.drawn)}
-        marked = [rows[hit.id] for hit in found.hits if hit.id in rows]
-        ring = {"symbol": "circle-open", "size": 14, "color": _MARK, "line": {"width": 1.8}}
-        star = {
-            "symbol": "star",
-            "size": 16,
-            "color": _MARK,
-            "line": {"width": 1.5, "color": "white"},
-        }
-        draw("hits", places[marked], texts[marked], **ring)
-        draw("query", found.place[None], [str(HTML.hover_query(found.query))], **star)
+        # Legends read HTML too.
+        _draw(figure, str(escape(value)), places[has_value], hover_texts[has_value], marker)
+    if result is not None:
+        row_of_id = {hit.id: row for row, hit in enumerate(collection.drawn)}
+        rows = [row_of_id[hit.id] for hit in result.hits if hit.id in row_of_id]
+        _draw(figure, "hits", places[rows], hover_texts[rows], _RING)
+        query_text = str(HTML.hover_query(result.query))
+        _draw(figure, "query", result.place[None], [query_text], _STAR)
     return figure
+
+
+def _hover_texts(collection: Collection) -> np.ndarray:
+    """Return what a page shows over each point, (documents,) strings."""
+    texts = []
+    for row, hit in enumerate(collection.drawn):
+        values = [values_of_field[row] for values_of_field in collection.groups.values()]
+        texts.append(str(HTML.hover(hit, values)))
+    return np.array(texts, dtype=object)
+
+
+def _draw(
+    figure: go.Figure,
+    name: str,
+    points: np.ndarray,
+    hover_texts: Sequence[str],
+    marker: dict[str, Any],
+) -> None:
+    """Draw points, (points, 2), under a name of the legend."""
+    figure.add_scatter(
+        x=points[:, 0],
+        y=points[:, 1],
+        name=name,
+        marker=marker,
+        hovertext=hover_texts,
+        mode="markers",
+        hoverinfo="text",
+    )
+
+
+# ---- The page
+
+
+@dataclass(frozen=True)
+class QueryPart:
+    """The left part of the page, where the user says what to search for.
+
+    Attributes:
+        query: The text.
+        button: Starts the search.
+        examples: A button for each example of the collection.
+        languages: The languages of the hits.
+        count: The number of hits.
+        language: The language of the query, for a model that needs it.
+    """
+
+    query: gr.Textbox
+    button: gr.Button
+    examples: list[gr.Button]
+    languages: gr.CheckboxGroup
+    count: gr.Slider
+    language: gr.Dropdown
+
+
+@dataclass(frozen=True)
+class MapPart:
+    """The right part of the page: the map and the choice of its colors."""
+
+    color: gr.Radio
+    plot: gr.Plot
+
+
+def demo_page(collection: Collection) -> gr.Blocks:
+    """Build the page of a collection, to be served by `launch_page`."""
+    model = Path(str(collection.index.embedder.model.name_or_path)).name
+    with gr.Blocks(title="tmde demo", analytics_enabled=False, fill_width=True) as page:
+        gr.HTML(HTML.header(collection, model), apply_default_css=False)
+        # The last search is kept to draw it again in other colors.
+        last_result = gr.State(None)
+        with gr.Row(elem_id="layout"):
+            query_part = _build_query_part(collection)
+            hits = _build_hits_part()
+            map_part = _build_map_part(collection)
+        _connect_search(collection, query_part, hits, map_part, last_result)
+        gr.on(
+            [map_part.color.change, page.load],
+            fn=lambda group, result: map_figure(collection, group, result),
+            inputs=[map_part.color, last_result],
+            outputs=map_part.plot,
+            show_progress="hidden",
+            api_visibility="private",
+        )
+    return page
+
+
+def _query_languages(collection: Collection) -> list[str]:
+    """Return the languages of a query; none for a model that reads all languages alike."""
+    embedder = collection.index.embedder
+    if not embedder.needs_language:
+        return []
+    return list(embedder.model.config.languages)
+
+
+def _build_query_part(collection: Collection) -> QueryPart:
+    query_languages = _query_languages(collection)
+    with gr.Column(elem_id="query-part", min_width=0):
+        query = gr.Textbox(
+            label="Query, in any language", max_lines=6, autofocus=True, elem_id="query"
+        )
+        button = gr.Button("Search", variant="primary", elem_id="search")
+        with gr.Column(elem_id="examples", visible=bool(collection.examples)):
+            gr.HTML(HTML.caption("Examples, searched in the other languages"))
+            examples = [
+                gr.Button(f"{code}: {text}", size="sm") for code, text in collection.examples
+            ]
+        with gr.Row():
+            languages = gr.CheckboxGroup(
+                [(code or NOTHING, code) for code in collection.languages],
+                value=collection.languages,
+                label="Languages of the hits",
+                visible=len(collection.languages) > 1,
+                scale=2,
+            )
+            count = gr.Slider(1, 50, value=10, step=1, label="Hits", min_width=140)
+            language = gr.Dropdown(
+                query_languages or [None],
+                label="Language of the query",
+                visible=bool(query_languages),
+            )
+    return QueryPart(query, button, examples, languages, count, language)
+
+
+def _build_hits_part() -> gr.HTML:
+    with gr.Column(elem_id="hits-part", min_width=0):
+        message = HTML.message("Type a query: the nearest documents appear here.")
+        return gr.HTML(message, elem_id="hits")
+
+
+def _build_map_part(collection: Collection) -> MapPart:
+    # Capitals: gradio takes some lower-case words ("label") for keys of its translations.
+    colors = [(name.capitalize(), name) for name in collection.groups]
+    first_group = next(iter(collection.groups), None)
+    with gr.Column(elem_id="map-part", min_width=0):
+        color = gr.Radio(
+            colors, value=first_group, label="Color of the map", visible=len(colors) > 1
+        )
+        plot = gr.Plot(show_label=False, container=False, elem_id="map")
+        gr.HTML(HTML.note(collection, NEIGHBOURS), apply_default_css=False)
+    return MapPart(color, plot)
+
+
+def _connect_search(
+    collection: Collection,
+    query_part: QueryPart,
+    hits: gr.HTML,
+    map_part: MapPart,
+    last_result: gr.State,
+) -> None:
+    """Start a search by Enter, by the button and by each example."""
+    searching = {
+        "fn": _make_search(collection),
+        "inputs": [
+            query_part.query,
+            query_part.count,
+            query_part.languages,
+            query_part.language,
+            map_part.color,
+        ],
+        "outputs": [hits, map_part.plot, last_result],
+        "show_progress_on": hits,
+        "api_visibility": "private",
+    }
+    gr.on([query_part.query.submit, query_part.button.click], **searching)
+    query_languages = _query_languages(collection)
+    for button, (code, text) in zip(query_part.examples, collection.examples, strict=True):
+        other_languages = [other for other in collection.languages if other != code]
+        query_language = code if code in query_languages else gr.skip()
+        filled = button.click(
+            _make_constant(text, other_languages, query_language),
+            None,
+            [query_part.query, query_part.languages, query_part.language],
+            api_visibility="private",
+        )
+        filled.then(**searching)
+
+
+def _make_search(collection: Collection) -> Callable:
+    """Return the function that gradio calls: it gives the hits, the map, and the search itself."""
+    lock = threading.Lock()  # an index is not to be shared by threads
+
+    def run(
+        query: str, count: float, languages: list[str], language: str | None, group: str | None
+    ) -> tuple:
+        try:
+            with lock:
+                result = search(collection, query, int(count), languages, language)
+        except (ValueError, RuntimeError) as error:
+            return HTML.message(str(error), error=True), gr.skip(), gr.skip()
+        return HTML.hits(result, collection), map_figure(collection, group, result), result
+
+    return run
+
+
+def _make_constant(*values: object) -> Callable[[], tuple]:
+    """Return a function without arguments that returns the values."""
+    return lambda: values
+
+
+# ---- Serving it
+
+
+def launch_page(page: gr.Blocks, host: str = "127.0.0.1", port: int | None = None) -> str:
+    """Serve the page from a thread of its own until `page.close()`.
+
+    Returns:
+        Its address.
+    """
+    _bypass_proxy(host)
+    # Fonts of the system: others would come from the network.
+    theme = gr.themes.Default(
+        primary_hue="blue",
+        neutral_hue="slate",
+        font=["system-ui", "sans-serif"],
+        font_mono=["ui-monospace", "monospace"],
+    )
+    _, address, _ = page.launch(
+        server_name=host,
+        server_port=port,
+        theme=theme,
+        css_paths=Path(__file__).with_name("demo.css"),
+        share=False,
+        quiet=True,
+        prevent_thread_lock=True,
+        ssr_mode=False,
+        footer_links=[],
+    )
+    return address
+
+
+def _bypass_proxy(host: str) -> None:
+    """Let gradio reach its own page: it asks whether it is there, which no proxy can answer."""
+    for variable in ("NO_PROXY", "no_proxy"):
+        hosts = ["localhost", "127.0.0.1", host]
+        if os.environ.get(variable):
+            hosts.insert(0, os.environ[variable])
+        os.environ[variable] = ",".join(hosts)

@@ -1,48 +1,37 @@
-"""Two files of documents in memory and pairs of their rows, for the commands that align and mine them."""
+"""Two files of documents and pairs of their rows, for the commands that align and mine them."""
 
-import itertools
 import json
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import typer
 
 from modeling_tmde import TmdeError
-from tmde.cli.options import FieldOption, FormatOption, IdFieldOption, load_embedder
+from tmde.cli.models import load_embedder
 from tmde.data.checks import is_code
 from tmde.data.documents import Documents
 from tmde.data.io import replacing
 from tmde.documents.mining import PairQuality
-from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding import DocumentEmbedder
 
-Scoring = Literal["ratio", "distance", "cosine"]
-ScoringOption = Annotated[
-    Scoring, typer.Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")
-]
-NeighborsOption = Annotated[int, typer.Option("-k", min=1, help="Neighbors of a margin.")]
-SIDES_OPTIONS = {  # for `with_options` and `read_sides`
-    "format": FormatOption,
-    "field": FieldOption,
-    "id_field": IdFieldOption,
-    "language_a": Annotated[
-        str | None, typer.Option(help="Code of A's language.", rich_help_panel="Input")
-    ],
-    "language_b": Annotated[
-        str | None, typer.Option(help="Code of B's language.", rich_help_panel="Input")
-    ],
-}
+_CHUNK_SIZE = 8192  # documents that are read at once
 
 
 @dataclass(frozen=True)
 class DocumentSet:
-    """The n documents of one file. urls: "" where one is not known, None if they were not asked for.
+    """The n documents of one file.
 
-    language: Code of all, None if it was not given.
+    Attributes:
+        name: The file in messages.
+        texts: Their texts.
+        ids: Their ids.
+        urls: Their URLs, "" for one without; None if no field of URLs was asked for.
+        language: The code of the language of all; None if it was not given.
     """
 
     name: str
@@ -55,11 +44,13 @@ class DocumentSet:
         return len(self.texts)
 
     def embed(self, rows: Sequence[int], embedder: DocumentEmbedder) -> np.ndarray:
-        """Vectors of these rows (rows, d); reports what was left out and cut off."""
+        """Return the vectors of some rows, (rows, d), and print what was left out and truncated."""
         texts = [self.texts[row] for row in rows]
         vectors, report = embedder.encode_with_report(texts, language=self.language)
+        left_out = len(self) - len(rows)
         typer.echo(
-            f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s ({len(self) - len(rows):,} empty or "
+            f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s ({left_out:,} "
+            "empty or "
             f"repeated: left out; {report.split:,} split; {report.truncated:,} truncated)",
             err=True,
         )
@@ -69,104 +60,192 @@ class DocumentSet:
 Sides = tuple[DocumentSet, DocumentSet]
 
 
+@dataclass(frozen=True)
+class SidesOptions:
+    """How both files are read: the values of the options of `SIDES_OPTIONS`.
+
+    Attributes:
+        url_field: The field of the URLs; None if they are not needed.
+    """
+
+    format: str | None = None
+    field: str | None = None
+    id_field: str | None = None
+    language_a: str | None = None
+    language_b: str | None = None
+    url_field: str | None = None
+
+    def check_languages(self) -> None:
+        """Raise `TmdeError` if a language is no code, or if both are the same."""
+        codes = {"--language-a": self.language_a, "--language-b": self.language_b}
+        for option, code in codes.items():
+            if code is not None and not is_code(code):
+                raise TmdeError(
+                    f"{option}: found {code!r}, expected a language code such as de or pt-BR"
+                )
+        if self.language_a is not None and self.language_a == self.language_b:
+            raise TmdeError(
+                f"--language-b: found {self.language_b!r}, that of --language-a too; expected "
+                "another one"
+            )
+
+
+def split_loading(
+    loading: dict[str, Any], url_field: str | None = None
+) -> tuple[SidesOptions, dict[str, Any]]:
+    """Separate the options of the files from those of the model; `with_options` mixes them."""
+    of_sides = {}
+    of_model = {}
+    for name, value in loading.items():
+        if name in SidesOptions.__dataclass_fields__:
+            of_sides[name] = value
+        else:
+            of_model[name] = value
+    return SidesOptions(**of_sides, url_field=url_field), of_model
+
+
+def read_sides(a: str, b: str, options: SidesOptions) -> Sides:
+    """Read both files.
+
+    A file is text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
+
+    Raises:
+        TmdeError: A file cannot be read, a column is missing, an id occurs twice, all documents are
+            empty, or the languages are no codes or equal.
+    """
+    if a == b == "-":
+        raise TmdeError("A and B are both -, but there is one stdin; give a file for one of them")
+    options.check_languages()
+    first = _read_side(a, options.language_a, options)
+    second = _read_side(b, options.language_b, options)
+    return first, second
+
+
+def _read_side(source: str, language: str | None, options: SidesOptions) -> DocumentSet:
+    """Read one file; see `read_sides`."""
+    id_field = options.id_field or "id"
+    kept_columns = [id_field]
+    if options.url_field is not None:
+        kept_columns.append(options.url_field)
+    with ExitStack() as stack:
+        documents = Documents(
+            stack, source, options.format, options.field, kept_columns, _CHUNK_SIZE
+        )
+        chunks = list(documents.chunks)
+    _check_field(documents, "--id-field", options.id_field)
+    _check_field(documents, "--url-field", options.url_field)
+    texts = []
+    numbers = []
+    for chunk in chunks:
+        texts += chunk.texts
+        numbers += chunk.numbers
+    if not any(text.strip() for text in texts):
+        raise TmdeError(
+            f"{documents.name}: found no document that is not empty, expected at least one"
+        )
+    columns = pa.concat_tables([chunk.columns for chunk in chunks]).to_pydict()
+    # Without ids, a document is known by its row.
+    id_values = columns.get(id_field, numbers)
+    ids = checked_ids(documents, id_field, id_values, numbers, row_of_id={})
+    urls = None
+    if options.url_field is not None:
+        urls = [_without_spaces(url) for url in columns[options.url_field]]
+    return DocumentSet(documents.name, texts, ids, urls, language)
+
+
+def _check_field(documents: Documents, option: str, name: str | None) -> None:
+    if name is not None and name not in documents.fields:
+        raise TmdeError(
+            f"{documents.name}: no field {name!r}, found {list(documents.fields)}; see {option}"
+        )
+
+
+def _without_spaces(url: object) -> str:
+    """Return a URL without white space; "" for a document that has none."""
+    return "".join(str(url or "").split())
+
+
 def checked_ids(
     documents: Documents,
     id_field: str,
     values: Sequence,
     numbers: Sequence[int],
-    seen: dict[str, int],
+    row_of_id: dict[str, int],
 ) -> list[str]:
-    """The ids as strings, noted with their row in `seen`; ValueError for one that is no id or occurs twice."""
-    for number, value in zip(numbers, values, strict=True):
-        where = documents.place(number, id_field)
-        if isinstance(value, bool) or not isinstance(value, (str, int)):
-            raise TmdeError(f"{where}: found {value!r}, expected a string or an integer")
-        if seen.setdefault(str(value), number) != number:
-            raise TmdeError(
-                f"{where}: found {value!r}, which row {seen[str(value)]} has too; expected unique ids"
-            )
-    return list(map(str, values))
+    """Return ids as strings.
 
-
-def read_sides(a: str, b: str, given: dict[str, Any], url_field: str | None = None) -> Sides:
-    """Reads both files: text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
-
-    Takes the values of `SIDES_OPTIONS` out of `given`.
+    Args:
+        documents: The file, for messages.
+        id_field: The field of the ids, for messages.
+        values: The ids, strings or integers.
+        numbers: The row of each.
+        row_of_id: The rows of all ids so far; those of `values` are added.
 
     Raises:
-        ValueError: A file cannot be read, a column is missing, an id occurs twice, all documents are empty, or the
-            languages are no codes or equal.
+        TmdeError: A value is no id, or it occurs twice.
     """
-    if a == b == "-":
-        raise TmdeError("A and B are both -, but there is one stdin; give a file for one of them")
-    languages = given.pop("language_a", None), given.pop("language_b", None)
-    for option, code in zip(("--language-a", "--language-b"), languages, strict=True):
-        if code is not None and not is_code(code):
+    for number, value in zip(numbers, values, strict=True):
+        place = documents.place(number, id_field)
+        if isinstance(value, bool) or not isinstance(value, str | int):
+            raise TmdeError(f"{place}: found {value!r}, expected a string or an integer")
+        first_row = row_of_id.setdefault(str(value), number)
+        if first_row != number:
             raise TmdeError(
-                f"{option}: found {code!r}, expected a language code such as de or pt-BR"
+                f"{place}: found {value!r}, which row {first_row} has too; expected unique ids"
             )
-    if languages[0] is not None and languages[0] == languages[1]:
-        raise TmdeError(
-            f"--language-b: found {languages[1]!r}, that of --language-a too; expected another one"
-        )
-    format, field, id_field = (given.pop(name, None) for name in ("format", "field", "id_field"))
-    sides, id_name = [], id_field or "id"
-    for source, language in zip((a, b), languages, strict=True):
-        with ExitStack() as stack:
-            documents = Documents(stack, source, format, field, (id_name, url_field or ""), 8192)
-            chunks = list(documents.chunks)
-        for option, name in (("--id-field", id_field), ("--url-field", url_field)):
-            if name is not None and name not in documents.fields:
-                raise TmdeError(
-                    f"{documents.name}: no field {name!r}, found {list(documents.fields)}; see {option}"
-                )
-        texts = [text for chunk in chunks for text in chunk.texts]
-        numbers = [number for chunk in chunks for number in chunk.numbers]
-        if not any(map(str.strip, texts)):
-            raise TmdeError(
-                f"{documents.name}: found no document that is not empty, expected at least one"
-            )
-        table = pa.concat_tables([chunk.columns for chunk in chunks]).to_pydict()
-        ids = checked_ids(documents, id_name, table.get(id_name, numbers), numbers, {})
-        urls = url_field and ["".join(str(url or "").split()) for url in table[url_field]]
-        sides.append(DocumentSet(documents.name, texts, ids, urls, language))
-    return tuple(sides)
+    return [str(value) for value in values]
 
 
 def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> DocumentEmbedder:
-    """`load_embedder`; ValueError if the model has an encoder for each language, and none for one of these."""
+    """Call `load_embedder`, and check the languages of a model that has an encoder for each.
+
+    Raises:
+        TmdeError: The model cannot be used, or it has no encoder for the language of a side.
+    """
     embedder = load_embedder(model, **loading)
+    if not embedder.needs_language:
+        return embedder
+    known = embedder.model.config.languages
     for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
-        if embedder.needs_language and side.language not in embedder.model.config.languages:
-            known = ", ".join(embedder.model.config.languages)
+        if side.language not in known:
             raise TmdeError(
-                f"{option}: found {side.language!r}, expected a language of the model: {known}"
+                f"{option}: found {side.language!r}, expected a language of the model: "
+                f"{', '.join(known)}"
             )
     return embedder
 
 
 def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Writes JSONL, or TSV with a header, in which whatever is a tab or a line end to some reader becomes a space."""
+    """Write rows as JSONL, or as TSV with a header, by the suffix of the file.
+
+    Args:
+        target: The file.
+        columns: The names of the fields.
+        rows: The values of each row, in the order of `columns`.
+    """
     with replacing(target) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
         if target.suffix == ".jsonl":
-            lines = (
-                json.dumps(dict(zip(columns, row, strict=True)), ensure_ascii=False) for row in rows
-            )
-        else:
-            fields = (
-                [f"{each:.6f}" if isinstance(each, float) else each for each in row] for row in rows
-            )
-            clean = (
-                (" ".join(each.replace("\t", " ").splitlines()) for each in row) for row in fields
-            )
-            lines = map("\t".join, itertools.chain([columns], clean))
-        file.writelines(line + "\n" for line in lines)
+            for row in rows:
+                fields = dict(zip(columns, row, strict=True))
+                file.write(json.dumps(fields, ensure_ascii=False) + "\n")
+            return
+        file.write("\t".join(columns) + "\n")
+        for row in rows:
+            file.write("\t".join(_tsv_field(value) for value in row) + "\n")
+
+
+def _tsv_field(value: str | float) -> str:
+    """Return a field of TSV: whatever is a tab or a line end to some reader becomes a space."""
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    return " ".join(value.replace("\t", " ").splitlines())
 
 
 def report_quality(path: Path, quality: PairQuality) -> None:
-    """Prints how many of the right pairs of a file were found."""
+    """Print how many of the right pairs of a file were found."""
     typer.echo(
-        f"{path}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: precision "
+        f"{path}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: "
+        "precision "
         f"{quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}",
         err=True,
     )

@@ -1,23 +1,41 @@
 """Top-level error handler of the `tmde` command.
 
-Commands raise `TmdeError` (or `OSError`) for what the user can set right, with one sentence that names the file, row,
-field or option, the value found and the value expected. The handler prints it; the exit code is 1. Wrong usage of
-the command line itself (an unknown option, a number out of range) is typer's, with exit code 2. Set
-`TMDE_TRACEBACK=1` for the whole traceback.
+What the user can set right ends with one sentence on stderr and exit code 1: a `TmdeError`, which
+names the file, row, field or option, the value found and the value expected; an `OSError`; a
+missing package; too little memory. Anything else is a defect of tmde and keeps its traceback. Wrong
+usage of the command line itself (an unknown option, a number out of range) is typer's, with exit
+code 2. Set `TMDE_TRACEBACK=1` to see every traceback.
 """
 
 import os
 import re
-from importlib.metadata import requires
 
 import typer
 from typer.core import TyperGroup
 
+# Errors are told by the names of their classes: importing the packages that define them takes
+# seconds, and the code of a checkpoint (`trust_remote_code`) has a `TmdeError` of its own.
+_USER_ERRORS = {"TmdeError", "OptionError"}
+_MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
+_DISTRIBUTED_ERRORS = {"DistError"}
+_FILE_ERRORS = {"SafetensorError"}
+# How torch and the Rust libraries (tokenizers, safetensors) word a file that they cannot read or
+# write. 5 is an error of the device, 28 a full disk, 30 a file system that is read-only.
+_FILE_MESSAGES = re.compile(r"inline_container|iostream|os error (5|28|30)")
+
+
+class OptionError(ValueError):
+    """Options that contradict each other, found before anything heavy is imported.
+
+    Importing `TmdeError` means importing torch.
+    """
+
 
 class CommandGroup(TyperGroup):
-    """A group of commands that end with one sentence on stderr when the user or the machine caused the error."""
+    """A group of commands that end with one sentence if the user or the machine caused an error."""
 
     def invoke(self, ctx: typer.Context) -> object:
+        """Run the command that was asked for, and report its errors."""
         try:
             return super().invoke(ctx)
         except KeyboardInterrupt:
@@ -32,37 +50,59 @@ class CommandGroup(TyperGroup):
 
 
 def describe_error(error: Exception) -> str | None:
-    """One sentence for an error that the user or the machine caused; None for a defect of tmde."""
-    kinds = {
-        base.__name__ for base in type(error).__mro__
-    }  # without importing the packages that define them
-    if isinstance(error, BrokenPipeError):  # `| head -1`: typer ends silently
-        return None
+    """Return a sentence for what the user or the machine caused; None for a defect of tmde."""
+    if isinstance(error, BrokenPipeError):
+        return None  # The reader of the output has enough (`| head -1`): typer ends silently.
     if isinstance(error, ImportError):
-        name = (error.name or "").partition(".")[0]
-        extra = re.compile(rf"{name.replace('_', '-')}\b.*extra == .(?!dev)([\w-]+)")
-        extras = (
-            [found[1] for line in requires("tmde") if (found := extra.match(line))] if name else []
-        )
-        return (
-            f"this needs {name}, which is not installed: pip install 'tmde[{extras[-1]}]'"
-            if extras
-            else None
-        )
-    if isinstance(error, OSError) and error.strerror is not None:
-        no_folder = isinstance(error, (FileExistsError, NotADirectoryError))
-        reason = "there is a file on this path, expected a folder" if no_folder else error.strerror
-        return reason if error.filename is None else f"{os.fsdecode(error.filename)}: {reason}"
-    if not kinds.isdisjoint(("MemoryError", "OutOfMemoryError")):
-        return f"out of memory: give less at once (--batch-tokens, --max-length), or --device cpu. {error}".strip()
-    if not kinds.isdisjoint(("TmdeError", "HFValidationError")):
+        return _describe_missing_package(error)
+    class_names = {base.__name__ for base in type(error).__mro__}
+    if class_names & _USER_ERRORS:
         return str(error)
-    if "SafetensorError" in kinds or re.search(
-        "inline_container|iostream|os error (5|28|30)", str(error)
-    ):
-        return f"a file is damaged or cut off, or cannot be written to a full disk ({error})"  # of torch, Rust
-    if "DistError" in kinds or "/gloo/" in str(error):
-        return f"another process of this run has ended: see its message, and start all of them again ({error})"
-    return (
-        None if kinds.isdisjoint(("OSError", "StrictDataclassError", "YAMLError")) else str(error)
+    if isinstance(error, OSError):
+        return _describe_os_error(error)
+    return _describe_library_error(class_names, str(error))
+
+
+def _describe_missing_package(error: ImportError) -> str | None:
+    """Return how to install the extra of tmde that a package belongs to; None if there is none."""
+    from importlib.metadata import requires
+
+    if not error.name:
+        return None
+    package = error.name.partition(".")[0]
+    requirement_of_extra = re.compile(
+        rf"{package.replace('_', '-')}\b.*extra == ['\"](?P<extra>[\w-]+)['\"]"
     )
+    extras = []
+    for requirement in requires("tmde") or ():
+        match = requirement_of_extra.match(requirement)
+        if match and match["extra"] != "dev":
+            extras.append(match["extra"])
+    if not extras:
+        return None
+    return f"this needs {package}, which is not installed: pip install 'tmde[{extras[-1]}]'"
+
+
+def _describe_os_error(error: OSError) -> str:
+    """Return the file and the reason of the system, or the sentence of the library."""
+    if error.strerror is None:
+        return str(error)
+    reason = error.strerror
+    if isinstance(error, FileExistsError | NotADirectoryError):
+        reason = "there is a file on this path, expected a folder"
+    if error.filename is None:
+        return reason
+    return f"{os.fsdecode(error.filename)}: {reason}"
+
+
+def _describe_library_error(class_names: set[str], message: str) -> str | None:
+    """Return a sentence for errors of memory, damaged files, full disks and other processes."""
+    if class_names & _MEMORY_ERRORS:
+        advice = "give less at once (--batch-tokens, --max-length), or --device cpu"
+        return f"out of memory: {advice}. {message}".strip()
+    if class_names & _FILE_ERRORS or _FILE_MESSAGES.search(message):
+        return f"a file is damaged or cut off, or cannot be written to a full disk ({message})"
+    if class_names & _DISTRIBUTED_ERRORS or "/gloo/" in message:
+        advice = "see its message, and start all of them again"
+        return f"another process of this run has ended: {advice} ({message})"
+    return None

@@ -8,20 +8,10 @@ from typing import Annotated, Any, Literal
 import typer
 from typer import Option
 
-from modeling_tmde import TmdeError
-from tmde.cli.options import (
-    MODEL_OPTIONS,
-    FieldOption,
-    ModelArgument,
-    check_new,
-    load_embedder,
-    with_options,
-)
-from tmde.data import load_parallel
-from tmde.data.documents import Documents
-from tmde.embedding.export_onnx import export_onnx
-from tmde.embedding.export_static import export_static_embedding
-from tmde.embedding.export_vocabulary import export_vocabulary
+from tmde.cli.errors import OptionError
+from tmde.cli.options import FieldOption, ModelArgument, check_new, model_options, with_options
+
+_CHUNK_SIZE = 8192  # documents that are read at once
 
 app = typer.Typer(
     no_args_is_help=True, help="Write a model in another form, for other software to run."
@@ -29,7 +19,7 @@ app = typer.Typer(
 
 
 @app.command()
-@with_options(**{name: MODEL_OPTIONS[name] for name in ("trust_remote_code", "revision")})
+@with_options(**model_options("trust_remote_code", "revision"))
 def onnx(
     model: ModelArgument,
     output: Annotated[
@@ -40,9 +30,9 @@ def onnx(
 ) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
 
-    The graph takes batches of any size and length, and runs without torch. It is checked and compared with the model
-    on texts in six languages: in float32, outputs that differ by more than a ten-thousandth are an error; in int8, a
-    vector whose cosine with the model's is below 0.9.
+    The graph takes batches of any size and length, and runs without torch. It is checked and
+    compared with the model on texts in six languages: in float32, outputs that differ by more than
+    a ten-thousandth are an error; in int8, a vector whose cosine with the model's is below 0.9.
 
         tmde export onnx runs/tmde
 
@@ -52,23 +42,29 @@ def onnx(
 
     It needs tmde's extra "onnx". A bag is written by `tmde export static`.
     """
-    source = Path(model).expanduser()
-    if output is None and not source.is_dir():
-        raise TmdeError(f"--output: {model} is no folder; give the folder to write to")
-    if (
-        output is not None
-        and (output / "config.json").exists()
-        and output.resolve() != source.resolve()
-    ):
-        raise TmdeError(f"--output {output} holds another model; give the name of a new folder")
+    folder = _onnx_folder(model, output)
+    from tmde.cli.models import load_embedder
+    from tmde.embedding.export_onnx import export_onnx
+
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    path, difference, cosine = export_onnx(
-        embedder.model, embedder.tokenizer, output or source, quantization
-    )
+    path, difference, cosine = export_onnx(embedder.model, embedder.tokenizer, folder, quantization)
     typer.echo(
-        f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the cosine of the vectors "
-        f"is at least {cosine:.6f}"
+        f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the "
+        f"cosine of the vectors is at least {cosine:.6f}"
     )
+
+
+def _onnx_folder(model: str, output: Path | None) -> Path:
+    """Return the folder to write to: that of the model, or one that holds no other model."""
+    source = Path(model).expanduser()
+    if output is None:
+        if not source.is_dir():
+            raise OptionError(f"--output: {model} is no folder; give the folder to write to")
+        return source
+    holds_a_model = (output / "config.json").exists()
+    if holds_a_model and output.resolve() != source.resolve():
+        raise OptionError(f"--output {output} holds another model; give the name of a new folder")
+    return output
 
 
 @app.command()
@@ -76,24 +72,26 @@ def static(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
 ) -> None:
-    """Write a bag as a table of vectors, which sentence-transformers opens without any code of this package.
+    """Write a bag as a table of vectors for sentence-transformers, without code of this package.
 
         tmde export static runs/bag -o static
 
-        python -c "from sentence_transformers import SentenceTransformer as S; print(S('static').encode('Guten Tag'))"
+    In Python: `SentenceTransformer("static").encode("Guten Tag")`.
 
-    Every model of this package also opens as it is: SentenceTransformer(MODEL, trust_remote_code=True).
+    Every model of this package also opens as it is: SentenceTransformer(MODEL,
+        trust_remote_code=True).
     """
     check_new(output)
+    from tmde.cli.models import load_embedder
+    from tmde.embedding.export_static import export_static_embedding
+
     embedder = load_embedder(model, device="cpu", dtype="float32")
     difference = export_static_embedding(embedder.model, embedder.tokenizer, output)
     typer.echo(f"{output}: its vectors differ from the model's by {difference:.1e} at most")
 
 
 @app.command()
-@with_options(
-    **{name: MODEL_OPTIONS[name] for name in ("pooling", "prompt", "trust_remote_code", "revision")}
-)
+@with_options(**model_options("pooling", "prompt", "trust_remote_code", "revision"))
 def vocabulary(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
@@ -113,37 +111,52 @@ def vocabulary(
     min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1,
     loading: dict[str, Any] = ...,
 ) -> None:
-    """Cut the vocabulary of an encoder to the tokens of some texts, and write it as a new checkpoint.
+    """Cut the vocabulary of an encoder to the tokens of some texts, as a new checkpoint.
 
-        tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/ --languages de,en
+        tmde export vocabulary intfloat/multilingual-e5-small -o e5-de-en --train corpus/
+        --languages de,en
 
-    Special tokens, Latin letters and all characters of the texts stay. Texts of known tokens keep their vectors. The
-    checkpoint carries the prompt, so that nobody has to remember it:
+    Special tokens, Latin letters and all characters of the texts stay. Texts of known tokens keep
+    their vectors. The checkpoint carries the prompt, so that nobody has to remember it:
 
-        tmde export vocabulary intfloat/multilingual-e5-small -o e5-news --text news.jsonl --prompt "query: "
+        tmde export vocabulary intfloat/multilingual-e5-small -o e5-news --text news.jsonl
+        --prompt "query: "
 
-    For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary; a decoder or a head is left out.
+    For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary; a decoder or a head is left
+    out.
     """
     check_new(output)
     if not text and not train:
-        raise TmdeError("Found no texts to read; give --text FILE or --train SOURCE")
+        raise OptionError("Found no texts to read; give --text FILE or --train SOURCE")
+    from tmde.cli.models import load_embedder
+    from tmde.embedding.export_vocabulary import export_vocabulary
+
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    before, texts = len(embedder.tokenizer), _texts(text or (), field, train or (), languages)
-    after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
+    size_before = len(embedder.tokenizer)
+    texts = _texts_of(text or (), field, train or (), languages)
+    size_after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
     typer.echo(
-        f"{output}: {after:,} of {before:,} tokens; vectors of known tokens differ by {difference:.1e} at most"
+        f"{output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens differ by "
+        f"{difference:.1e} at most"
     )
 
 
-def _texts(
+def _texts_of(
     files: Sequence[str], field: str | None, sources: Sequence[str], languages: str | None
 ) -> Iterator[str]:
+    """Yield the texts of files of documents, then those of parallel rows in all their languages."""
+    from tmde.data import load_parallel
+    from tmde.data.documents import Documents
+
     with ExitStack() as stack:
         for file in files:
-            for chunk in Documents(stack, file, None, field, False, 8192).chunks:
+            documents = Documents(stack, file, None, field, False, _CHUNK_SIZE)
+            for chunk in documents.chunks:
                 yield from chunk.texts
-    if sources:
-        rows = load_parallel(list(sources), languages.split(",") if languages else None)
-        for batch in rows.iter(batch_size=1000):
-            for row in batch["translation"]:
-                yield from filter(None, row.values())
+    if not sources:
+        return
+    codes = languages.split(",") if languages else None
+    rows = load_parallel(list(sources), codes)
+    for batch in rows.iter(batch_size=1000):
+        for row in batch["translation"]:
+            yield from filter(None, row.values())

@@ -1,45 +1,111 @@
-"""The `tmde` command."""
+"""The `tmde` command.
 
+A command is imported when it is called or when its help is shown, and its module imports nothing
+heavy: whatever needs torch or transformers is imported within the command. So `tmde --help` and a
+wrong option answer at once.
+"""
+
+import importlib
+import os
 import sys
-from typing import Annotated
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
 
-import datasets
 import typer
-from transformers.utils import logging
 
 from tmde import __version__
-from tmde.cli import evaluate, export
-from tmde.cli.add_language import add_language
-from tmde.cli.align import align
-from tmde.cli.align_words import align_words
-from tmde.cli.compare import compare
-from tmde.cli.demo import demo
-from tmde.cli.embed import embed
 from tmde.cli.errors import CommandGroup
-from tmde.cli.index import index, search
-from tmde.cli.mine import mine
-from tmde.cli.push import push
-from tmde.cli.quickstart import quickstart
-from tmde.cli.train import train
+
+
+@dataclass(frozen=True)
+class CommandSource:
+    """Where a command or a group of commands is defined.
+
+    Attributes:
+        panel: The heading of `tmde --help` under which it is listed.
+        module: The module that defines it.
+        attribute: The name of a function, or of the `typer.Typer` of a group.
+    """
+
+    panel: str
+    module: str
+    attribute: str
+
+
+COMMANDS = {
+    "quickstart": CommandSource("Train", "tmde.cli.quickstart", "quickstart"),
+    "train": CommandSource("Train", "tmde.cli.train", "train"),
+    "add-language": CommandSource("Train", "tmde.cli.add_language", "add_language"),
+    "embed": CommandSource("Embed and search", "tmde.cli.embed", "embed"),
+    "index": CommandSource("Embed and search", "tmde.cli.index", "index"),
+    "search": CommandSource("Embed and search", "tmde.cli.search", "search"),
+    "demo": CommandSource("Embed and search", "tmde.cli.demo", "demo"),
+    "align": CommandSource("Embed and search", "tmde.cli.align", "align"),
+    "align-words": CommandSource("Embed and search", "tmde.cli.align_words", "align_words"),
+    "mine": CommandSource("Embed and search", "tmde.cli.mine", "mine"),
+    "compare": CommandSource("Measure", "tmde.cli.compare", "compare"),
+    "eval": CommandSource("Measure", "tmde.cli.evaluate", "app"),
+    "push": CommandSource("Share", "tmde.cli.push", "push"),
+    "export": CommandSource("Share", "tmde.cli.export", "app"),
+}
+
+
+class LazyCommands(Mapping):
+    """The commands by name; each is imported when it is first looked up."""
+
+    def __init__(self, sources: Mapping[str, CommandSource]) -> None:
+        self._sources = sources
+        self._commands: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:  # noqa: ANN401 - typer does not export click's class
+        if name not in self._commands:
+            self._commands[name] = load_command(name, self._sources[name])
+        return self._commands[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._sources)
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+
+def load_command(name: str, source: CommandSource) -> Any:
+    """Import a command or a group of commands."""
+    definition = getattr(importlib.import_module(source.module), source.attribute)
+    if not isinstance(definition, typer.Typer):
+        function = definition
+        definition = typer.Typer(add_completion=False, rich_markup_mode="markdown")
+        definition.command(name)(function)
+    command = typer.main.get_command(definition)
+    command.name = name
+    command.rich_help_panel = source.panel
+    return command
+
+
+class MainGroup(CommandGroup):
+    """The group of all commands, which imports only what was asked for."""
+
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        self.commands = LazyCommands(COMMANDS)
+
+    def list_commands(self, ctx: typer.Context) -> list[str]:
+        """Return the names of all commands without importing any."""
+        return list(self.commands)
+
 
 app = typer.Typer(
-    cls=CommandGroup, no_args_is_help=True, add_completion=False, pretty_exceptions_enable=False,
+    cls=MainGroup,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
     rich_markup_mode="markdown",
-)  # fmt: skip
-for heading, commands in (
-    ("Train", (quickstart, train, add_language)),
-    ("Embed and search", (embed, index, search, demo, align, align_words, mine)),
-    ("Measure", (compare,)),
-    ("Share", (push,)),
-):
-    for command in commands:
-        app.command(rich_help_panel=heading)(command)
-app.add_typer(evaluate.app, name="eval", rich_help_panel="Measure")
-app.add_typer(export.app, name="export", rich_help_panel="Share")
+)
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_asked: bool) -> None:
+    if is_asked:
         typer.echo(f"tmde {__version__}")
         raise typer.Exit()
 
@@ -53,14 +119,29 @@ def tmde(
         ),
     ] = False,
 ) -> None:
-    """Train multilingual document embedders on parallel text, embed documents with them, and measure them."""
-    if not sys.stderr.isatty():  # bars of other libraries would write hundreds of lines into a log
-        datasets.disable_progress_bars()
+    """Train multilingual document embedders on parallel text, embed and measure."""
+    if not sys.stderr.isatty():
+        _hide_progress_bars_of_libraries()
+
+
+def _hide_progress_bars_of_libraries() -> None:
+    """Hide the progress bars of other libraries, which would write hundreds of lines into a log."""
+    # The libraries read these variables when they are imported; transformers reads that of the Hub.
+    os.environ.setdefault("HF_HUB_DISABLE_PROGRESS_BARS", "1")
+    os.environ.setdefault("HF_DATASETS_DISABLE_PROGRESS_BARS", "1")
+    # A program that calls the command may have imported them before.
+    if "transformers" in sys.modules:
+        from transformers.utils import logging
+
         logging.disable_progress_bar()
+    if "datasets" in sys.modules:
+        import datasets
+
+        datasets.disable_progress_bars()
 
 
 def main() -> None:
-    """Entry point of the console script."""
+    """Run the command; the entry point of the console script and of `python -m tmde`."""
     app()
 
 

@@ -3,21 +3,16 @@
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-import numpy as np
-import typer
 from typer import Argument, Option
 
-from modeling_tmde import TmdeError
-from tmde.cli import document_sets
-from tmde.cli.options import MODEL_OPTIONS, OverwriteOption, check_output, with_options
-from tmde.documents import mining
-from tmde.embedding.loading import DEFAULT_MODEL
+from tmde.cli import options as common
+from tmde.cli.errors import OptionError
 
 Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
 
 
-@with_options(**document_sets.SIDES_OPTIONS, **MODEL_OPTIONS)
+@common.with_options(**common.SIDES_OPTIONS, **common.MODEL_OPTIONS)
 def mine(
     a: Annotated[
         str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")
@@ -33,8 +28,8 @@ def mine(
         Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")
     ] = None,
     vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
-    scoring: document_sets.ScoringOption = "ratio",
-    k: document_sets.NeighborsOption = 4,
+    scoring: common.ScoringOption = "ratio",
+    k: common.NeighborsOption = 4,
     retrieval: Annotated[
         Retrieval, Option(help="Best pairs of A, of B, of both, or of either (max).")
     ] = "max",
@@ -56,13 +51,14 @@ def mine(
     optimize_threshold: Annotated[
         bool, Option("--optimize-threshold", help="Best F1 on --gold.")
     ] = False,
-    overwrite: OverwriteOption = False,
+    overwrite: common.OverwriteOption = False,
     loading: dict[str, Any] = ...,
 ) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
 
-    A repeated sentence takes part once, the first time it occurs. Without --threshold or --max-pairs every sentence
-    that finds a partner is written, right or wrong: look at the scores, or let a gold list choose.
+    A repeated sentence takes part once, the first time it occurs. Without --threshold or
+    --max-pairs every sentence that finds a partner is written, right or wrong: look at the scores,
+    or let a gold list choose.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv --threshold 1.1
 
@@ -76,85 +72,52 @@ def mine(
 
         tmde mine de.txt en.txt -o pairs.tsv --vectors-a de.npy --vectors-b en.npy
 
-    A threshold from a train split, by a gold list of ids, for another split; BUCC's lines are an id, a tab and a text:
+    A threshold from a train split, by a gold list of ids, for another split; BUCC's lines are an
+    id, a tab and a text:
 
         tmde mine train.de train.en -o train.tsv --format tsv --gold train.gold --optimize-threshold
     """
-    target = check_output(out, overwrite, (".tsv", ".jsonl"))
-    by_vectors = sum(path is not None for path in (vectors_a, vectors_b))
-    if (by_vectors == 1 and model is None) or (by_vectors == 2 and model is not None):
-        raise TmdeError(
-            "give --vectors-a and --vectors-b and no --model, or one of them and its --model"
-        )
+    target = common.check_output(out, overwrite, (".tsv", ".jsonl"))
+    _check_vectors_and_model(vectors_a, vectors_b, model)
     if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
-        raise TmdeError(
+        raise OptionError(
             "--optimize-threshold needs --gold, and excludes --threshold and --max-pairs"
         )
-    sides = document_sets.read_sides(a, b, loading)
-    languages = [side.language for side in sides]
-    if languages.count(None) == 1:
-        raise TmdeError("Found one of --language-a and --language-b, expected both or neither")
-    vectors = [
-        vectors_a and _read_vectors(vectors_a, sides[0]),
-        vectors_b and _read_vectors(vectors_b, sides[1]),
-    ]
-    occurrences, kept = zip(*(mining.first_occurrences(side.texts) for side in sides), strict=True)
-    right = None
-    if (
-        gold is not None
-    ):  # a pair of repeated sentences is that of their first occurrences, which alone are mined
-        pairs = mining.read_gold_pairs(gold, sides[0].ids, sides[1].ids)
-        right = {(int(occurrences[0][i]), int(occurrences[1][j])) for i, j in pairs}
-    embedder = None
-    if by_vectors < 2:
-        embedder = document_sets.load_embedder_of_sides(model or DEFAULT_MODEL, sides, **loading)
-    for number, (side, rows) in enumerate(zip(sides, kept, strict=True)):
-        if vectors[number] is None:
-            vectors[number] = side.embed(rows, embedder)
-        elif len(rows) < len(side):
-            vectors[number] = vectors[number][rows]
-    texts = [[side.texts[row] for row in rows] for side, rows in zip(sides, kept, strict=True)]
-    pairs = mining.mine_bitext(
-        *vectors, *texts, scoring, k, retrieval, threshold, max_pairs, drop_identical, search
+    from tmde.cli.document_sets import split_loading
+    from tmde.cli.mine_files import MiningJob, mine_files
+
+    sides_options, model_loading = split_loading(loading)
+    job = MiningJob(
+        first_file=a,
+        second_file=b,
+        sides_options=sides_options,
+        output=out,
+        target=target,
+        model=model or common.DEFAULT_MODEL,
+        loading=model_loading,
+        first_vectors=vectors_a,
+        second_vectors=vectors_b,
+        scoring=scoring,
+        k=k,
+        retrieval=retrieval,
+        threshold=threshold,
+        max_pairs=max_pairs,
+        drop_identical=drop_identical,
+        search=search,
+        gold=gold,
+        optimize_threshold=optimize_threshold,
     )
-    pairs = mining.ScoredPairs(kept[0][pairs.first], kept[1][pairs.second], pairs.scores)
-    if optimize_threshold:
-        chosen, quality = mining.best_threshold(pairs, right)
-        hint = "apply it to another list for a fair figure"
-        typer.echo(
-            f"--threshold {chosen:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; {hint}",
-            err=True,
-        )
-        pairs = pairs[: quality.found]  # best first
-    columns, rows = ["score", "id_a", "id_b", "text_a", "text_b"], []
-    if corpus := target.suffix == ".jsonl" and languages[0] is not None:
-        columns = ["translation", "score", "ids"]
-    for (i, j), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
-        ids, texts, score = (
-            (sides[0].ids[i], sides[1].ids[j]),
-            (sides[0].texts[i], sides[1].texts[j]),
-            round(score, 6),
-        )
-        by_language = [dict(zip(languages, both, strict=True)) for both in (texts, ids)]
-        rows.append((by_language[0], score, by_language[1]) if corpus else (score, *ids, *texts))
-    document_sets.write_rows(target, columns, rows)
-    if right is not None:
-        document_sets.report_quality(gold, mining.pair_quality(pairs.rows(), right))
-    scores = f", scores {pairs.scores[-1]:.4f} to {pairs.scores[0]:.4f}" if len(pairs) else ""
-    typer.echo(f"{len(pairs):,} pairs ({scoring}, {retrieval}{scores}) -> {out}", err=True)
+    mine_files(job)
 
 
-def _read_vectors(path: Path, side: document_sets.DocumentSet) -> np.ndarray:
-    """Vectors of all rows of a side, (n, d)."""
-    try:
-        vectors = np.load(
-            path, mmap_mode="r", allow_pickle=False
-        )  # a side may be larger than memory
-    except (ValueError, EOFError) as error:
-        raise TmdeError(f"{path}: not a .npy file ({error})") from None
-    if vectors.ndim != 2 or len(vectors) != len(side):
-        raise TmdeError(
-            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d), one for each row of {side.name}, in "
-            "order, repeated and empty ones too"
+def _check_vectors_and_model(
+    vectors_a: Path | None, vectors_b: Path | None, model: str | None
+) -> None:
+    """Raise `OptionError` if a side has neither vectors nor a model, or a model has no use."""
+    given_files = [path for path in (vectors_a, vectors_b) if path is not None]
+    lacks_model = len(given_files) == 1 and model is None
+    needs_no_model = len(given_files) == 2 and model is not None
+    if lacks_model or needs_no_model:
+        raise OptionError(
+            "give --vectors-a and --vectors-b and no --model, or one of them and its --model"
         )
-    return vectors

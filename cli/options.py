@@ -1,4 +1,7 @@
-"""Options that several commands share, and how a command opens its model and checks its output file."""
+"""Options that several commands share, and checks of the files and folders that a command writes.
+
+Nothing heavy is imported here: every command imports this module, also only to show its help.
+"""
 
 import functools
 import inspect
@@ -9,10 +12,15 @@ from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
-from modeling_tmde import TmdeError
-from tmde.data.documents import InputFormat
-from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.loading import DEFAULT_MODEL, reading
+from tmde.cli.errors import OptionError
+
+# Values that the library defines too. Importing it takes seconds, so they are repeated here; a test
+# compares them.
+DEFAULT_MODEL = "default"
+InputFormat = Literal["text", "jsonl", "tsv", "parquet"]
+Scoring = Literal["cosine", "ratio", "distance"]
+Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
+Head = Literal["mlp", "ffn", "ffn_nli", "ffn_128", "logistic_regression", "svm"]
 
 _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")
@@ -26,7 +34,7 @@ ModelOption = Annotated[
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
-# Of a file of documents.
+# Options that say how a file of documents is read.
 FormatOption = Annotated[InputFormat | None, _input(help="Default: by the suffix; text for stdin.")]
 FieldOption = Annotated[
     str | None, _input(help="JSONL field or parquet column of the text. Default: text.")
@@ -39,6 +47,26 @@ LanguageOption = Annotated[
 ]
 LanguageFieldOption = Annotated[
     str | None, _input(help="Field or column of the language of each document.")
+]
+
+# Options of two files of documents, for `with_options` and `document_sets.read_sides`.
+SIDES_OPTIONS = {
+    "format": FormatOption,
+    "field": FieldOption,
+    "id_field": IdFieldOption,
+    "language_a": Annotated[str | None, _input(help="Code of A's language.")],
+    "language_b": Annotated[str | None, _input(help="Code of B's language.")],
+}
+ScoringOption = Annotated[Scoring, Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
+NeighborsOption = Annotated[int, Option("-k", min=1, help="Neighbors of a margin.")]
+
+# Options of the training data, as `tmde train` and `tmde compare` take them.
+TrainOption = Annotated[
+    list[str] | None,
+    Option("--train", help="Parallel text: file, folder, glob, Hub id or 'sample'. Repeatable."),
+]
+DevOption = Annotated[
+    list[str] | None, Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
 ]
 
 # Arguments of `DocumentEmbedder.from_pretrained`, for `with_options`.
@@ -75,8 +103,9 @@ LONG_OPTIONS = {
     "long_documents": Annotated[
         Literal["truncate", "chunk", "sentences"] | None,
         _long(
-            help="Of a document too long for the model, embed the beginning (truncate: default of embed and eval), "
-            "overlapping windows (chunk) or every sentence (sentences: default of the other commands)."
+            help="Of a document too long for the model, embed the beginning (truncate: default of "
+            "embed and eval), overlapping windows (chunk) or every sentence (sentences: default of "
+            "the other commands)."
         ),
     ],
     "window": Annotated[
@@ -94,72 +123,85 @@ LONG_OPTIONS = {
 }
 
 
-def with_options(**options: Any) -> Callable[[Callable], Callable]:
-    """Adds options, given by their annotations, to a command, which gets those that are set as the dict `loading`.
+def model_options(*names: str) -> dict[str, Any]:
+    """Return some of the `MODEL_OPTIONS`, for `with_options`."""
+    return {name: MODEL_OPTIONS[name] for name in names}
 
+
+def with_options(**options: Any) -> Callable[[Callable], Callable]:
+    """Add options to a command, which gets those that the user set as the dict `loading`.
+
+    ```python
     @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
     def align(a: ..., model: ModelOption, loading: dict[str, Any] = ...) -> None:
         embedder = load_embedder(model, **loading)
+    ```
+
+    Args:
+        options: The annotation of each option, by its name. Its default is None, or False for a
+            flag.
+
+    Returns:
+        A decorator. The signature of what it returns is what typer reads: the parameters of the
+        command without `loading`, then the options.
     """
 
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
-        def wrapper(**given: Any) -> None:
-            loading = {
-                name: value for name in options if (value := given.pop(name)) not in (None, False)
-            }
-            command(**given, loading=loading)
+        def call(**arguments: Any) -> None:
+            loading = {}
+            for name in options:
+                value = arguments.pop(name)
+                if value is not None and value is not False:
+                    loading[name] = value
+            command(**arguments, loading=loading)
 
-        own = [
-            each
-            for each in inspect.signature(command).parameters.values()
-            if each.name != "loading"
-        ]
-        added = [
-            inspect.Parameter(
+        parameters = list(inspect.signature(command).parameters.values())
+        parameters = [parameter for parameter in parameters if parameter.name != "loading"]
+        for name, annotation in options.items():
+            option = inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
             )
-            for name, annotation in options.items()
-        ]
-        wrapper.__signature__ = inspect.Signature(own + added)
-        wrapper.__annotations__ = command.__annotations__ | options
-        return wrapper
+            parameters.append(option)
+        call.__signature__ = inspect.Signature(parameters)
+        call.__annotations__ = command.__annotations__ | options
+        return call
 
     return decorate
 
 
-def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
-    """`DocumentEmbedder.from_pretrained`; its errors begin with the model.
-
-    Raises:
-        ValueError: The model or one of the options cannot be used.
-    """
-    known = model == DEFAULT_MODEL or Path(model).expanduser().exists()
-    with reading(model if known else f"{model}: no such folder, and as a Hub id"):
-        return DocumentEmbedder.from_pretrained(model, **loading)
+def check_languages_exclude(language: str | None, language_field: str | None) -> None:
+    """Raise `OptionError` if both one language and a field of languages are given."""
+    if language is not None and language_field is not None:
+        raise OptionError("--language and --language-field exclude each other; give one of them")
 
 
 def check_output(
     path: Path, overwrite: bool, suffixes: Sequence[str], option: str = "--output"
 ) -> Path:
-    """The file that will be written, symlinks resolved; checked before the work begins.
+    """Check a file that will be written, before the work begins.
+
+    Returns:
+        The file with symlinks resolved, so that the file is replaced and not the link.
 
     Raises:
-        ValueError: Its suffix or folder is wrong, or it exists and `overwrite` is not given.
+        OptionError: Its suffix or folder is wrong, or it exists and `overwrite` is not given.
     """
     if path.suffix not in suffixes or path.is_dir():
-        raise TmdeError(f"{option} {path}: expected a file that ends in {' or '.join(suffixes)}")
+        raise OptionError(f"{option} {path}: expected a file that ends in {' or '.join(suffixes)}")
     if path.exists() and not overwrite:
-        raise TmdeError(f"{option} {path} exists; give --overwrite to replace it")
-    target = path.resolve()  # replace the file that a link points to, not the link
+        raise OptionError(f"{option} {path} exists; give --overwrite to replace it")
+    target = path.resolve()
     if not os.access(target.parent, os.W_OK):
-        raise TmdeError(
+        raise OptionError(
             f"{option} {path}: folder {target.parent} does not exist or is not writable"
         )
     return target
 
 
 def check_new(folder: Path) -> None:
-    """Raises ValueError if the folder that will be made is a file, or holds something."""
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise TmdeError(f"--output {folder} exists already; give the name of a new folder")
+    """Raise `OptionError` if the folder that will be made is a file, or holds something."""
+    if not folder.exists():
+        return
+    if not folder.is_dir() or any(folder.iterdir()):
+        raise OptionError(f"--output {folder} exists already; give the name of a new folder")

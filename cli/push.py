@@ -1,13 +1,13 @@
 """The command `tmde push`."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated, Literal
 
 import typer
-from huggingface_hub.utils import validate_repo_id
 from typer import Argument, Option
 
-from modeling_tmde import TmdeError
-from tmde.training.publishing import push_corpus, push_model
+from tmde.cli.errors import OptionError
 
 
 def push(
@@ -54,38 +54,81 @@ def push(
 
         tmde push rows.jsonl USER/CORPUS --repo-type dataset
 
-    A model is uploaded with weights, configuration, code, tokenizer, a filled-in card and its recipe, without
-    checkpoints, logs or paths of this machine. `AutoModel.from_pretrained("USER/NAME", trust_remote_code=True)` opens
-    it. A corpus is uploaded as parquet with a card; `tmde train --train USER/NAME` reads it.
+    A model is uploaded with weights, configuration, code, tokenizer, a filled-in card and its
+    recipe, without checkpoints, logs or paths of this machine.
+    `AutoModel.from_pretrained("USER/NAME", trust_remote_code=True)` opens it. A corpus is uploaded
+    as parquet with a card; `tmde train --train USER/NAME` reads it.
 
-    All files go in one commit: a push that fails publishes nothing, and running the same again does not send twice
-    what has arrived.
+    All files go in one commit: a push that fails publishes nothing, and running the same again does
+    not send twice what has arrived.
     """
-    validate_repo_id(repo_id)
+    _check_repo_id(repo_id)
+    if repo_type == "dataset" and (data_license or results):
+        raise OptionError(
+            "--data-license and --results are for models; the license of a corpus is --license"
+        )
+    data_licenses = _parse_data_licenses(data_license or [])
+    from tmde.training.publishing import push_corpus, push_model
+
     options = {
-        "private": private or None,
+        "private": private or None,  # None leaves a repository that exists as it is
         "revision": revision,
         "create_pr": create_pr,
         "token": token,
+        "license": license,
+        "message": message,
+        "overwrite": overwrite,
+        "dry_run": dry_run,
     }
-    options |= {"license": license, "message": message, "overwrite": overwrite, "dry_run": dry_run}
-    if repo_type == "dataset":
-        if data_license or results:
-            raise TmdeError(
-                "--data-license and --results are for models; the license of a corpus is --license"
+    with _refused_metadata():
+        if repo_type == "dataset":
+            sizes, commit = push_corpus(path, repo_id, **options)
+        else:
+            sizes, commit = push_model(
+                path, repo_id, data_licenses=data_licenses, results=results or (), **options
             )
-        sizes, commit = push_corpus(path, repo_id, **options)
-    else:
-        licenses = dict(value.rpartition("=")[::2] for value in data_license or [])
-        if "" in licenses:
-            raise TmdeError(f"--data-license: found {licenses['']!r}, expected NAME=LICENSE")
-        sizes, commit = push_model(
-            path, repo_id, data_licenses=licenses, results=results or (), **options
-        )
-    total = f"{len(sizes)} files ({sum(sizes.values()) / 1e6:.1f} MB)"
+    megabytes = sum(sizes.values()) / 1e6
+    total = f"{len(sizes)} files ({megabytes:.1f} MB)"
     if commit is not None:
         typer.echo(f"Pushed {total}: {commit.pr_url or commit.repo_url}")
         return
     for name, size in sizes.items():
         typer.echo(f"{size:>13,}  {name}")
     typer.echo(f"{total} for {repo_id}; nothing was sent")
+
+
+def _check_repo_id(repo_id: str) -> None:
+    """Raise `OptionError` if the Hub would not take the name of the repository."""
+    from huggingface_hub.errors import HFValidationError
+    from huggingface_hub.utils import validate_repo_id
+
+    try:
+        validate_repo_id(repo_id)
+    except HFValidationError as error:
+        raise OptionError(str(error)) from error
+
+
+@contextmanager
+def _refused_metadata() -> Iterator[None]:
+    """Raise what the Hub finds wrong with the metadata of a card as one line."""
+    try:
+        yield
+    except ValueError as error:
+        if not str(error).startswith("Invalid metadata"):
+            raise
+        raise OptionError(" ".join(str(error).split())) from error
+
+
+def _parse_data_licenses(values: list[str]) -> dict[str, str]:
+    """Return the license of each data set.
+
+    Args:
+        values: `NAME=LICENSE` each; a name may hold an equals sign.
+    """
+    licenses = {}
+    for value in values:
+        name, _, license = value.rpartition("=")
+        if not name:
+            raise OptionError(f"--data-license: found {value!r}, expected NAME=LICENSE")
+        licenses[name] = license
+    return licenses

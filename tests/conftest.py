@@ -4,9 +4,8 @@ import os
 import random
 from pathlib import Path
 
-if (
-    "PYTEST_XDIST_WORKER" in os.environ
-):  # `pytest -n 2`: one thread a worker, before torch is imported
+# `pytest -n 2`: one thread a worker. torch reads this when it is imported.
+if "PYTEST_XDIST_WORKER" in os.environ:
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import datasets
@@ -20,35 +19,47 @@ from tmde.embedding.progress import _LogLines
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
 WORDS = {
-    "de": "haus hund katze baum fluss stadt licht nacht brot wasser".split(),
-    "en": "house dog cat tree river town light night bread water".split(),
-    "es": "casa perro gato árbol río ciudad luz noche pan agua".split(),
-    "fr": "maison chien chat arbre fleuve ville lumière nuit pain eau".split(),
-    "it": "casa cane gatto albero fiume città luce notte pane acqua".split(),
+    "de": [
+        *("haus", "hund", "katze", "baum", "fluss"),
+        *("stadt", "licht", "nacht", "brot", "wasser"),
+    ],
+    "en": [
+        *("house", "dog", "cat", "tree", "river"),
+        *("town", "light", "night", "bread", "water"),
+    ],
+    "es": [
+        *("casa", "perro", "gato", "árbol", "río"),
+        *("ciudad", "luz", "noche", "pan", "agua"),
+    ],
+    "fr": [
+        *("maison", "chien", "chat", "arbre", "fleuve"),
+        *("ville", "lumière", "nuit", "pain", "eau"),
+    ],
+    "it": [
+        *("casa", "cane", "gatto", "albero", "fiume"),
+        *("città", "luce", "notte", "pane", "acqua"),
+    ],
 }
 
 
 def make_rows(
     num_rows: int, seed: int = 0, languages: tuple[str, ...] = LANGUAGES
 ) -> list[dict[str, str]]:
-    """Word-for-word translations of random word lists."""
+    """Return random word lists and their translations, word for word."""
     rng = random.Random(seed)
     rows = []
     for _ in range(num_rows):
         indices = [rng.randrange(10) for _ in range(rng.randint(2, 9))]
-        rows.append(
-            {
-                language: " ".join(WORDS[language][index] for index in indices)
-                for language in languages
-            }
-        )
+        row = {}
+        for language in languages:
+            row[language] = " ".join(WORDS[language][index] for index in indices)
+        rows.append(row)
     return rows
 
 
 def make_dataset(rows: list[dict[str, str | None]]) -> datasets.Dataset:
-    features = datasets.Features(
-        {"translation": {language: datasets.Value("string") for language in sorted(rows[0])}}
-    )
+    languages = {language: datasets.Value("string") for language in sorted(rows[0])}
+    features = datasets.Features({"translation": languages})
     return datasets.Dataset.from_list([{"translation": row} for row in rows], features=features)
 
 
@@ -60,14 +71,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
-    """A folder that `from_pretrained` opens."""
+    """Save a model in a folder that `from_pretrained` opens."""
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
 
 def jittered(model: PreTrainedModel, size: float = 0.05) -> PreTrainedModel:
-    """The model, none of whose parameters has its initial value, so that one left out somewhere is noticed."""
+    """Change every parameter from its initial value, so that one that is left out is noticed."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * size)
@@ -98,7 +109,7 @@ def tiny_model(seed: int = 0, **changes) -> TmdeForConditionalGeneration:
 
 @pytest.fixture
 def every_line(monkeypatch):
-    """Stderr is a log, as `tmde` finds it there, and every block of 4 rows writes its line, without a pause."""
+    """Stderr is a log, and every block of 4 rows writes its line, without a pause."""
 
     def progress_bar(**options):
         return _LogLines(**options, mininterval=0, delay=1e-9, miniters=1)

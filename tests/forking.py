@@ -1,21 +1,25 @@
 """Runs Python code and the `tmde` command in forks of one process that has imported the package.
 
-The import takes seconds, a fork milliseconds. A fork has its own arguments, environment, folder and standard streams;
-only variables that libraries read on import (HF_HOME, HF_ENDPOINT ...) are those of the server.
+The import takes seconds, a fork milliseconds. A fork has its own arguments, environment, folder and
+standard streams; only variables that libraries read on import (HF_HOME, HF_ENDPOINT ...) are those
+of the server.
 
     with ForkServer(environment, folder) as server:
         subprocess.run([server.executable, "embed", ...])    # or [server.executable, "-c", CODE]
 """
 
 import gc
+import importlib
 import json
 import os
+import pkgutil
 import signal
 import socket
 import subprocess
 import sys
 from pathlib import Path
 
+# The executable: sends its arguments, folder, environment and streams, and waits for the status.
 CLIENT = """#!{python} -SI
 import json, os, socket, sys
 request = {{"arguments": sys.argv[1:], "folder": os.getcwd(), "environment": dict(os.environ)}}
@@ -28,10 +32,11 @@ sys.exit(status if status >= 0 else 128 - status)
 
 
 class ForkServer:
-    """
+    """A process that has imported the package, and forks for every request.
+
     Args:
-        environment: Of the process that imports the package.
-        folder: Takes the executable.
+        environment: The environment of the process.
+        folder: A folder that takes the executable.
 
     Attributes:
         executable: `tmde`, in a fork.
@@ -39,20 +44,17 @@ class ForkServer:
 
     def __init__(self, environment: dict[str, str], folder: Path):
         folder.mkdir(parents=True, exist_ok=True)
-        self.executable, address = folder / "tmde", f"\0tmde-{folder}"
+        address = f"\0tmde-{folder}"
+        self.executable = folder / "tmde"
         self.executable.write_text(CLIENT.format(python=sys.executable, address=address))
         self.executable.chmod(0o755)
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
             listener.bind(address)
             listener.listen()
-            command, number = (
-                [sys.executable, "-P", __file__, str(listener.fileno())],
-                listener.fileno(),
-            )
             self.process = subprocess.Popen(
-                command,
+                [sys.executable, "-P", __file__, str(listener.fileno())],
                 env=environment,
-                pass_fds=[number],
+                pass_fds=[listener.fileno()],
                 stdin=subprocess.DEVNULL,
                 start_new_session=True,
             )
@@ -65,8 +67,23 @@ class ForkServer:
         self.process.wait()
 
 
+def import_commands() -> None:
+    """Import what all commands use; the page of the demo alone is left out."""
+    import sentence_transformers  # noqa: F401
+
+    import tmde.cli
+
+    for module in pkgutil.iter_modules(tmde.cli.__path__, "tmde.cli."):
+        if module.name != "tmde.cli.demo_page":
+            importlib.import_module(module.name)
+
+
 def next_request(listener: socket.socket) -> list[str]:
-    """Returns in a fork that has become the requested command; its parent sends the exit status."""
+    """Wait for requests, and fork for each.
+
+    Returns:
+        The arguments of the request, in a fork that has its folder, environment and streams.
+    """
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     while True:
         connection, _ = listener.accept()
@@ -75,39 +92,50 @@ def next_request(listener: socket.socket) -> list[str]:
             continue
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         message, streams, _, _ = socket.recv_fds(connection, 1 << 20, 3)
-        if child := os.fork():
-            for stream in (
-                0,
-                1,
-                2,
-                *streams,
-            ):  # or a reader of the command's output would wait for this process
-                os.close(stream)
-            status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-            connection.send(str(status).encode())
-            os._exit(0)
+        child = os.fork()
+        if child:
+            send_status(connection, child, streams)
         connection.close()
-        for number, stream in enumerate(streams):
-            os.dup2(stream, number)
-            os.close(stream)
-        request = json.loads(message)
-        os.chdir(request["folder"])
-        os.environ.clear()
-        os.environ.update(request["environment"])
-        return request["arguments"]
+        become(json.loads(message), streams)
+        return json.loads(message)["arguments"]
 
 
-if __name__ == "__main__":
-    import sentence_transformers  # noqa: F401
+def send_status(connection: socket.socket, child: int, streams: list[int]) -> None:
+    """Wait for the process of a request, send its exit status, and end."""
+    # Otherwise a reader of the command's output would wait for this process too.
+    for stream in (0, 1, 2, *streams):
+        os.close(stream)
+    _, status = os.waitpid(child, 0)
+    connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+    os._exit(0)
 
-    from tmde.cli.main import app
 
+def become(request: dict, streams: list[int]) -> None:
+    """Take the streams, the folder and the environment of a request."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream, number)
+        os.close(stream)
+    os.chdir(request["folder"])
+    os.environ.clear()
+    os.environ.update(request["environment"])
+
+
+def main() -> None:
+    import_commands()
     gc.freeze()  # a fork neither collects nor copies what was imported
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         arguments = next_request(listener)
     if arguments[:1] == ["-c"]:
-        sys.argv, sys.path = ["-c", *arguments[2:]], ["", *sys.path]
-        exec(compile(arguments[1], "<block>", "exec"), {"__name__": "__main__"})
-    else:
-        sys.argv = ["tmde", *arguments]
-        app()
+        _, code, *words = arguments
+        sys.argv = ["-c", *words]
+        sys.path.insert(0, "")
+        exec(compile(code, "<block>", "exec"), {"__name__": "__main__"})
+        return
+    from tmde.cli.main import app
+
+    sys.argv = ["tmde", *arguments]
+    app()
+
+
+if __name__ == "__main__":
+    main()

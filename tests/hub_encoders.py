@@ -1,4 +1,4 @@
-"""Tiny encoders with tokenizers of their own, in folders as the Hub's repositories are; random, and of many kinds."""
+"""Tiny random encoders of many kinds, with tokenizers of their own, in folders as on the Hub."""
 
 from pathlib import Path
 
@@ -39,67 +39,88 @@ BERT_TOKENS = {
     "unk_token": "[UNK]",
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
+    "mask_token": "[MASK]",
 }
-BERT_TOKENS |= {"mask_token": "[MASK]"}
 ROBERTA_TOKENS = {
     "bos_token": "<s>",
     "pad_token": "<pad>",
     "eos_token": "</s>",
     "unk_token": "<unk>",
+    "cls_token": "<s>",
+    "sep_token": "</s>",
+    "mask_token": "<mask>",
 }
-ROBERTA_TOKENS |= {"cls_token": "<s>", "sep_token": "</s>", "mask_token": "<mask>"}
 T5_TOKENS = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 VOCABULARY = 300
 
 
-def _around(
-    tokens: dict[str, str], before: str | None, after: str
-) -> processors.TemplateProcessing:
+# The special tokens of each kind of tokenizer, and those before and after a text.
+SPECIAL_TOKENS = {
+    "wordpiece": (BERT_TOKENS, "[CLS]", "[SEP]"),
+    "bpe": (BERT_TOKENS, "[CLS]", "[SEP]"),
+    "unigram": (ROBERTA_TOKENS, "<s>", "</s>"),
+    "t5": (T5_TOKENS, None, "</s>"),
+}
+
+
+def make_tokenizer(
+    kind: str, texts: list[str], vocabulary: int = VOCABULARY, limit: int = 62
+) -> PreTrainedTokenizerFast:
+    """Train a tokenizer.
+
+    Args:
+        kind: `wordpiece` (BERT), `unigram` (XLM-R), `t5` (Unigram, nothing before a text) or `bpe`
+            (ModernBERT).
+        texts: What it is trained on.
+        vocabulary: The number of its tokens.
+        limit: The longest text in tokens.
+    """
+    tokens, before, after = SPECIAL_TOKENS[kind]
     names = list(dict.fromkeys(tokens.values()))
-    template = f"{before} $A {after}" if before else f"$A {after}"
-    used = [(name, names.index(name)) for name in (before, after) if name]
-    return processors.TemplateProcessing(single=template, special_tokens=used)
+    backend, trainer = _untrained(kind, vocabulary, names)
+    backend.train_from_iterator(texts, trainer)
+    backend.post_processor = _template(names, before, after)
+    input_names = ["input_ids", "attention_mask"]
+    if kind == "wordpiece":
+        input_names.append("token_type_ids")
+    return PreTrainedTokenizerFast(
+        tokenizer_object=backend, **tokens, model_max_length=limit, model_input_names=input_names
+    )
 
 
-def make_tokenizer(kind: str, texts: list[str], vocabulary: int = VOCABULARY, limit: int = 62):
-    """`"wordpiece"` (BERT), `"unigram"` (XLM-R), `"t5"` (Unigram, nothing before a text) or `"bpe"` (ModernBERT)."""
-    tokens = {
-        "wordpiece": BERT_TOKENS,
-        "bpe": BERT_TOKENS,
-        "unigram": ROBERTA_TOKENS,
-        "t5": T5_TOKENS,
-    }[kind]
-    special = list(dict.fromkeys(tokens.values()))
-    options = {"vocab_size": vocabulary, "special_tokens": special, "show_progress": False}
+def _untrained(kind: str, vocabulary: int, names: list[str]) -> tuple[Tokenizer, trainers.Trainer]:
+    """Return a tokenizer of a kind and what trains it."""
+    options = {"vocab_size": vocabulary, "special_tokens": names, "show_progress": False}
     if kind == "wordpiece":
         backend = Tokenizer(models.WordPiece(unk_token="[UNK]"))
         backend.normalizer = normalizers.BertNormalizer(lowercase=True)
         backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
         backend.decoder = decoders.WordPiece()
-        trainer = trainers.WordPieceTrainer(**options)
-    elif kind == "bpe":
+        return backend, trainers.WordPieceTrainer(**options)
+    if kind == "bpe":
         backend = Tokenizer(models.BPE())
         backend.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
         backend.decoder = decoders.ByteLevel()
-        trainer = trainers.BpeTrainer(
-            **options, initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet())
+        alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
+        return backend, trainers.BpeTrainer(**options, initial_alphabet=alphabet)
+    backend = Tokenizer(models.Unigram())
+    backend.normalizer = normalizers.NFKC()
+    backend.pre_tokenizer = pre_tokenizers.Metaspace()
+    backend.decoder = decoders.Metaspace()
+    return backend, trainers.UnigramTrainer(**options, unk_token="<unk>")
+
+
+def _template(names: list[str], before: str | None, after: str) -> processors.TemplateProcessing:
+    """Return what puts special tokens before and after a text."""
+    if before is None:
+        return processors.TemplateProcessing(
+            single=f"$A {after}", special_tokens=[(after, names.index(after))]
         )
-    else:
-        backend = Tokenizer(models.Unigram())
-        backend.normalizer = normalizers.NFKC()
-        backend.pre_tokenizer = pre_tokenizers.Metaspace()
-        backend.decoder = decoders.Metaspace()
-        trainer = trainers.UnigramTrainer(**options, unk_token="<unk>")
-    backend.train_from_iterator(texts, trainer)
-    before, after = {"t5": (None, "</s>"), "unigram": ("<s>", "</s>")}.get(kind, ("[CLS]", "[SEP]"))
-    backend.post_processor = _around(tokens, before, after)
-    names = ["input_ids", *(["token_type_ids"] if kind == "wordpiece" else []), "attention_mask"]
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend, **tokens, model_max_length=limit, model_input_names=names
-    )
+    ids = [(name, names.index(name)) for name in (before, after)]
+    return processors.TemplateProcessing(single=f"{before} $A {after}", special_tokens=ids)
 
 
-# By kind: the model with its head, as pretraining leaves it, the settings of its configuration, and the tokenizer.
+# By kind: the model with its head, as pretraining leaves it, its settings, and its tokenizer.
 BERT = SIZES | {"max_position_embeddings": 62, "pad_token_id": 0}
 MODELS = {
     "bert": (BertForMaskedLM, BERT, "wordpiece"),
@@ -123,8 +144,14 @@ MODELS = {
     "modernbert": (
         ModernBertForMaskedLM,
         BERT
-        | {"bos_token_id": 2, "eos_token_id": 3, "cls_token_id": 2, "sep_token_id": 3}
-        | {"global_attn_every_n_layers": 2, "local_attention": 8},
+        | {
+            "bos_token_id": 2,
+            "eos_token_id": 3,
+            "cls_token_id": 2,
+            "sep_token_id": 3,
+            "global_attn_every_n_layers": 2,
+            "local_attention": 8,
+        },
         "bpe",
     ),
     "t5": (
@@ -149,13 +176,18 @@ MODELS = {
 
 
 def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) -> Path:
-    """A random model with its head, as pretraining leaves it, and its tokenizer.
+    """Save a random model with its head, as pretraining leaves it, and its tokenizer.
 
     Args:
-        kind: `bert`, `distilbert`, `xlm-roberta`, `modernbert`, `t5`, or `gpt2`, which is no encoder.
-        extra_rows: Of its table, beyond its tokenizer's vocabulary.
+        folder: The folder to make.
+        kind: `bert`, `distilbert`, `xlm-roberta`, `modernbert`, `t5`, or `gpt2`, which is no
+            encoder.
+        seed: The seed of its weights.
+        extra_rows: The rows of its table beyond the vocabulary of the tokenizer.
     """
-    texts = [row[language] for row in make_rows(300) for language in LANGUAGES]
+    texts = []
+    for row in make_rows(300):
+        texts += [row[language] for language in LANGUAGES]
     model_class, settings, tokenizer_kind = MODELS[kind]
     tokenizer = make_tokenizer(tokenizer_kind, texts)
     torch.manual_seed(seed)
@@ -166,8 +198,9 @@ def save_encoder(folder: Path, kind: str, seed: int = 0, extra_rows: int = 3) ->
 
 
 def adapt_encoder(folder: Path, **settings) -> AdaptedForConditionalGeneration:
-    """T-MDE's bottleneck and decoder on the encoder of a folder, as `tmde train --encoder` makes it."""
-    encoder, tokenizer = open_encoder(folder), load_tokenizer(str(folder))
+    """Put T-MDE's bottleneck and decoder on the encoder of a folder, as `tmde train --encoder`."""
+    encoder = open_encoder(folder)
+    tokenizer = load_tokenizer(str(folder))
     config = AdaptedConfig(encoder_config=encoder.config, **settings, **token_settings(tokenizer))
     model = AdaptedForConditionalGeneration(config)
     model.take_encoder(encoder)

@@ -1,13 +1,15 @@
-"""A Hub on this machine: the part of the Hub's protocol that huggingface_hub, transformers and datasets use.
+"""A Hub on this machine: what huggingface_hub, transformers and datasets use of its protocol.
 
-In a shell (`HF_ENDPOINT=http://127.0.0.1:PORT` is printed once it listens; the token `hf_user` is that of `user`):
+In a shell (`HF_ENDPOINT=http://127.0.0.1:PORT` is printed once it listens; the token `hf_user` is
+that of `user`; Python must not have imported huggingface_hub before):
 
     python tests/hub_server.py [NAME=TOKEN] > endpoint.txt &
-    export HF_HUB_DISABLE_XET=1 HF_TOKEN=hf_user "$(head -n 1 endpoint.txt)"   # before Python imports huggingface_hub
+    export HF_HUB_DISABLE_XET=1 HF_TOKEN=hf_user "$(head -n 1 endpoint.txt)"
 
-In a test: `with HubServer() as hub`, and child processes with `hub.environment(HOME_FOLDER)`, since a process reads
-HF_ENDPOINT once, when it imports huggingface_hub. Repositories are kept in memory. Large files go the LFS way, not
-xet's, which speaks to another server. Errors have the status codes and headers of huggingface.co.
+In a test: `with HubServer() as hub`, and child processes with `hub.environment(HOME_FOLDER)`, since
+a process reads HF_ENDPOINT once, when it imports huggingface_hub. Repositories are kept in memory.
+Large files go the LFS way, not xet's, which speaks to another server. Errors have the status codes
+and headers of huggingface.co.
 """
 
 import base64
@@ -27,16 +29,12 @@ from urllib.parse import parse_qs, unquote, urlsplit
 
 import yaml
 
+# Large files are those of more than 10 MB, and those of these names.
+LARGE_SIZE = 10_000_000
 LARGE = (
-    "*.arrow",
-    "*.bin",
-    "*.npy",
-    "*.onnx",
-    "*.parquet",
-    "*.png",
-    "*.pt",
-    "*.safetensors",
-)  # and above 10 MB
+    *("*.arrow", "*.npy", "*.parquet", "*.png"),
+    *("*.bin", "*.onnx", "*.pt", "*.safetensors"),
+)
 LICENSES = ("apache-2.0", "cc-by-4.0", "cc0-1.0", "mit", "other")
 DATE = "2026-01-01T00:00:00.000Z"
 
@@ -46,8 +44,11 @@ class HubError(Exception):
 
     def __init__(self, status: int, message: str, code: str = "", body: dict | None = None):
         super().__init__(message)
-        self.status, self.body = status, {"error": message} | (body or {})
-        self.headers = {"X-Error-Message": message} | ({"X-Error-Code": code} if code else {})
+        self.status = status
+        self.body = {"error": message, **(body or {})}
+        self.headers = {"X-Error-Message": message}
+        if code:
+            self.headers["X-Error-Code"] = code
 
 
 class ConnectionCut(Exception):
@@ -56,11 +57,16 @@ class ConnectionCut(Exception):
 
 @dataclass
 class Account:
+    """Who a token belongs to; if not `writes`, the token may only read."""
+
     name: str
-    writes: bool = True  # otherwise its token may only read
+    writes: bool = True
+
+    def owns(self, repo_id: str) -> bool:
+        return repo_id.startswith(f"{self.name}/")
 
     def may_write(self, repo_id: str) -> bool:
-        return self.writes and repo_id.startswith(f"{self.name}/")
+        return self.writes and self.owns(repo_id)
 
 
 @dataclass
@@ -73,11 +79,24 @@ class Commit:
 
 @dataclass
 class Repository:
-    kind: str  # models or datasets
+    """A repository.
+
+    Attributes:
+        kind: `models` or `datasets`.
+        repo_id: `USER/NAME`.
+        private: Whether only its user sees it.
+        refs: The commit of each branch, and of each pull request, `refs/pr/N`.
+        all_commits: The commits by their ids.
+    """
+
+    kind: str
     repo_id: str
     private: bool
-    refs: dict[str, str] = field(default_factory=dict)  # branch, or refs/pr/N -> commit
+    refs: dict[str, str] = field(default_factory=dict)
     all_commits: dict[str, Commit] = field(default_factory=dict)
+
+    def is_visible_to(self, account: Account | None) -> bool:
+        return not self.private or (account is not None and account.owns(self.repo_id))
 
     def add(self, ref: str, parent: str | None, title: str, files: dict[str, bytes]) -> Commit:
         commit = Commit(os.urandom(20).hex(), parent, title, files)
@@ -100,15 +119,18 @@ class Repository:
 
 
 class HubServer(ThreadingHTTPServer):
-    """
+    """The Hub.
+
     Args:
-        accounts: By token; the default is `user` with `hf_user`.
+        accounts: The accounts by token; the default is `user` with `hf_user`.
 
     Attributes:
-        repositories: By kind (`models`, `datasets`) and id.
-        requests: What was asked, (method, path, status), in order; status 0 where the connection was cut.
-        cut_upload, cut_commit: Whether the connection is cut in the middle of an upload of a large file, or before a
-            commit.
+        repositories: The repositories by kind (`models`, `datasets`) and id.
+        objects: The large files by SHA-256.
+        requests: What was asked, (method, path, status), in order; status 0 where the connection
+            was cut.
+        cut_upload: Whether the connection is cut in the middle of an upload of a large file.
+        cut_commit: Whether the connection is cut before a commit.
     """
 
     daemon_threads = True
@@ -118,9 +140,10 @@ class HubServer(ThreadingHTTPServer):
         self.accounts = accounts or {"hf_user": Account("user")}
         self.endpoint = f"http://127.0.0.1:{self.server_address[1]}"
         self.repositories: dict[tuple[str, str], Repository] = {}
-        self.objects: dict[str, bytes] = {}  # large files by SHA-256
+        self.objects: dict[str, bytes] = {}
         self.requests: list[tuple[str, str, int]] = []
-        self.cut_upload = self.cut_commit = False
+        self.cut_upload = False
+        self.cut_commit = False
         self.lock = threading.RLock()
 
     def __enter__(self) -> "HubServer":
@@ -137,14 +160,23 @@ class HubServer(ThreadingHTTPServer):
         return self.repositories["models", repo_id]
 
     def environment(self, home: Path, token: str = "hf_user") -> dict[str, str]:
-        """Environment of a client process: this server, a cache of its own in `home`, a token."""
-        kept = {
-            name: value
-            for name, value in os.environ.items()
-            if not name.startswith(("HF_", "HUGGING"))
+        """Return the environment of a client: this server, a cache in `home`, a token."""
+        variables = {}
+        for name, value in os.environ.items():
+            if not name.startswith(("HF_", "HUGGING")):
+                variables[name] = value
+        return variables | {
+            "HF_ENDPOINT": self.endpoint,
+            "HF_HOME": str(home),
+            "HF_TOKEN": token,
+            "HF_HUB_DISABLE_XET": "1",
         }
-        ours = {"HF_ENDPOINT": self.endpoint, "HF_HOME": str(home), "HF_TOKEN": token}
-        return kept | ours | {"HF_HUB_DISABLE_XET": "1"}
+
+    def url_of(self, kind: str, repo_id: str) -> str:
+        """Return the address of a repository."""
+        if kind == "models":
+            return f"{self.endpoint}/{repo_id}"
+        return f"{self.endpoint}/{kind}/{repo_id}"
 
     def handle_error(self, *connection: object) -> None:
         """A client that went away."""
@@ -159,7 +191,8 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def _dispatch(self) -> None:
         url = urlsplit(self.path)
-        self.query, self._rest = parse_qs(url.query), self._blocks()
+        self.query = parse_qs(url.query)
+        self._rest = self._blocks()
         status = 0
         try:
             status = self._route(url.path)
@@ -176,17 +209,19 @@ class HubHandler(BaseHTTPRequestHandler):
     def _route(self, path: str) -> int:
         for methods, pattern, handle in ROUTES:
             match = re.fullmatch(pattern, path)
-            if match and self.command in methods.split():
-                with self.server.lock:
-                    return handle(
-                        self,
-                        **{name: unquote(text or "") for name, text in match.groupdict().items()},
-                    )
+            if not match or self.command not in methods.split():
+                continue
+            arguments = {name: unquote(text or "") for name, text in match.groupdict().items()}
+            with self.server.lock:
+                return handle(self, **arguments)
         raise HubError(404, "Repository not found", "RepoNotFound")
 
     def _blocks(self) -> Iterator[bytes]:
         left = int(self.headers.get("Content-Length") or 0)
-        while left and (block := self.rfile.read(min(left, 1 << 16))):
+        while left:
+            block = self.rfile.read(min(left, 1 << 16))
+            if not block:
+                return
             left -= len(block)
             yield block
 
@@ -196,13 +231,13 @@ class HubHandler(BaseHTTPRequestHandler):
     def _answer(
         self, status: int, content: object = b"", headers: dict[str, str] | None = None
     ) -> int:
-        self._body()  # or the next request of this connection would begin in the middle of it
+        # Otherwise the next request of this connection would begin in the middle of this one.
+        self._body()
         data = content if isinstance(content, bytes) else json.dumps(content).encode()
         self.send_response(status)
-        headers = {"Content-Type": "application/json", "Content-Length": str(len(data))} | (
-            headers or {}
-        )
-        for name, text in headers.items():
+        all_headers = {"Content-Type": "application/json", "Content-Length": str(len(data))}
+        all_headers |= headers or {}
+        for name, text in all_headers.items():
             self.send_header(name, text)
         self.end_headers()
         if self.command != "HEAD":
@@ -211,17 +246,18 @@ class HubHandler(BaseHTTPRequestHandler):
 
     def _account(self, needed: bool = False) -> Account | None:
         token = self.headers.get("Authorization", "").removeprefix("Bearer ")
-        if needed and not token or token and token not in self.server.accounts:
+        is_missing = needed and not token
+        is_unknown = bool(token) and token not in self.server.accounts
+        if is_missing or is_unknown:
             raise HubError(401, "Invalid credentials in Authorization header")
         return self.server.accounts.get(token)
 
     def _repository(self, kind: str, repo_id: str, write: bool = False) -> Repository:
         account = self._account(needed=write)
         repository = self.server.repositories.get((kind or "models", repo_id))
-        if repository is None or (
-            repository.private and not (account and repo_id.startswith(f"{account.name}/"))
-        ):
-            raise HubError(404 if account else 401, "Repository not found", "RepoNotFound")
+        if repository is None or not repository.is_visible_to(account):
+            status = 404 if account else 401
+            raise HubError(status, "Repository not found", "RepoNotFound")
         if write and not account.may_write(repo_id):
             raise HubError(403, "Authorization error.")
         return repository
@@ -229,82 +265,79 @@ class HubHandler(BaseHTTPRequestHandler):
     # ---- Repositories
 
     def whoami(self) -> int:
-        account = self._account(needed=True)
-        return self._answer(
-            200, {"type": "user", "name": account.name, "fullname": account.name, "orgs": []}
-        )
+        name = self._account(needed=True).name
+        return self._answer(200, {"type": "user", "name": name, "fullname": name, "orgs": []})
 
     def create(self) -> int:
-        account, asked = self._account(needed=True), json.loads(self._body())
-        repo_id = f"{asked.get('organization') or account.name}/{asked['name']}"
-        kind = f"{asked.get('type', 'model')}s"
-        url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
+        account = self._account(needed=True)
+        request = json.loads(self._body())
+        user = request.get("organization") or account.name
+        repo_id = f"{user}/{request['name']}"
+        kind = f"{request.get('type', 'model')}s"
+        url = self.server.url_of(kind, repo_id)
         if not account.may_write(repo_id):
-            raise HubError(
-                403,
-                f"You don't have the rights to create a repository under {repo_id.split('/')[0]!r}",
-            )
+            raise HubError(403, f"You don't have the rights to create a repository under {user!r}")
         if (kind, repo_id) in self.server.repositories:
             raise HubError(
                 409, "You already created this repository", body={"url": url, "name": repo_id}
             )
-        private = asked.get("private", False) or asked.get("visibility") == "private"
-        repository = self.server.repositories[kind, repo_id] = Repository(kind, repo_id, private)
-        attributes = "".join(
-            f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE
-        )
-        repository.add("main", None, "initial commit", {".gitattributes": attributes.encode()})
+        is_private = request.get("private", False) or request.get("visibility") == "private"
+        repository = Repository(kind, repo_id, is_private)
+        self.server.repositories[kind, repo_id] = repository
+        attributes = [f"{pattern} filter=lfs diff=lfs merge=lfs -text\n" for pattern in LARGE]
+        files = {".gitattributes": "".join(attributes).encode()}
+        repository.add("main", None, "initial commit", files)
         return self._answer(200, {"url": url, "name": repo_id, "id": "0" * 24})
 
     def info(self, kind: str, repo_id: str, revision: str = "main") -> int:
         repository = self._repository(kind, repo_id)
         commit = repository.resolve(revision)
-        described = {
+        description = {
             "id": repo_id,
             "sha": commit.oid,
             "private": repository.private,
             "tags": [],
             "lastModified": DATE,
+            "cardData": front_matter(commit.files.get("README.md", b"").decode()),
+            "siblings": [{"rfilename": path} for path in sorted(commit.files)],
         }
-        described["cardData"] = front_matter(commit.files.get("README.md", b"").decode())
-        return self._answer(
-            200, described | {"siblings": [{"rfilename": path} for path in sorted(commit.files)]}
-        )
+        return self._answer(200, description)
 
     def _entries(self, commit: Commit) -> dict[str, dict]:
-        """Files and folders, as the tree API lists them."""
-        found: dict[str, dict] = {}
+        """Return files and folders by path, as the tree API lists them."""
+        entries: dict[str, dict] = {}
         for path, data in sorted(commit.files.items()):
             for parent in PurePosixPath(path).parents[:-1]:
-                found[str(parent)] = {
+                entries[str(parent)] = {
                     "type": "directory",
                     "oid": commit.oid,
                     "size": 0,
                     "path": str(parent),
                 }
-            found[path] = {"type": "file", "oid": oid_of(data), "size": len(data), "path": path}
+            entry = {"type": "file", "oid": oid_of(data), "size": len(data), "path": path}
             if is_large(path, len(data)):
-                found[path]["lfs"] = {"oid": sha256_of(data), "size": len(data), "pointerSize": 134}
-        return found
+                entry["lfs"] = {"oid": sha256_of(data), "size": len(data), "pointerSize": 134}
+            entries[path] = entry
+        return entries
 
     def tree(self, kind: str, repo_id: str, revision: str, path: str = "") -> int:
         folder = path.strip("/")
         entries = self._entries(self._repository(kind, repo_id).resolve(revision))
-        inside = {
-            name: one
-            for name, one in entries.items()
-            if not folder or name.startswith(f"{folder}/")
-        }
-        if folder and not inside:
-            raise HubError(404, f"{folder} does not exist", "EntryNotFound")
-        recursive = self.query.get("recursive", [""])[0].lower() == "true"
-        depth = len(PurePosixPath(folder).parts) + 1
-        listed = [
-            one
-            for name, one in inside.items()
-            if recursive or len(PurePosixPath(name).parts) == depth
-        ]
-        return self._answer(200, listed)
+        if folder:
+            entries = {
+                name: entry for name, entry in entries.items() if name.startswith(f"{folder}/")
+            }
+            if not entries:
+                raise HubError(404, f"{folder} does not exist", "EntryNotFound")
+        is_recursive = self.query.get("recursive", [""])[0].lower() == "true"
+        if not is_recursive:
+            depth = len(PurePosixPath(folder).parts) + 1
+            entries = {
+                name: entry
+                for name, entry in entries.items()
+                if len(PurePosixPath(name).parts) == depth
+            }
+        return self._answer(200, list(entries.values()))
 
     def branch(self, kind: str, repo_id: str, name: str) -> int:
         repository = self._repository(kind, repo_id, write=True)
@@ -314,50 +347,51 @@ class HubHandler(BaseHTTPRequestHandler):
         return self._answer(201)
 
     def validate(self) -> int:
-        """The check of a card's metadata that refuses a commit."""
+        """Check the metadata of a card, by which the Hub may refuse a commit."""
         metadata = front_matter(json.loads(self._body())["content"]) or {}
-        wrong = [
-            code
-            for code in metadata.get("language") or []
-            if not re.fullmatch(r"[a-z]{2,3}", str(code))
-        ]
-        errors = [
-            {"message": f'"language" must only contain ISO 639 codes, found {code!r}'}
-            for code in wrong
-        ]
+        errors = []
+        for code in metadata.get("language") or []:
+            if not re.fullmatch(r"[a-z]{2,3}", str(code)):
+                message = f'"language" must only contain ISO 639 codes, found {code!r}'
+                errors.append({"message": message})
         if metadata.get("license", "other") not in LICENSES:
             errors.append({"message": f'"license" must be one of {", ".join(LICENSES)}'})
-        return self._answer(400 if errors else 200, {"errors": errors, "warnings": []})
+        status = 400 if errors else 200
+        return self._answer(status, {"errors": errors, "warnings": []})
 
     # ---- Uploads
 
     def preupload(self, kind: str, repo_id: str, revision: str) -> int:
-        files = (
-            self._repository(kind, repo_id, write="create_pr" not in self.query)
-            .resolve(revision)
-            .files
-        )
+        is_pull_request = "create_pr" in self.query
+        repository = self._repository(kind, repo_id, write=not is_pull_request)
+        files = repository.resolve(revision).files
         modes = []
-        for asked in json.loads(self._body())["files"]:
-            path, large = asked["path"], is_large(asked["path"], asked["size"])
-            oid = path in files and (sha256_of if large else oid_of)(files[path])
-            modes.append(
-                {"path": path, "uploadMode": "lfs" if large else "regular", "oid": oid or None}
-            )
-        return self._answer(200, {"files": [mode | {"shouldIgnore": False} for mode in modes]})
+        for request in json.loads(self._body())["files"]:
+            path = request["path"]
+            large = is_large(path, request["size"])
+            oid = None
+            if path in files:
+                oid = sha256_of(files[path]) if large else oid_of(files[path])
+            mode = {
+                "path": path,
+                "uploadMode": "lfs" if large else "regular",
+                "oid": oid,
+                "shouldIgnore": False,
+            }
+            modes.append(mode)
+        return self._answer(200, {"files": modes})
 
     def lfs_batch(self, kind: str, repo_id: str) -> int:
         self._repository(kind, repo_id)
         self._account(needed=True)
-        objects = [
-            {"oid": asked["oid"], "size": asked["size"]}
-            for asked in json.loads(self._body())["objects"]
-        ]
-        for entry in objects:
-            if entry["oid"] not in self.server.objects:
-                entry["actions"] = {
-                    "upload": {"href": f"{self.server.endpoint}/lfs/{entry['oid']}", "header": {}}
-                }
+        objects = []
+        for request in json.loads(self._body())["objects"]:
+            oid = request["oid"]
+            entry = {"oid": oid, "size": request["size"]}
+            if oid not in self.server.objects:
+                upload = {"href": f"{self.server.endpoint}/lfs/{oid}", "header": {}}
+                entry["actions"] = {"upload": upload}
+            objects.append(entry)
         return self._answer(200, {"transfer": "basic", "objects": objects})
 
     def lfs_put(self, oid: str) -> int:
@@ -368,32 +402,42 @@ class HubHandler(BaseHTTPRequestHandler):
         return self._answer(200)
 
     def commit(self, kind: str, repo_id: str, revision: str) -> int:
-        pull_request = "create_pr" in self.query
-        repository = self._repository(kind, repo_id, write=not pull_request)
+        is_pull_request = "create_pr" in self.query
+        repository = self._repository(kind, repo_id, write=not is_pull_request)
         head = repository.resolve(revision)
-        files, lines = dict(head.files), [json.loads(line) for line in self._body().splitlines()]
+        lines = [json.loads(line) for line in self._body().splitlines()]
         header = lines[0]["value"]
-        for key, value in [(line["key"], line["value"]) for line in lines[1:]]:
-            if key == "deletedFile":
-                del files[value["path"]]
-            elif key == "lfsFile":
-                files[value["path"]] = self.server.objects[value["oid"]]
-            else:
-                files[value["path"]] = base64.b64decode(value["content"])
+        files = self._changed_files(head.files, lines[1:])
         if self.server.cut_commit:
             raise ConnectionCut
-        if not pull_request and header.get("parentCommit", head.oid) != head.oid:
+        is_outdated = header.get("parentCommit", head.oid) != head.oid
+        if is_outdated and not is_pull_request:
             raise HubError(412, "A commit has happened since. Please refresh and try again.")
-        ref = f"refs/pr/{len(repository.refs)}" if pull_request else revision
+        ref = f"refs/pr/{len(repository.refs)}" if is_pull_request else revision
         commit = repository.add(ref, head.oid, header["summary"], files)
-        url = f"{self.server.endpoint}/{'' if kind == 'models' else kind + '/'}{repo_id}"
+        url = self.server.url_of(kind, repo_id)
         answer = {
             "success": True,
             "commitOid": commit.oid,
             "commitUrl": f"{url}/commit/{commit.oid}",
+            "pullRequestUrl": f"{url}/discussions/1" if is_pull_request else None,
+            "hookOutput": "",
         }
-        request = f"{url}/discussions/1" if pull_request else None
-        return self._answer(200, answer | {"pullRequestUrl": request, "hookOutput": ""})
+        return self._answer(200, answer)
+
+    def _changed_files(self, files: dict[str, bytes], operations: list[dict]) -> dict[str, bytes]:
+        """Return the files after the operations of a commit."""
+        changed = dict(files)
+        for operation in operations:
+            value = operation["value"]
+            path = value["path"]
+            if operation["key"] == "deletedFile":
+                del changed[path]
+            elif operation["key"] == "lfsFile":
+                changed[path] = self.server.objects[value["oid"]]
+            else:
+                changed[path] = base64.b64decode(value["content"])
+        return changed
 
     # ---- Downloads
 
@@ -421,14 +465,15 @@ class HubHandler(BaseHTTPRequestHandler):
         return self._send(self.server.objects[oid], {"ETag": f'"{oid}"', "Accept-Ranges": "bytes"})
 
     def _send(self, data: bytes, headers: dict[str, str]) -> int:
-        status = 200
+        """Send a file, or the part of it that was asked for."""
         headers = {"Content-Type": "application/octet-stream"} | headers
-        asked = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
-        if asked:
-            begin, end = int(asked[1]), int(asked[2] or len(data) - 1) + 1
-            headers["Content-Range"] = f"bytes {begin}-{min(end, len(data)) - 1}/{len(data)}"
-            data, status = data[begin:end], 206
-        return self._answer(status, data, headers)
+        part = re.fullmatch(r"bytes=(\d+)-(\d*)", self.headers.get("Range") or "")
+        if not part:
+            return self._answer(200, data, headers)
+        begin = int(part[1])
+        end = min(int(part[2]) + 1, len(data)) if part[2] else len(data)
+        headers["Content-Range"] = f"bytes {begin}-{end - 1}/{len(data)}"
+        return self._answer(206, data[begin:end], headers)
 
 
 def oid_of(data: bytes) -> str:
@@ -440,7 +485,8 @@ def sha256_of(data: bytes) -> str:
 
 
 def is_large(path: str, size: int) -> bool:
-    return size > 10_000_000 or any(fnmatch(PurePosixPath(path).name, pattern) for pattern in LARGE)
+    name = PurePosixPath(path).name
+    return size > LARGE_SIZE or any(fnmatch(name, pattern) for pattern in LARGE)
 
 
 def front_matter(text: str) -> dict | None:

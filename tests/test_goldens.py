@@ -1,4 +1,4 @@
-"""Vectors, losses and gradients of fixed weights equal those of the first version, to 1e-5, in every family.
+"""Vectors, losses and gradients of fixed weights are those of the first version, to 1e-5.
 
 `python tests/test_goldens.py` writes the file again: only when numbers are meant to change.
 """
@@ -137,7 +137,7 @@ def fill(model: PreTrainedModel) -> None:
 
 
 def seen_by(family: str) -> dict[str, np.ndarray]:
-    """What a user sees of a family: keys of the weights, vectors, loss, logits, gradients, translations."""
+    """Return what a user sees: names of weights, vectors, loss, logits, gradients, translations."""
     model = FAMILIES[family]().eval()
     fill(model)
     input_ids = torch.tensor(INPUT_IDS)

@@ -4,4 +4,6 @@
 
 from tmde.cli.main import main
 
-main()
+# Processes that are spawned import this module again, and must not run the command again.
+if __name__ == "__main__":
+    main()

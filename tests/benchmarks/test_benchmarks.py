@@ -8,20 +8,20 @@ import pytest
 
 BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
 TRAINING = [
-    "--size",
-    "tiny",
-    "--rows",
-    "100",
-    "--steps",
-    "1",
-    "--repeats",
-    "1",
-    "--system",
-    "cT-MDE",
+    *("--size", "tiny"),
+    *("--rows", "100"),
+    *("--steps", "1"),
+    *("--repeats", "1"),
+    *("--system", "cT-MDE"),
 ]
 OPTIONS = {
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
-    "peers.py": "--static {folder}/static --minutes 0.02 --cache {folder} --figure {folder}/front.png".split(),
+    "peers.py": [
+        *("--static", "{folder}/static"),
+        *("--minutes", "0.02"),
+        *("--cache", "{folder}"),
+        *("--figure", "{folder}/front.png"),
+    ],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }
 
@@ -37,4 +37,5 @@ def test_benchmark_runs(name, tmp_path):
     done = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
     )
-    assert done.returncode == 0 and "|" in done.stdout, done.stdout[-3000:]
+    assert done.returncode == 0, done.stdout[-3000:]
+    assert "|" in done.stdout, done.stdout[-3000:]

@@ -42,6 +42,6 @@ def bag(tokenizer, tmp_path_factory):
 
 
 def turned(text):
-    """To a bag, the same document: its words, but for the first, which has no space before it, in reversed order."""
+    """Reverse the words after the first, which has no space before it: to a bag, the same text."""
     first, *others = text.split() or [""]
     return " ".join([first, *others[::-1]])

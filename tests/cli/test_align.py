@@ -1,4 +1,4 @@
-"""`tmde align`: documents, URLs, known pairs and references in; pairs and parallel rows out; nothing left behind."""
+"""`tmde align`: documents, URLs and known pairs in; pairs and parallel rows out."""
 
 import json
 import random
@@ -19,7 +19,7 @@ LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
 
 
 def make_documents(count=8):
-    """Lines of random words, none twice; their translations have the words of each line in another order."""
+    """Return documents of random words, and their translations, with other orders of words."""
     rng = random.Random(0)
     first = [
         [" ".join(rng.choices(WORDS["de"], k=rng.randint(4, 7))) for _ in range(rng.randint(3, 6))]
@@ -40,7 +40,7 @@ def run(*arguments):
 
 @pytest.fixture
 def inputs(tmp_path):
-    """Two files, of which the second is in another order and has an empty document; and the right pairs."""
+    """Two files, the second in another order and with an empty document; and the right pairs."""
     first = [
         {"id": f"a{number}", "text": text, "url": f"e.org/de/{number}"}
         for number, text in enumerate(GERMAN)
@@ -63,13 +63,17 @@ def lines_of(path):
     return [dict(zip(header, line, strict=True)) for line in lines]
 
 
-def test_from_documents_to_a_parallel_corpus(bag, inputs):
+@pytest.fixture
+def aligned(bag, inputs):
+    """The output of a run that writes pairs and rows, and both files."""
     out, rows = inputs / "pairs.tsv", inputs / "rows.jsonl"
     options = ["-o", out, "--rows", rows, *LANGUAGE_OPTIONS, "--reference", inputs / "right.tsv"]
     result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
-    assert result.stdout == ""
-    assert "(1 empty or repeated: left out; 0 split; 0 truncated)" in result.stderr
-    assert "8 of 8 right pairs among 8: precision 1.0000, recall 1.0000, F1 1.0000" in result.stderr
+    return result, out, rows
+
+
+def test_pairs_are_written_best_first(aligned):
+    _, out, _ = aligned
     pairs = lines_of(out)
     assert list(pairs[0]) == ["score", "id_a", "id_b"]
     assert {(pair["id_a"], pair["id_b"]) for pair in pairs} == {
@@ -78,19 +82,35 @@ def test_from_documents_to_a_parallel_corpus(bag, inputs):
     scores = [float(pair["score"]) for pair in pairs]
     assert scores == sorted(scores, reverse=True)
 
+
+def test_sentences_of_pairs_are_aligned(aligned):
+    _, out, rows = aligned
+    expected = set()
+    for text in GERMAN:
+        expected.update((line, turned(line)) for line in text.split("\n") if line != turned(line))
     written = read_rows(rows)
-    expected = {
-        (line, turned(line)) for text in GERMAN for line in text.split("\n") if line != turned(line)
-    }
     assert {(row["translation"]["de"], row["translation"]["en"]) for row in written} == expected
-    assert f"{len(written):,} rows (" in result.stderr and f"-> {rows}" in result.stderr
-    assert (
-        written[0]["doc_id"] == f"{pairs[0]['id_a']}|{pairs[0]['id_b']}"
-        and written[0]["score"] > 0.99
-    )
-    assert load_parallel(str(rows), document_ids=True)["translation"] == [
-        row["translation"] for row in written
-    ]
+    best_pair = lines_of(out)[0]
+    assert written[0]["doc_id"] == f"{best_pair['id_a']}|{best_pair['id_b']}"
+    assert written[0]["score"] > 0.99
+
+
+def test_the_rows_are_a_corpus(aligned):
+    _, _, rows = aligned
+    translations = [row["translation"] for row in read_rows(rows)]
+    assert load_parallel(str(rows), document_ids=True)["translation"] == translations
+
+
+def test_the_report(aligned):
+    result, _, rows = aligned
+    assert result.stdout == ""
+    for text in (
+        "(1 empty or repeated: left out; 0 split; 0 truncated)",
+        "8 of 8 right pairs among 8: precision 1.0000, recall 1.0000, F1 1.0000",
+        f"{len(read_rows(rows)):,} rows (",
+        f"-> {rows}",
+    ):
+        assert text in result.stderr
 
 
 @pytest.mark.parametrize("scoring", ["cosine", "distance"])
@@ -111,35 +131,45 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
     assert found == [(f"a{pair.first}", f"b{ORDER[pair.second]}") for pair in everything[:4]]
 
 
-def test_urls_and_websites(bag, inputs):
-    out = inputs / "pairs.tsv"
-    arguments = [
-        inputs / "a.jsonl",
-        inputs / "b.jsonl",
-        "-m",
-        bag,
-        "-o",
-        out,
-        "--url-field",
-        "url",
-        "--overwrite",
-    ]
-    result = ok("align", *arguments, *LANGUAGE_OPTIONS)
-    assert "8 pairs of documents" in result.stderr and "0 by URL" in result.stderr
-    assert {line["matched_by"] for line in lines_of(out)} == {"score"}
-    # all on one website: the URLs say it all, of documents that are not empty
-    content = (inputs / "b.jsonl").read_text().replace("f.org", "www.e.org")
-    (inputs / "b.jsonl").write_text(content)
-    result = ok("align", *arguments, "--same-domain")
-    assert "8 by URL" in result.stderr, result.output
-    first = next(line for line in lines_of(out) if line["id_a"] == "a3")
-    assert (first["id_b"], first["url_a"], first["url_b"]) == ("b3", "e.org/de/3", "www.e.org/en/3")
-    # documents without URL are of no known website
-    rows = [json.loads(line) for line in content.splitlines()]
-    unknown = [row | {"url": None} if row["id"] in ("b3", "b4") else row for row in rows]
-    (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, unknown)))
-    result = ok("align", *arguments, "--same-domain")
-    assert "6 by URL" in result.stderr and len(lines_of(out)) == 6, result.output
+def url_options(inputs, bag):
+    files = [inputs / "a.jsonl", inputs / "b.jsonl"]
+    return [*files, "-m", bag, "-o", inputs / "pairs.tsv", "--url-field", "url"]
+
+
+def move_to_one_website(inputs, without_url=()):
+    """Let both files be of one website; some documents of the second have no URL."""
+    rows = []
+    for row in read_rows(inputs / "b.jsonl"):
+        url = None
+        if row["id"] not in without_url:
+            url = row["url"].replace("f.org", "www.e.org")
+        rows.append(row | {"url": url})
+    write_rows(inputs / "b.jsonl", rows)
+
+
+def test_urls_of_two_websites_match_nothing(bag, inputs):
+    result = ok("align", *url_options(inputs, bag), *LANGUAGE_OPTIONS)
+    assert "8 pairs of documents" in result.stderr
+    assert "0 by URL" in result.stderr
+    assert {line["matched_by"] for line in lines_of(inputs / "pairs.tsv")} == {"score"}
+
+
+def test_urls_of_one_website_match_all(bag, inputs):
+    move_to_one_website(inputs)
+    result = ok("align", *url_options(inputs, bag), "--same-domain")
+    assert "8 by URL" in result.stderr
+    pair_of_id = {line["id_a"]: line for line in lines_of(inputs / "pairs.tsv")}
+    pair = pair_of_id["a3"]
+    assert pair["id_b"] == "b3"
+    assert pair["url_a"] == "e.org/de/3"
+    assert pair["url_b"] == "www.e.org/en/3"
+
+
+def test_documents_without_url_are_of_no_website(bag, inputs):
+    move_to_one_website(inputs, without_url=("b3", "b4"))
+    result = ok("align", *url_options(inputs, bag), "--same-domain")
+    assert "6 by URL" in result.stderr
+    assert len(lines_of(inputs / "pairs.tsv")) == 6
 
 
 def test_known_pairs(bag, inputs):
@@ -178,10 +208,8 @@ def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
     )
     arguments = [inputs / "a.jsonl", inputs / "b.jsonl", "-m", model, "-o", inputs / "pairs.tsv"]
     result = run(*arguments, "--language-a", "de")
-    assert (
-        result.exit_code == 1
-        and "--language-b: found None, expected a language of" in result.stderr
-    )
+    assert result.exit_code == 1
+    assert "--language-b: found None, expected a language of" in result.stderr
     ok("align", *arguments, "--language-a", "de", "--language-b", "en")
 
 
@@ -210,7 +238,7 @@ def test_bad_options_are_named(bag, inputs, options, message, monkeypatch):
     monkeypatch.chdir(inputs)
     before = set(inputs.iterdir())
     result = run("a.jsonl", "b.jsonl", "-m", bag, *options)
-    assert result.exit_code == 1 and "Error: " in result.stderr and message in result.stderr, (
-        result.output
-    )
+    assert result.exit_code == 1, result.output
+    assert "Error: " in result.stderr, result.output
+    assert message in result.stderr, result.output
     assert set(inputs.iterdir()) == before

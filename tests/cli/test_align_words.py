@@ -33,7 +33,8 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     results = json.loads((tmp_path / "out/results.json").read_text())
     for name in ("words, cosine", "words, CSLS", "sentences, cosine", "sentences, CSLS"):
         before, after = (results[state][name]["precision_at_1"] for state in ("before", "after"))
-        assert before < 0.1 and after > 0.95
+        assert before < 0.1
+        assert after > 0.95
     np.testing.assert_allclose(
         read_word_vectors("out/de.vec").vectors, sides[0].vectors @ rotation.T, atol=0.05
     )
@@ -94,6 +95,6 @@ def test_mistakes_are_named(tmp_path, monkeypatch, vectors, dictionary, message)
     result = run(
         "align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, "--dictionary", "dictionary"
     )
-    assert result.exit_code == 1 and message in result.stderr and not (tmp_path / "out").exists(), (
-        result.output
-    )
+    assert result.exit_code == 1, result.output
+    assert message in result.stderr, result.output
+    assert not (tmp_path / "out").exists(), result.output

@@ -10,15 +10,25 @@ import pytest
 import yaml
 
 from tests.cli.conftest import run
-from tmde.cli.compare import _process, load_comparison, open_folder, write_table
+from tmde.cli.comparison_file import load_comparison
+from tmde.cli.comparison_runs import open_folder, run_process
+from tmde.cli.comparison_table import write_table
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.recipe import packaged_names
 
 TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
 SHARED = {
-    "max_rows": 300, "eval_strategy": "no", "bf16": False, "max_steps": 2, "warmup_steps": 1, "cooldown": 0,
-    "max_minutes": None, "eval_minutes": None, "max_cpu_minutes": 5, "token_cache_dir": None,
-}  # fmt: skip
+    "max_rows": 300,
+    "eval_strategy": "no",
+    "bf16": False,
+    "max_steps": 2,
+    "warmup_steps": 1,
+    "cooldown": 0,
+    "max_minutes": None,
+    "eval_minutes": None,
+    "max_cpu_minutes": 5,
+    "token_cache_dir": None,
+}
 CONTENT = {
     "description": "tiny",
     "shared": {"all": SHARED, "bag": {"model.normalize": True}},
@@ -59,25 +69,32 @@ def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False):
 
 def test_every_training_has_its_recipe(tmp_path):
     _, trainings = load(tmp_path)
-    assert [each.name for each in trainings] == ["base", "bag-42", "warm-1", "warm-2"]
-    base, bag, warm, _ = (each.recipe for each in trainings)
-    assert (base.seed, bag.seed, warm.seed) == (42, 42, 1)
-    assert (bag.data.train, bag.data.max_rows, bag.model.d_model) == (
-        "sample",
-        300,
-        16,
-    )
+    assert [training.name for training in trainings] == ["base", "bag-42", "warm-1", "warm-2"]
+    assert [training.recipe.training.seed for training in trainings] == [42, 42, 1, 2]
+
+
+def test_a_recipe_has_shared_keys_and_its_own(tmp_path):
+    _, trainings = load(tmp_path)
+    bag, warm = trainings[1].recipe, trainings[2].recipe
+    assert bag.data.train == "sample"
+    assert bag.data.max_rows == 300
+    assert bag.model.d_model == 16
+    assert warm.model.normalize is True
+
+
+def test_a_system_begins_with_its_start(tmp_path):
+    _, trainings = load(tmp_path)
+    bag, warm = trainings[1].recipe, trainings[2].recipe
+    assert bag.warm_start.checkpoint is None
     assert warm.warm_start.checkpoint == str(tmp_path / "out" / "start" / "base")
-    assert warm.model.normalize is True and bag.warm_start.checkpoint is None
 
 
 @pytest.mark.parametrize("name", packaged_names("tmde.training.comparisons"))
 def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("tmde.cli.compare.find_tasks", lambda *_: [])
+    monkeypatch.setattr("tmde.cli.comparison_file.find_tasks", lambda *_: [])
     file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
-    assert {each.system for each in trainings} - {None} == {*file.systems} and all(
-        pair for pair in file.contrasts
-    )
+    assert {each.system for each in trainings} - {None} == {*file.systems}
+    assert all(pair for pair in file.contrasts)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +106,9 @@ def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
         ("systems/warm/start", "bse", "start 'bse' is unknown; did you mean base"),
         ("shared/all/max_stepps", 3, "'max_stepps' is unknown; did you mean"),
         ("contrasts", [["warm", "bg"]], "system 'bg' is unknown; did you mean bag"),
-        ("seeds", ["one"], "seeds"),
+        ("seeds", ["one"], "seeds.0: found 'one'"),
+        ("systems/bag/overrides", [1], "systems.bag.overrides: found"),
+        ("systems", {}, "found no systems or no seeds"),
         ("tasks", ["xnlii"], "xnlii"),
     ],
 )
@@ -118,15 +137,16 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
         environments.append(env)
         return SimpleNamespace(returncode=0)
 
-    monkeypatch.setattr("tmde.cli.compare.subprocess.run", fake_run)
-    _process("train", opened(tmp_path)[0], 2)
+    monkeypatch.setattr("tmde.cli.comparison_runs.subprocess.run", fake_run)
+    run_process("train", opened(tmp_path)[0], 2)
     assert environments[0]["OMP_NUM_THREADS"] == "3"
 
 
 def test_what_a_change_concerns_is_made_anew(tmp_path):
     trainings = opened(tmp_path)
-    for folder in [folder for each in trainings for folder in (each.run, each.evaluation)]:
-        folder.mkdir(parents=True)
+    for training in trainings:
+        training.run.mkdir(parents=True)
+        training.evaluation.mkdir(parents=True)
     opened(tmp_path)  # the same again
     wider = changed("systems/bag/overrides", {**TINY, "d_model": 32})
     with pytest.raises(ValueError, match="--overwrite.*Changed: bag-42$"):
@@ -142,39 +162,60 @@ def test_what_a_change_concerns_is_made_anew(tmp_path):
 
 
 def result(system: str, right: int) -> TaskResult:
-    """100 items within German, all of them right, and 100 from German to English, so many of them right."""
+    """Return a result on 100 items within German and 100 from German to English.
+
+    All of the first are right, and `right` of the others.
+    """
     ids = [str(number) for number in range(100)]
-    cells = [
-        Cell(
-            "de", target, "accuracy", share / 100, ids, (np.arange(100) < share).astype(float), 0.25
-        )
-        for target, share in (("de", 100), ("en", right))
-    ]
+    cells = []
+    for target, count in (("de", 100), ("en", right)):
+        outcomes = (np.arange(100) < count).astype(float)
+        cells.append(Cell("de", target, "accuracy", count / 100, ids, outcomes, 0.25))
     return TaskResult("sib200", system, "zero-shot", cells, data={"fingerprint": "f"})
 
 
-def test_the_table_by_hand(tmp_path):
+@pytest.fixture
+def table(tmp_path):
+    """The text of a table of measured trainings, of which one has failed."""
     trainings = opened(tmp_path)
     for training, right in zip(trainings, (0, 40, 60, 46), strict=True):
         if training.system is not None:
             write_results(training.evaluation, [result(training.name, right)], {})
         training.run.mkdir(parents=True)
-        costs = {"cpu_minutes": 5.0}
-        (training.run / "results.json").write_text(json.dumps(costs))
+        (training.run / "results.json").write_text(json.dumps({"cpu_minutes": 5.0}))
         (training.run / "run.json").write_text(json.dumps({"parameters": 9}))
-    text = write_table(load(tmp_path)[0], trainings, {"x": "eval: broke"})
-    cells = {
-        line.split("|")[1].strip(): [part.strip() for part in line.split("|")[2:-1]]
-        for line in text.split("\n")
-        if "|" in line
-    }
+    file, _ = load(tmp_path)
+    return write_table(file, trainings, {"x": "eval: broke"})
+
+
+def cells_of(table: str) -> dict[str, list[str]]:
+    """The cells of each line of Markdown tables by the first of them."""
+    cells = {}
+    for line in table.splitlines():
+        if "|" in line:
+            first, *others = [part.strip() for part in line.strip("|").split("|")]
+            cells[first] = others
+    return cells
+
+
+def test_the_table_by_hand(table, tmp_path):
+    cells = cells_of(table)
     assert cells["bag"] == ["100.0", "40.0", "5.0", "9"]
-    # 60 and 46 with the two seeds: 53 ± 14 / sqrt(2). The first is tested, and the start's minutes count.
+    # 60 and 46 with the two seeds: 53 ± 14 / sqrt(2). The first is tested. The start's minutes
+    # count too.
     assert cells["warm"] == ["100.0 ± 0.0", "53.0 ± 9.9 ▲", "10.0", "9"]
-    assert cells["chance"] == ["25.0", "25.0", "–", "–"] and "warm-2" not in text
-    assert "### warm - bag" in text and cells["sib200"][:4] == ["Cross", "40.0", "60.0", "+20.0"]
-    assert "Not measured: x: eval: broke" in text
-    assert (tmp_path / "out" / "table.md").read_text() == text
+    assert cells["chance"] == ["25.0", "25.0", "–", "–"]
+    assert "warm-2" not in table
+    assert (tmp_path / "out" / "table.md").read_text() == table
+
+
+def test_the_table_has_contrasts_and_failures(table):
+    assert "### warm - bag" in table
+    assert cells_of(table)["sib200"][:4] == ["Cross", "40.0", "60.0", "+20.0"]
+    assert "Not measured: x: eval: broke" in table
+
+
+def test_the_numbers_of_the_table(table, tmp_path):
     numbers = json.loads((tmp_path / "out" / "table.json").read_text())
     assert numbers["values"]["warm"]["sib200 Cross"] == pytest.approx([0.6, 0.46])
     assert numbers["differences"]["warm - bag"][1]["difference"] == pytest.approx(0.2)
@@ -192,7 +233,7 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
         stdout.write(result.output)
         return SimpleNamespace(returncode=result.exit_code)
 
-    monkeypatch.setattr("tmde.cli.compare.subprocess.run", call)
+    monkeypatch.setattr("tmde.cli.comparison_runs.subprocess.run", call)
     content = {
         **CONTENT,
         "systems": copy.deepcopy(CONTENT["systems"]),
@@ -215,16 +256,17 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
         "sample",
     ]
     done = run(*command)
-    assert (
-        done.exit_code == 1
-        and "Error: warm-42: train: " in done.stderr
-        and "Traceback" not in done.stderr
-    )
+    assert done.exit_code == 1
+    assert "Error: warm-42: train: " in done.stderr
+    assert "Traceback" not in done.stderr
     table = (tmp_path / "out" / "table.md").read_text()
-    assert "| bag " in table and "Not measured: warm-42: train" in table and "TF-IDF" in table
+    assert "| bag " in table
+    assert "Not measured: warm-42: train" in table
+    assert "TF-IDF" in table
     assert commands == ["train", "eval", "train"]
     del content["systems"]["warm"]
     (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
     again = run(*command)
-    assert again.exit_code == 0 and (tmp_path / "out" / "table.md").read_text() in again.stdout
+    assert again.exit_code == 0
+    assert (tmp_path / "out" / "table.md").read_text() in again.stdout
     assert len(commands) == 3  # nothing was left to do

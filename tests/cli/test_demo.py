@@ -1,4 +1,4 @@
-"""`tmde demo` without a browser: what it reads, finds, draws and escapes. The page itself: test_demo_page.py."""
+"""`tmde demo` without a browser: what it reads, finds, draws and escapes."""
 
 import re
 
@@ -12,12 +12,13 @@ from tests.cli import conftest
 from tests.cli.conftest import ok, write_rows
 from tests.conftest import LANGUAGES
 from tmde.cli import demo_page as page_module
-from tmde.cli.demo import NOTHING, draw_collection
+from tmde.cli.demo_collection import NOTHING, draw_collection
 from tmde.cli.demo_page import map_figure, search
 from tmde.documents import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 EVIL = '<script>x()</script><img src=x onerror="x()"> & ${x()}'
+
 ROWS = [
     {
         "id": "a",
@@ -48,38 +49,42 @@ ROWS = [
 
 @pytest.fixture
 def serve(monkeypatch):
-    """Runs the command without serving: its result, and the collection that the page would show."""
+    """Run the command without serving: its result, and the collection that the page would show."""
     shown = []
 
     class Page:
         def block_thread(self):
             pass
 
+    def fake_page(collection):
+        shown.append(collection)
+        return Page()
+
     def run(*arguments):
         shown.clear()
         result = conftest.run("demo", *arguments, "--no-browser")
         return result, shown[0] if shown else None
 
-    monkeypatch.setattr(
-        page_module, "demo_page", lambda collection: shown.append(collection) or Page()
-    )
+    monkeypatch.setattr(page_module, "demo_page", fake_page)
     monkeypatch.setattr(page_module, "launch_page", lambda *_: "http://127.0.0.1:1/")
     return run
 
 
 def test_a_file_of_documents(serve, bag, tmp_path):
     result, shown = serve(bag, write_rows(tmp_path / "docs.jsonl", ROWS))
-    assert result.exit_code == 0 and "The page is at http://127.0.0.1:1/" in result.stdout, (
-        result.output
-    )
-    assert "1 empty ones left out" in result.stderr and shown.name == "docs.jsonl"
-    assert [hit.id for hit in shown.drawn] == list("abcde") and shown.languages == ["", "de", "es"]
+    assert result.exit_code == 0, result.output
+    assert "The page is at http://127.0.0.1:1/" in result.stdout, result.output
+    assert "1 empty ones left out" in result.stderr
+    assert shown.name == "docs.jsonl"
+    assert [hit.id for hit in shown.drawn] == list("abcde")
+    assert shown.languages == ["", "de", "es"]
     languages, labels = ["es", "de", "de", "es", NOTHING], ["home", "home", "town", NOTHING, "town"]
     assert shown.groups == {"language": languages, "label": labels}
     vectors = DocumentEmbedder.from_pretrained(str(bag)).encode(
         [row["text"] for row in ROWS[:5]], normalize=True
     )
-    assert shown.map.vectors == pytest.approx(vectors, abs=1e-5) and shown.map.method == "pca"
+    assert shown.map.vectors == pytest.approx(vectors, abs=1e-5)
+    assert shown.map.method == "pca"
 
 
 def test_fields_of_other_names(serve, bag, tmp_path):
@@ -90,28 +95,31 @@ def test_fields_of_other_names(serve, bag, tmp_path):
     path = write_rows(tmp_path / "docs.jsonl", rows)
     options = ["--field", "body", "--id-field", "key", "--language-field", "lang"]
     result, shown = serve(bag, path, *options, "--label-field", "topic", "--label-field", "tags")
-    assert result.exit_code == 0 and [hit.id for hit in shown.drawn] == ["1", "3"], result.output
+    assert result.exit_code == 0, result.output
+    assert [hit.id for hit in shown.drawn] == ["1", "3"], result.output
     assert shown.groups == {
         "language": ["de", "it"],
         "topic": ["x", "y"],
         "tags": ["p, q", NOTHING],
     }
     result, _ = serve(bag, path, *options, "--label-field", "other")
-    assert result.exit_code == 1 and "no field 'other'" in result.stderr
+    assert result.exit_code == 1
+    assert "no field 'other'" in result.stderr
 
 
 def test_the_sample_and_an_index(serve, bag, tmp_path):
     result, shown = serve(bag, "--points", 50, "--projection", "pca")
     assert result.exit_code == 0, result.output
-    assert (
-        len(shown.index) == 300 and len(shown.drawn) == 50 and tuple(shown.languages) == LANGUAGES
-    )
+    assert len(shown.index) == 300
+    assert len(shown.drawn) == 50
+    assert tuple(shown.languages) == LANGUAGES
     assert [code for code, _ in shown.examples] == list(LANGUAGES)
     out = tmp_path / "index"
     ok("index", write_rows(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", bag)
     for arguments in ([out], [bag, out]):
         result, shown = serve(*arguments)
-        assert result.exit_code == 0 and set(shown.groups) == {"language", "label"}, result.output
+        assert result.exit_code == 0, result.output
+        assert set(shown.groups) == {"language", "label"}, result.output
 
 
 def collect(bag, tmp_path, rows, label_fields=()):
@@ -124,9 +132,8 @@ def collect(bag, tmp_path, rows, label_fields=()):
 def test_search_and_its_filters(bag, tmp_path):
     shown = collect(bag, tmp_path, ROWS[:5])
     found = search(shown, "Katze baum", 5, ["de", ""])
-    assert {hit.id for hit in found.hits} == {"b", "c", "e"} and found.hits[
-        0
-    ].snippet == "Katze baum."
+    assert {hit.id for hit in found.hits} == {"b", "c", "e"}
+    assert found.hits[0].snippet == "Katze baum."
     assert len(search(shown, "Katze", 9, shown.languages).hits) == 5
     with pytest.raises(ValueError, match="The query is empty"):
         search(shown, " ", 5, ["de"])
@@ -145,7 +152,9 @@ def test_everything_of_a_document_is_escaped(bag, tmp_path):
         map_figure(shown, "label", found).to_json(),
     ]
     for view in views:
-        assert "<script" not in view and "<img" not in view and "\\u003cscript" not in view
+        assert "<script" not in view
+        assert "<img" not in view
+        assert "\\u003cscript" not in view
     assert views[0].count("&lt;script&gt;") >= 4
     assert set(re.findall("<(\\w+)", "".join(map_figure(shown).data[0].hovertext))) <= {
         "b",

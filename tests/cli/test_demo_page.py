@@ -1,4 +1,4 @@
-"""The page of `tmde demo` in a browser: the real command, a model that has learned the sample's translations."""
+"""The page of `tmde demo` in a browser, with a model that has learned to translate the sample."""
 
 import json
 import re
@@ -54,7 +54,7 @@ def documents(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def address(trained, documents):
-    """Of the page, served by the command in a process of its own; ended by Ctrl-C, as a user ends it."""
+    """The address of the page, served by a process that Ctrl-C ends, as a user ends it."""
     command = [
         sys.executable,
         "-m",
@@ -73,12 +73,13 @@ def address(trained, documents):
     finally:
         process.send_signal(signal.SIGINT)
         stderr = process.communicate(timeout=120)[1]
-    assert process.returncode == 0 and "Traceback" not in stderr, stderr
+    assert process.returncode == 0, stderr
+    assert "Traceback" not in stderr, stderr
 
 
 @pytest.fixture
 def page(address):
-    """The open page; afterwards: nothing was asked of another computer, and nothing went wrong in the page."""
+    """The open page; afterwards, it has asked no other computer, and nothing has gone wrong."""
     asked, problems = [], []
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
@@ -119,13 +120,15 @@ def test_a_query_finds_documents_of_other_languages(page, documents):
     page.keyboard.press("Enter")
     page.locator("#hits tbody tr").nth(9).wait_for()
     found = hits(page)
-    assert len(found) == 10 and "de" not in {language for language, _ in found}
+    assert len(found) == 10
+    assert "de" not in {language for language, _ in found}
     # Its four translations come first: the model was trained on other text of the sample.
     assert {id for _, id in found[:4]} == {
         f"{german['doc_id']}-{code}" for code in ("en", "es", "fr", "it")
     }
     cosines = [float(cell) for cell in page.locator("#hits td:nth-child(2)").all_text_contents()]
-    assert cosines == sorted(cosines, reverse=True) and cosines[0] > 0.5
+    assert cosines == sorted(cosines, reverse=True)
+    assert cosines[0] > 0.5
     page.wait_for_function("document.querySelectorAll('#map .legendtext').length == 7")
     assert page.locator("#map .legendtext").all_text_contents() == [
         "de",

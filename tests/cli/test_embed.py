@@ -1,4 +1,4 @@
-"""`tmde embed`: files and pipes in, .npy and .parquet out, shards, two processes, a kill and another start."""
+"""`tmde embed`: files and pipes in, .npy and .parquet out; shards, two processes, a kill."""
 
 import json
 import os
@@ -20,11 +20,17 @@ from tmde.embedding.long_documents import SentenceDensity
 
 LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias. "
 TEXTS = ["Guten Tag", "", "Good\u2028day\rall", LONG * 3, "Buenos días"]
+# What is kept in a parquet file of each format of the input.
+COLUMNS = {
+    "text": {"text": TEXTS},
+    "jsonl": {"text": TEXTS, "id": [0, 1, 2, 3, 4], "late": [None, None, None, [0.5], [0.5]]},
+    "parquet": {"n": [0, 1, 2, 3, 4], "text": TEXTS},
+}
 
 
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
-    """Takes 24 tokens."""
+    """A model that takes 24 tokens."""
     return save(tmp_path_factory.mktemp("model"), make_xlmr(26), make_tokenizer())
 
 
@@ -36,56 +42,100 @@ def expected(model):
 @pytest.fixture
 def inputs(tmp_path):
     """The same documents in each format."""
-    text, jsonl, parquet = tmp_path / "in.txt", tmp_path / "in.jsonl", tmp_path / "in.parquet"
-    text.write_bytes(
-        b"\xef\xbb\xbf" + "\r\n".join(TEXTS[:2]).encode() + b"\n" + "\n".join(TEXTS[2:]).encode()
-    )
-    rows = [
-        {"id": i, "text": text} | ({"late": [0.5]} if i > 2 else {}) for i, text in enumerate(TEXTS)
-    ]
-    jsonl.write_text("\n".join(json.dumps(row) for row in rows) + "\n")
-    pq.write_table(pa.table({"n": range(5), "text": TEXTS}), parquet, row_group_size=3)
-    return {"text": text, "jsonl": jsonl, "parquet": parquet}
+    paths = {name: tmp_path / f"in.{name}" for name in ("text", "jsonl", "parquet")}
+    paths["text"] = tmp_path / "in.txt"
+    # A byte order mark, and both kinds of line ends.
+    first_lines = "\r\n".join(TEXTS[:2])
+    last_lines = "\n".join(TEXTS[2:])
+    paths["text"].write_bytes(f"\ufeff{first_lines}\n{last_lines}".encode())
+    lines = []
+    for number, text in enumerate(TEXTS):
+        row = {"id": number, "text": text}
+        if number > 2:
+            row["late"] = [0.5]  # a field that the first rows lack
+        lines.append(json.dumps(row) + "\n")
+    paths["jsonl"].write_text("".join(lines))
+    pq.write_table(pa.table(COLUMNS["parquet"]), paths["parquet"], row_group_size=3)
+    return paths
 
 
 def run(*arguments, **kwargs):
     return conftest.run("embed", *arguments, "--device", "cpu", **kwargs)
 
 
+def ok(*arguments, **kwargs):
+    result = run(*arguments, **kwargs)
+    assert result.exit_code == 0, result.output
+    return result
+
+
+def refused(*arguments):
+    """The message of a command that ends with exit code 1."""
+    result = run(*arguments)
+    assert result.exit_code == 1, result.output
+    return result.stderr
+
+
 def vectors_of(path):
-    return (
-        np.load(path)
-        if path.suffix == ".npy"
-        else np.stack(pq.read_table(path)["embedding"].to_numpy())
-    )
+    if path.suffix == ".npy":
+        return np.load(path)
+    return np.stack(pq.read_table(path)["embedding"].to_numpy())
+
+
+# ---- Formats
 
 
 @pytest.mark.parametrize("options", [["--shard-size", 2, "--resume"], []], ids=str)
 @pytest.mark.parametrize("suffix", [".npy", ".parquet"])
-@pytest.mark.parametrize("kind", ["text", "jsonl", "parquet"])
+@pytest.mark.parametrize("kind", COLUMNS)
 def test_every_format_equals_encode(model, inputs, expected, kind, suffix, options, tmp_path):
     out = tmp_path / f"out{suffix}"
-    result = run(inputs[kind], "-o", out, "-m", model, *options)
-    assert result.exit_code == 0, result.output
-    assert (
-        "5 texts (" in result.stderr
-        and "1 truncated" in result.stderr
-        and f"{out}: 5 x 32" in result.stderr
-    )
+    ok(inputs[kind], "-o", out, "-m", model, *options)
     vectors = vectors_of(out)
     assert vectors.dtype == np.float32
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
-    left = {path.name for path in tmp_path.iterdir() if not path.name.endswith(".lock")}
-    assert left == {*(path.name for path in inputs.values()), out.name}
-    if suffix == ".parquet":
-        columns = {
-            "text": {"text": TEXTS},
-            "jsonl": {"text": TEXTS, "id": list(range(5)), "late": [None] * 3 + [[0.5]] * 2},
-            "parquet": {"n": list(range(5)), "text": TEXTS},
-        }
-        table = pq.read_table(out)
-        assert table.drop_columns(["embedding"]).to_pydict() == columns[kind]
-        assert table.schema.field("embedding").type == pa.list_(pa.float32(), 32)
+
+
+@pytest.mark.parametrize("options", [["--shard-size", 2, "--resume"], []], ids=str)
+def test_a_finished_run_leaves_its_output_alone(model, inputs, options, tmp_path):
+    before = set(tmp_path.iterdir())
+    ok(inputs["text"], "-o", tmp_path / "out.npy", "-m", model, *options)
+    new_files = {path.name for path in set(tmp_path.iterdir()) - before}
+    assert {name for name in new_files if not name.endswith(".lock")} == {"out.npy"}
+
+
+def test_the_report(model, inputs, tmp_path):
+    out = tmp_path / "out.npy"
+    message = ok(inputs["text"], "-o", out, "-m", model).stderr
+    assert "5 texts (" in message
+    assert "1 truncated" in message
+    assert f"{out}: 5 x 32" in message
+
+
+@pytest.mark.parametrize("options", [["--shard-size", 2, "--resume"], []], ids=str)
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_parquet_keeps_the_columns_of_the_input(model, inputs, kind, options, tmp_path):
+    out = tmp_path / "out.parquet"
+    ok(inputs[kind], "-o", out, "-m", model, *options)
+    table = pq.read_table(out)
+    assert table.drop_columns(["embedding"]).to_pydict() == COLUMNS[kind]
+    assert table.schema.field("embedding").type == pa.list_(pa.float32(), 32)
+
+
+def test_empty_input(model, tmp_path):
+    source = tmp_path / "empty.txt"
+    source.touch()
+    ok(source, "-o", tmp_path / "out.npy", "-m", model)
+    assert np.load(tmp_path / "out.npy").shape == (0, 32)
+
+
+def test_a_pipe(model, expected, tmp_path):
+    out = tmp_path / "out.npy"
+    ok("-", "-o", out, "-m", model, input="\n".join(TEXTS).encode())
+    np.testing.assert_allclose(np.load(out), expected, rtol=0, atol=1e-5)
+
+
+# ---- Options
 
 
 def test_options_reach_the_embedder(model, inputs, tmp_path, monkeypatch):
@@ -98,124 +148,152 @@ def test_options_reach_the_embedder(model, inputs, tmp_path, monkeypatch):
         "dtype": "bfloat16",
         "long_documents": "chunk",
         "window": 12,
+        "stride": 3,
+        "aggregation": "density.npz",
     }
-    options |= {"stride": 3, "aggregation": "density.npz"}
-    given = [
-        part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
-    ]
-    result = run(
-        inputs["text"], "-o", "out.npy", "-m", model, "--normalize", "--batch-tokens", 40, *given
-    )
-    assert result.exit_code == 0, result.output
+    words = ["--normalize", "--batch-tokens", 40]
+    for name, value in options.items():
+        words += [f"--{name.replace('_', '-')}", value]
+    result = ok(inputs["text"], "-o", "out.npy", "-m", model, *words)
     embedder = DocumentEmbedder.from_pretrained(model, device="cpu", **options)
-    expected, report = embedder.encode_with_report(TEXTS, 40, normalize=True)
+    expected, report = embedder.encode_with_report(TEXTS, batch_tokens=40, normalize=True)
     np.testing.assert_allclose(np.load("out.npy"), expected, rtol=0, atol=1e-5)
     assert f"{report.split} split, {report.pieces} pieces" in result.stderr
 
 
-def test_languages_of_documents(tmp_path):
-    save(tmp_path / "model", make_tables(), make_tokenizer())
-    codes = ["de", "en", "fr"]
-    source, out = tmp_path / "in.jsonl", tmp_path / "out.npy"
-    source.write_text("\n".join(json.dumps({"text": "Guten Tag", "code": code}) for code in codes))
-    command = [source, "-o", out, "-m", tmp_path / "model", "--overwrite"]
-    embedder = DocumentEmbedder.from_pretrained(tmp_path / "model", device="cpu")
-    for options, language in (
-        (["--language-field", "code", "--shard-size", 2], codes),
+@pytest.fixture
+def language_model(tmp_path):
+    """A model with an encoder for each of de, en and fr."""
+    return save(tmp_path / "model", make_tables(), make_tokenizer())
+
+
+def write_coded(path, codes):
+    """The same text in a row for each code."""
+    lines = [json.dumps({"text": "Guten Tag", "code": code}) + "\n" for code in codes]
+    path.write_text("".join(lines))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("options", "language"),
+    [
+        (["--language-field", "code", "--shard-size", 2], ["de", "en", "fr"]),
         (["--language", "fr"], "fr"),
-    ):
-        assert run(*command, *options).exit_code == 0
-        np.testing.assert_allclose(
-            np.load(out), embedder.encode(["Guten Tag"] * 3, language=language), atol=1e-5
-        )
-    source.write_text(json.dumps({"text": "Guten Tag", "code": "xx"}))
-    result = run(*command, "--language-field", "code")
-    assert result.exit_code == 1
-    assert "row 1, field 'code': found 'xx', expected one of the model's languages" in result.stderr
+    ],
+)
+def test_languages_of_documents(language_model, options, language, tmp_path):
+    source = write_coded(tmp_path / "in.jsonl", ["de", "en", "fr"])
+    ok(source, "-o", tmp_path / "out.npy", "-m", language_model, *options)
+    embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
+    expected = embedder.encode(["Guten Tag"] * 3, language=language)
+    np.testing.assert_allclose(np.load(tmp_path / "out.npy"), expected, atol=1e-5)
 
 
-def test_empty_input_and_a_pipe(model, expected, tmp_path):
-    empty, out = tmp_path / "empty.txt", tmp_path / "out.npy"
-    empty.touch()
-    assert run(empty, "-o", out, "-m", model).exit_code == 0
-    assert np.load(out).shape == (0, 32)
-    assert (
-        run("-", "-o", out, "-m", model, "--overwrite", input="\n".join(TEXTS).encode()).exit_code
-        == 0
-    )
-    np.testing.assert_allclose(np.load(out), expected, rtol=0, atol=1e-5)
+def test_a_language_that_the_model_does_not_know(language_model, tmp_path):
+    source = write_coded(tmp_path / "in.jsonl", ["xx"])
+    out = tmp_path / "out.npy"
+    message = refused(source, "-o", out, "-m", language_model, "--language-field", "code")
+    assert "row 1, field 'code': found 'xx', expected one of the model's languages" in message
 
 
-def test_resume_continues_only_the_same_run(model, tmp_path):
-    source, out = tmp_path / "in.txt", tmp_path / "out.npy"
+# ---- Interruptions
+
+
+@pytest.fixture
+def interrupted(model, tmp_path):
+    """A run that stopped in the fifth shard, where the input is damaged."""
+    source = tmp_path / "in.txt"
     source.write_bytes("\n".join(TEXTS[:2] * 8).encode() + b"\n\xff\nlast\n")
-    before = source.stat().st_mtime_ns
-    command = [source, "-o", out, "-m", model, "--shard-size", 4]
-    assert run(*command, "--resume").exit_code == 1
-    folder = tmp_path / "out.npy.shards"
-    assert sorted(path.name for path in folder.iterdir()) == [
-        *(f"{i:08d}.npy" for i in range(4)),
-        "manifest.json",
-    ]
-    result = run(*command)
-    assert (
-        result.exit_code == 1
-        and "holds shards of an unfinished run; give --resume" in result.stderr
-    )
-    result = run(*command, "--resume", "--normalize")
-    assert (
-        result.exit_code == 1
-        and "its normalize is 'False', now 'True'; give --overwrite" in result.stderr
-    )
+    command = [source, "-o", tmp_path / "out.npy", "-m", model, "--shard-size", 4]
+    refused(*command, "--resume")
+    return command
+
+
+def mend(source):
     source.write_bytes(source.read_bytes().replace(b"\xff", b"x"))
-    result = run(*command, "--resume")
-    assert result.exit_code == 1 and f"its input is '{source}, changed" in result.stderr
-    os.utime(source, ns=(before, before))  # as if it had not changed: finished shards are kept
+
+
+def test_an_interrupted_run_keeps_its_shards(interrupted, tmp_path):
+    names = sorted(path.name for path in (tmp_path / "out.npy.shards").iterdir())
+    assert names == [*(f"{number:08d}.npy" for number in range(4)), "manifest.json"]
+
+
+def test_shards_are_not_forgotten(interrupted):
+    message = refused(*interrupted)
+    assert "holds shards of an unfinished run; give --resume" in message
+
+
+def test_another_run_is_not_continued(interrupted):
+    message = refused(*interrupted, "--resume", "--normalize")
+    assert "its normalize is 'False', now 'True'; give --overwrite" in message
+
+
+def test_another_input_is_not_continued(interrupted):
+    source = interrupted[0]
+    mend(source)
+    assert f"its input is '{source}, changed" in refused(*interrupted, "--resume")
+
+
+def test_a_resumed_run_embeds_what_is_missing(interrupted, tmp_path):
+    source, out = interrupted[0], tmp_path / "out.npy"
+    folder = tmp_path / "out.npy.shards"
+    changed = source.stat().st_mtime_ns
+    mend(source)
+    os.utime(source, ns=(changed, changed))  # as if it had not changed
     np.save(folder / "00000001.npy", np.full((4, 32), 7, np.float32))
-    out.touch()  # as after a kill between the last two steps: the file is written, the shards are deleted
-    result = run(*command, "--resume")
-    assert result.exit_code == 0 and "2 texts (" in result.stderr and not folder.exists(), (
-        result.output
-    )
-    assert (np.load(out)[4:8] == 7).all() and np.load(out).shape == (18, 32)
+    # As after a kill between the last two steps, when the file is written and the shards deleted.
+    out.touch()
+    message = ok(*interrupted, "--resume").stderr
+    assert "2 texts (" in message
+    assert not folder.exists()
+    assert np.load(out).shape == (18, 32)
+    assert (np.load(out)[4:8] == 7).all()
+
+
+def start_rank(rank: int, command: list) -> subprocess.Popen:
+    """Start one of two processes, as a launcher does."""
+    environment = os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
+    words = [sys.executable, "-m", "tmde", "embed", *map(str, command)]
+    return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+def kill_after_a_shard_of_the_second(processes, folder):
+    end = time.monotonic() + 120
+    while time.monotonic() < end:
+        if any(int(path.stem) % 2 for path in folder.glob("0*.parquet")):
+            break
+        time.sleep(0.002)
+    for process in processes:  # a launcher ends all when one is gone
+        process.send_signal(signal.SIGKILL)
+        process.communicate(timeout=60)
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
 def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch):
     source, out, whole = tmp_path / "in.jsonl", tmp_path / "out.parquet", tmp_path / "whole.parquet"
-    source.write_text(
-        "".join(json.dumps({"id": i, "text": f"{i} gracias"}) + "\n" for i in range(2000))
-    )
-    options = ["-m", model, "--device", "cpu", "--shard-size", 4]
-    command = [sys.executable, "-m", "tmde", "embed", *map(str, [source, "-o", out, *options])]
+    rows = [json.dumps({"id": number, "text": f"{number} gracias"}) for number in range(2000)]
+    source.write_text("\n".join(rows))
+    options = ["-m", model, "--shard-size", 4]
+    command = [source, "-o", out, *options, "--device", "cpu"]
+    folder = tmp_path / "out.parquet.shards"
 
-    def start(rank: int) -> subprocess.Popen:
-        """As a launcher starts one of two processes."""
-        environment = os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
-        return subprocess.Popen(command, stderr=subprocess.PIPE, text=True, env=environment)
+    kill_after_a_shard_of_the_second([start_rank(0, command), start_rank(1, command)], folder)
+    assert 0 < len(list(folder.glob("0*.parquet"))) < 500
+    assert not out.exists()
 
-    processes, folder = [start(0), start(1)], tmp_path / "out.parquet.shards"
-    end = time.monotonic() + 120
-    while (
-        not any(int(path.stem) % 2 for path in folder.glob("0*.parquet")) and time.monotonic() < end
-    ):
-        time.sleep(0.002)
-    for process in processes:  # a launcher ends all when one is gone
-        process.send_signal(signal.SIGKILL)
-        process.communicate(timeout=60)
-    assert 0 < len(list(folder.glob("0*.parquet"))) < 500 and not out.exists()
-    second = start(1)
+    second = start_rank(1, command)
     with monkeypatch.context() as patch:
         patch.setenv("RANK", "0")
         patch.setenv("WORLD_SIZE", "2")
-        first = run(source, "-o", out, *options)
-    assert "process 1 of 2" in second.communicate(timeout=120)[1] and second.returncode == 0
-    assert first.exit_code == 0 and f"{out}: 2,000 x 32" in first.stderr and not folder.exists()
-    assert run(source, "-o", whole, *options).exit_code == 0
-    assert (
-        pq.read_table(out)
-        .drop_columns(["embedding"])
-        .equals(pq.read_table(whole).drop_columns(["embedding"]))
-    )
+        message = ok(source, "-o", out, *options).stderr
+    second_message = second.communicate(timeout=120)[1]
+    assert second.returncode == 0
+    assert "process 1 of 2" in second_message
+    assert f"{out}: 2,000 x 32" in message
+    assert not folder.exists()
+
+    ok(source, "-o", whole, *options)
+    joined_columns = pq.read_table(out).drop_columns(["embedding"])
+    assert joined_columns.equals(pq.read_table(whole).drop_columns(["embedding"]))
     np.testing.assert_allclose(vectors_of(out), vectors_of(whole), rtol=0, atol=1e-6)

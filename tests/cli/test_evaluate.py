@@ -14,18 +14,20 @@ from tmde.eval.results import read_results, summarize
 from tmde.eval.systems import model_fingerprint
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
+TASKS = ("sample", "sentence_retrieval/some_dev")
 
 
 @pytest.fixture(scope="module")
 def models(tokenizer, tmp_path_factory):
-    """Two tiny checkpoints of different weights, trained on de, en, es, fr and it by their config."""
+    """Two tiny checkpoints of different weights, trained on five languages by their config."""
     folder = tmp_path_factory.mktemp("models")
     return [str(save(folder / f"tiny{seed}", tiny_model(seed), tokenizer)) for seed in (0, 1)]
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("TMDE_CACHE", str(tmp_path / "cache"))
+def cache(tmp_path_factory, monkeypatch):
+    """A cache of this module, and a wide terminal without colors."""
+    monkeypatch.setenv("TMDE_CACHE", str(tmp_path_factory.getbasetemp() / "eval-cache"))
     monkeypatch.setenv("COLUMNS", "200")
     monkeypatch.setenv("NO_COLOR", "1")
 
@@ -36,159 +38,148 @@ def call(*arguments, status: int = 0) -> str:
     return result.output
 
 
-@pytest.mark.slow
-def test_two_models_on_two_tasks(models, tmp_path):
-    rows = [
-        {"translation": {name: row[name] for name in ("de", "fr")}} for row in make_rows(40, seed=3)
-    ]
-    (tmp_path / "some_dev.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    out, tasks = tmp_path / "out", ("sample", "sentence_retrieval/some_dev")
+# ---- Two models on two tasks
+
+
+@pytest.fixture
+def evaluated(models, tmp_path):
+    """The folder of an evaluation, and what it printed."""
+    rows = []
+    for row in make_rows(40, seed=3):
+        translation = {"de": row["de"], "fr": row["fr"]}
+        rows.append(json.dumps({"translation": translation}))
+    (tmp_path / "some_dev.jsonl").write_text("\n".join(rows))
+    out = tmp_path / "out"
     options = [
-        "--tasks",
-        f"sample,sentence_retrieval={tmp_path}/some_dev.jsonl",
-        "--max-length",
-        20,
-        "-o",
-        out,
+        *("--tasks", f"sample,sentence_retrieval={tmp_path}/some_dev.jsonl"),
+        *("--set", "sample.sizes=[300,100,100]"),
+        *("--languages", "de,fr"),
+        *("--max-length", 20),
+        *("-o", out),
     ]
-    options += ["--set", "sample.sizes=[300,100,100]", "--languages", "de,fr"]
-    output = call(f"one={models[0]}", models[1], *options)
-    for text in (
-        "one",
-        "TF-IDF",
-        "chance",
-        "majority",
-        "Cross",
-        *tasks,
-        "longer than 20 tokens",
-        "tiny1 - one",
-    ):
+    return out, call(f"one={models[0]}", models[1], *options)
+
+
+@pytest.mark.slow
+def test_the_printed_tables(evaluated):
+    _, output = evaluated
+    for text in ("one", "tiny1", "TF-IDF", "chance", "majority", "Cross", *TASKS):
         assert text in output
+    assert "longer than 20 tokens" in output
+    assert "tiny1 - one" in output
+
+
+@pytest.mark.slow
+def test_the_results(evaluated):
+    out, _ = evaluated
     results = read_results(out)
-    expected = list(itertools.product(tasks, ("one", "tiny1", "TF-IDF")))
+    expected = list(itertools.product(TASKS, ("one", "tiny1", "TF-IDF")))
     assert [(result.task, result.system) for result in results] == expected
-    assert len(results[0].cells) == 4 and len(results[0].folds) == 10
+    assert len(results[0].cells) == 4
+    assert len(results[0].folds) == 10
+
+
+@pytest.mark.slow
+def test_the_differences_in_the_report(evaluated):
+    out, _ = evaluated
     report = (out / "report.md").read_text(encoding="utf-8")
     differences = report[report.index("### tiny1 - one") : report.index("## Figures")]
-    assert (
-        differences.count("| sample ") == 3 and differences.count("sentence") == 1
-    )  # Same, Cross, All; and Cross
-    names = (
+    assert differences.count("| sample ") == 3  # Same, Cross and All
+    assert differences.count("sentence") == 1  # Cross
+
+
+@pytest.mark.slow
+def test_the_figures(evaluated):
+    out, _ = evaluated
+    assert sorted(path.stem for path in (out / "figures").iterdir()) == [
         "sample-matrix",
         "sample-one-space",
         "sample-tiny1-space",
         "sentence_retrieval-some_dev-matrix",
-    )
-    assert sorted(path.stem for path in (out / "figures").iterdir()) == list(names)
-    # Again into the same folder, with fewer things to write: nothing of the first evaluation stays.
+    ]
+
+
+@pytest.mark.slow
+def test_an_earlier_evaluation_is_replaced_when_asked(evaluated, models):
+    out, _ = evaluated
     assert "--overwrite" in call(models[0], *SAMPLE, "-o", out, status=1)
     (out / "figures" / "mine.png").touch()
     call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--overwrite")
+    names = sorted(path.name for path in out.iterdir())
+    assert names == ["eval.json", "figures", "outcomes.npz", "report.md"]
     assert [path.name for path in (out / "figures").iterdir()] == ["mine.png"]
-    record = json.loads((out / "eval.json").read_text(encoding="utf-8"))
-    assert list(record["models"]) == ["tiny0"] and "'max_length': 128" in record["models"]["tiny0"]
-    assert record["options"]["seed"] == 0
     assert [(result.task, result.system) for result in read_results(out)] == [("sample", "tiny0")]
-    assert sorted(path.name for path in out.iterdir()) == [
-        "eval.json",
-        "figures",
-        "outcomes.npz",
-        "report.md",
-    ]
+
+
+def test_the_record_of_an_evaluation(models, tmp_path):
+    out = tmp_path / "out"
+    call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--no-folds")
+    record = json.loads((out / "eval.json").read_text(encoding="utf-8"))
+    assert list(record["models"]) == ["tiny0"]
+    assert "'max_length': 128" in record["models"]["tiny0"]
+    assert record["options"]["seed"] == 0
+
+
+# ---- Other systems and tasks
 
 
 def test_a_baseline_by_first_output_and_mean(models, tmp_path):
     folder, out = save_encoder(tmp_path / "bert", "bert"), tmp_path / "out"
-    call(
-        models[0],
-        "--baseline",
-        folder,
-        *SAMPLE,
-        "-o",
-        out,
-        "--no-tfidf",
-        "--no-figures",
-        "--no-folds",
-    )
+    options = ["-o", out, "--no-tfidf", "--no-figures", "--no-folds"]
+    call(models[0], "--baseline", folder, *SAMPLE, *options)
     results = read_results(out)
     assert [result.system for result in results] == ["tiny0", "bert (first output)", "bert (mean)"]
-    expected = [
-        model_fingerprint(DocumentEmbedder.from_pretrained(folder, pooling=way))
-        for way in ("cls", "mean")
-    ]
-    assert [result.system_fingerprint for result in results[1:]] == expected
+    for result, pooling in zip(results[1:], ("cls", "mean"), strict=True):
+        embedder = DocumentEmbedder.from_pretrained(folder, pooling=pooling)
+        assert result.system_fingerprint == model_fingerprint(embedder)
 
 
 def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkeypatch):
-    for part, name, row in itertools.product(
-        ("train/DE1000", "test/de", "test/de-en"), ("C", "M"), range(10)
-    ):
+    parts = ("train/DE1000", "test/de", "test/de-en")
+    for part, name, row in itertools.product(parts, ("C", "M"), range(10)):
         path = tmp_path / "rcv" / part / name / str(row)
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"{part} {name} {row}")
-    drawn = []
+    drawings = []
     monkeypatch.setattr(
-        "tmde.cli.evaluate.draw_embedding_space", lambda *given: drawn.append(given)
+        "tmde.cli.run_evaluation.draw_embedding_space", lambda *given: drawings.append(given)
     )
-    options = [
-        "--languages",
-        "de",
-        "--tasks",
-        f"rcv={tmp_path / 'rcv'}",
-        "--no-tfidf",
-        "-o",
-        tmp_path / "out",
-    ]
-    call(models[0], *options)
-    ((path, vectors, labels, languages, ids, *_),) = drawn
-    assert (
-        path.name == "rcv-tiny0-space.png"
-        and vectors.shape[0] == 40
-        and labels[9:11] == ("CCAT", "MCAT")
-    )
-    assert languages == ("de",) * 20 + ("en",) * 20 and ids[:20] == ids[20:] and len(set(ids)) == 20
-    (result,) = read_results(tmp_path / "out")
+    out = tmp_path / "out"
+    tasks = ["--languages", "de", "--tasks", f"rcv={tmp_path / 'rcv'}"]
+    call(models[0], *tasks, "--no-tfidf", "-o", out)
+    ((path, vectors, labels, languages, ids, *_),) = drawings
+    assert path.name == "rcv-tiny0-space.png"
+    assert vectors.shape[0] == 40
+    assert labels[9:11] == ["CCAT", "MCAT"]
+    assert languages == ["de"] * 20 + ["en"] * 20
+    assert ids[:20] == ids[20:]
+    assert len(set(ids)) == 20
+    (result,) = read_results(out)
     assert result.data["rows"] == {"de": {"train": 18, "dev": 2, "test": 20, "mirrored": 20}}
 
 
 def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_path):
-    lines = [
-        {"sentence1": "a", "sentence2": "b", "score": score, "lang": "de-en"}
-        for score in (1.0, 2.0)
-    ]
-    (tmp_path / "two.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    tasks = [
-        "--tasks",
-        f"sts={tmp_path / 'two.jsonl'},sample",
-        *SAMPLE[2:],
-        "--no-tfidf",
-        "--no-figures",
-    ]
-    output = call(models[0], *tasks, "-o", tmp_path / "out", status=1)
+    lines = []
+    for score in (1.0, 2.0):
+        pair = {"sentence1": "a", "sentence2": "b", "score": score, "lang": "de-en"}
+        lines.append(json.dumps(pair))
+    (tmp_path / "two.jsonl").write_text("\n".join(lines))
+    tasks = ["--tasks", f"sts={tmp_path / 'two.jsonl'},sample", *SAMPLE[2:]]
+    options = ["--no-tfidf", "--no-figures", "-o", tmp_path / "out"]
+    output = call(models[0], *tasks, *options, status=1)
     (error,) = [line for line in output.splitlines() if line.startswith("Error")]
     assert "sts, tiny0: de-en: found 2 pairs" in error
     assert [result.task for result in read_results(tmp_path / "out")] == ["sample"]
 
 
-@pytest.mark.slow
-def test_stored_results_are_compared_without_models(models, tmp_path):
-    out = tmp_path / "out"
-    call(*models, *SAMPLE, "-o", out, "--no-figures", "--no-folds")
-    output = call("compare", f"{out}#tiny0", f"{out}#tiny1", "--each-cell")
-    rows = [line for line in output.splitlines() if "sample " in line]
-    assert "tiny1 - tiny0" in output and [row.split()[1] for row in rows[:3]] == [
-        "Same",
-        "Cross",
-        "All",
-    ]
-    cross = [
-        summarize(result.cells)["Cross"]
-        for result in read_results(out)
-        if result.system != "TF-IDF"
-    ]
-    assert f"{100 * (cross[1] - cross[0]):+.1f}" in rows[1] and "de -> en" in output
-    assert "choose one as" in call("compare", out, out, status=1)
-    assert "not 'tiny9'" in call("compare", f"{out}#tiny9", out, status=1)
+def test_a_defect_shows_its_traceback(models, monkeypatch):
+    def broken(*arguments):
+        raise ValueError("operands could not be broadcast together")
+
+    monkeypatch.setattr("tmde.cli.run_evaluation.evaluate", broken)
+    output = call(models[0], *SAMPLE, "--no-figures", status=1)
+    assert "Traceback" in output
+    assert "in broken" in output
 
 
 @pytest.mark.parametrize(
@@ -210,9 +201,37 @@ def test_bad_input_is_one_line(models, arguments, match):
     assert "Traceback" not in output
 
 
+# ---- Stored results and runs
+
+
+@pytest.fixture
+def stored(models, tmp_path):
+    """A folder with the results of both models."""
+    out = tmp_path / "out"
+    call(*models, *SAMPLE, "-o", out, "--no-figures", "--no-folds")
+    return out
+
+
+@pytest.mark.slow
+def test_stored_results_are_compared_without_models(stored):
+    output = call("compare", f"{stored}#tiny0", f"{stored}#tiny1", "--each-cell")
+    rows = [line for line in output.splitlines() if "sample " in line]
+    results = [result for result in read_results(stored) if result.system != "TF-IDF"]
+    first, second = (summarize(result.cells)["Cross"] for result in results)
+    assert "tiny1 - tiny0" in output
+    assert [row.split()[1] for row in rows[:3]] == ["Same", "Cross", "All"]
+    assert f"{100 * (second - first):+.1f}" in rows[1]
+    assert "de -> en" in output
+
+
+@pytest.mark.slow
+def test_a_system_is_named_where_a_folder_holds_several(stored):
+    assert "choose one as" in call("compare", stored, stored, status=1)
+    assert "not 'tiny9'" in call("compare", f"{stored}#tiny9", stored, status=1)
+
+
 def test_curves_of_a_run(tmp_path):
-    (tmp_path / "log.jsonl").write_text(
-        "\n".join(f'{{"step": {step}, "loss": {5 - step}}}' for step in (1, 2))
-    )
+    lines = [json.dumps({"step": step, "loss": 5 - step}) for step in (1, 2)]
+    (tmp_path / "log.jsonl").write_text("\n".join(lines))
     call("curves", f"mine={tmp_path}", "-o", tmp_path / "curves.png")
     assert (tmp_path / "curves.png").stat().st_size > 10_000

@@ -11,8 +11,13 @@ from tests.cli.conftest import ok, run, save_bag, write_rows
 from tests.conftest import WORDS, save
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
-from tmde.training.starts.hub_encoders import prompt_settings
 from tmde.training.publishing import push_model
+from tmde.training.starts.hub_encoders import prompt_settings
+
+# What the parallel rows hold.
+TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"][:5]), "hund dog"]
+# Kinds of encoders that carry no prompt, for which one is given.
+WITHOUT_PROMPT = ("xlm-roberta", "bert")
 
 
 def test_static(bag, tmp_path):
@@ -21,89 +26,89 @@ def test_static(bag, tmp_path):
     assert (tmp_path / "static" / "modules.json").exists()
 
 
-def save_unigram(kind, folder):
-    """A model with a Unigram or WordPiece vocabulary of five languages; some have a prompt."""
-    encoder = save_encoder(
-        folder / "encoder", kind if kind in ("bert", "xlm-roberta") else "xlm-roberta"
-    )
+def save_model(kind, folder):
+    """Save a model with a Unigram or WordPiece vocabulary of five languages."""
+    if kind in WITHOUT_PROMPT:
+        return save_encoder(folder / "encoder", kind)
+    encoder = save_encoder(folder / "encoder", "xlm-roberta")
     tokenizer = AutoTokenizer.from_pretrained(encoder)
     if kind == "adapted":
-        settings = {
-            "languages": ["de", "en"],
-            "pivot_languages": ["en"],
-            **prompt_settings("perro: ", tokenizer),
-        }
-        return save(folder / "model", adapt_encoder(encoder, **settings), tokenizer)
-    if kind == "bag":
-        return save(
-            folder / "model",
-            BagModel(BagConfig(vocab_size=len(tokenizer) + 2, d_model=8)),
-            tokenizer,
-        )
-    return encoder
+        settings = prompt_settings("perro: ", tokenizer)
+        model = adapt_encoder(encoder, languages=["de", "en"], pivot_languages=["en"], **settings)
+    else:
+        model = BagModel(BagConfig(vocab_size=len(tokenizer) + 2, d_model=8))
+    return save(folder / "model", model, tokenizer)
 
 
-@pytest.mark.parametrize("kind", ["xlm-roberta", "bert", "adapted", "bag"])
-def test_vocabulary(kind, tmp_path):
+def prompt_options(kind):
+    return ["--prompt", "pan: "] if kind in WITHOUT_PROMPT else []
+
+
+@pytest.fixture(params=["xlm-roberta", "bert", "adapted", "bag"])
+def cut(request, tmp_path):
+    """The kind of a model, its folder, and that of the same with fewer tokens."""
+    model = save_model(request.param, tmp_path)
+    rows = [{"translation": {"de": TEXTS[0], "en": text, "fr": "chien"}} for text in TEXTS]
+    source = write_rows(tmp_path / "rows.jsonl", rows)
+    options = ["--train", source, "--languages", "de,en", *prompt_options(request.param)]
+    ok("export", "vocabulary", model, "-o", tmp_path / "cut", *options)
+    return request.param, model, tmp_path / "cut"
+
+
+def test_the_vocabulary_is_smaller(cut):
+    _, model, folder = cut
+    after = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    size = len(after.tokenizer)
+    assert size < len(AutoTokenizer.from_pretrained(model))
+    assert after.model.config.vocab_size == size
+    assert after.model.get_input_embeddings().num_embeddings == size
+
+
+def test_texts_of_known_tokens_keep_their_vectors(cut):
+    kind, model, folder = cut
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    model, texts = (
-        save_unigram(kind, tmp_path),
-        [" ".join(WORDS["de"]), " ".join(WORDS["en"][:5]), "hund dog"],
-    )
-    rows = [{"translation": {"de": texts[0], "en": text, "fr": "chien"}} for text in texts]
-    write_rows(tmp_path / "rows.jsonl", rows)
-    prompt = ["--prompt", "pan: "] if kind in ("xlm-roberta", "bert") else []
-    options = [
-        "-o",
-        tmp_path / "cut",
-        "--train",
-        tmp_path / "rows.jsonl",
-        "--languages",
-        "de,en",
-        *prompt,
-    ]
-    ok("export", "vocabulary", model, *options)
-    before = DocumentEmbedder.from_pretrained(
-        model, prompt="pan: " if prompt else None, device="cpu"
-    )
-    after = DocumentEmbedder.from_pretrained(tmp_path / "cut", device="cpu")
-    table = after.model.get_input_embeddings()
-    assert (
-        after.model.config.vocab_size
-        == table.num_embeddings
-        == len(after.tokenizer)
-        < len(before.tokenizer)
-    )
-    texts += ["", "katze nacht tree dog hund"]
-    expected = before.encode(texts)
+    prompt = "pan: " if kind in WITHOUT_PROMPT else None
+    texts = [*TEXTS, "", "katze nacht tree dog hund"]
+    expected = DocumentEmbedder.from_pretrained(model, prompt=prompt, device="cpu").encode(texts)
+    after = DocumentEmbedder.from_pretrained(folder, device="cpu")
     np.testing.assert_allclose(after.encode(texts), expected, rtol=0, atol=1e-5)
     peer = sentence_transformers.SentenceTransformer(
-        str(tmp_path / "cut"), trust_remote_code=True, device="cpu"
+        str(folder), trust_remote_code=True, device="cpu"
     )
     np.testing.assert_allclose(peer.encode(texts), expected, rtol=0, atol=1e-5)
-    (tmp_path / "text.txt").write_text(texts[0])
-    options = ["--text", tmp_path / "text.txt", "--max-tokens", len(after.tokenizer) - 1, *prompt]
+
+
+def test_the_most_tokens(cut, tmp_path):
+    kind, model, folder = cut
+    size = len(AutoTokenizer.from_pretrained(folder))
+    (tmp_path / "text.txt").write_text(TEXTS[0])
+    options = ["--text", tmp_path / "text.txt", "--max-tokens", size - 1, *prompt_options(kind)]
     ok("export", "vocabulary", model, "-o", tmp_path / "fewer", *options)
-    assert len(AutoTokenizer.from_pretrained(tmp_path / "fewer")) < len(after.tokenizer)
+    assert len(AutoTokenizer.from_pretrained(tmp_path / "fewer")) < size
 
 
-def test_vocabularies_that_are_not_cut(bag, tmp_path):
-    assert "no texts to read" in run("export", "vocabulary", bag, "-o", tmp_path / "cut").output
+def test_a_vocabulary_is_not_cut_without_texts(bag, tmp_path):
+    result = run("export", "vocabulary", bag, "-o", tmp_path / "cut")
+    assert "no texts to read" in result.output
+
+
+def test_a_vocabulary_of_another_type_is_not_cut(bag, tmp_path):
     (tmp_path / "text.txt").write_text("haus")
-    found = run(
-        "export", "vocabulary", bag, "-o", tmp_path / "cut", "--text", tmp_path / "text.txt"
-    ).output
-    assert (
-        "of type BPE, cannot be cut" in " ".join(found.split()) and not (tmp_path / "cut").exists()
-    )
+    options = ["-o", tmp_path / "cut", "--text", tmp_path / "text.txt"]
+    result = run("export", "vocabulary", bag, *options)
+    assert "of type BPE, cannot be cut" in " ".join(result.output.split())
+    assert not (tmp_path / "cut").exists()
 
 
 def test_a_push_leaves_out_a_graph_of_earlier_weights(tokenizer, tmp_path, caplog):
     bag = save_bag(tmp_path / "bag", tokenizer)
-    (bag / "onnx").mkdir()
-    (bag / "onnx" / "model.onnx").write_bytes(b"graph")
-    assert "onnx/model.onnx" in push_model(bag, "user/bag", dry_run=True)[0]
-    saved = (bag / "onnx" / "model.onnx").stat().st_mtime + 60
-    os.utime(bag / "model.safetensors", (saved, saved))
-    assert "onnx/model.onnx" not in push_model(bag, "user/bag", dry_run=True)[0]
+    graph = bag / "onnx" / "model.onnx"
+    graph.parent.mkdir()
+    graph.write_bytes(b"graph")
+    sizes, _ = push_model(bag, "user/bag", dry_run=True)
+    assert "onnx/model.onnx" in sizes
+    later = graph.stat().st_mtime + 60
+    os.utime(bag / "model.safetensors", (later, later))
+    sizes, _ = push_model(bag, "user/bag", dry_run=True)
+    assert "onnx/model.onnx" not in sizes
     assert "older than the weights" in caplog.text

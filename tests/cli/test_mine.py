@@ -1,4 +1,4 @@
-"""`tmde mine`: files, vectors and gold lists in, TSV and JSONL out, clear errors, nothing left behind."""
+"""`tmde mine`: files, vectors and gold lists in, TSV and JSONL out; clear errors."""
 
 import numpy as np
 import pytest
@@ -10,14 +10,18 @@ from tmde.documents.mining import mine_bitext
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 GERMAN = [
-    "haus hund katze", "", "baum fluss stadt licht", "nacht brot", "haus  hund katze", "wasser stadt nacht haus",
+    "haus hund katze",
+    "",
+    "baum fluss stadt licht",
+    "nacht brot",
+    "haus  hund katze",  # repeats the first
+    "wasser stadt nacht haus",
     "haus hund katze katze",
-]  # fmt: skip
-
-
+]
 TURNED = [turned(text) for text in GERMAN]
 ENGLISH = ["licht licht licht brot", TURNED[5], TURNED[2], "hund hund brot", TURNED[0]]
 RIGHT = [("1", "5"), ("3", "3"), ("6", "2")]  # line numbers
+TRANSLATIONS = {GERMAN[row]: TURNED[row] for row in (0, 2, 5)}
 
 
 def run(*arguments):
@@ -39,32 +43,39 @@ def rows_of(path):
     return rows
 
 
-def test_tsv(bag, inputs):
-    a, b, out = inputs / "a.txt", inputs / "b.txt", inputs / "out.tsv"
+@pytest.fixture
+def mined(bag, inputs):
+    """The result of a run that finds the right pairs, and its output."""
+    out = inputs / "out.tsv"
     out.write_text("old")
-    result = ok(
-        "mine",
-        a,
-        b,
-        "-o",
-        out,
-        "-m",
-        bag,
-        "--scoring",
-        "cosine",
-        "--threshold",
-        0.999,
-        "--overwrite",
-    )
-    assert result.stdout == "", result.output
+    options = ["--scoring", "cosine", "--threshold", 0.999, "--overwrite"]
+    result = ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", out, "-m", bag, *options)
+    return result, out
+
+
+def test_tsv(mined):
+    _, out = mined
     rows = rows_of(out)
     assert sorted((id_a, id_b) for _, id_a, id_b, *_ in rows) == RIGHT
     assert [float(score) for score, *_ in rows] == pytest.approx([1, 1, 1])
-    assert {text_a: text_b for *_, text_a, text_b in rows} == {
-        GERMAN[row]: TURNED[row] for row in (0, 2, 5)
-    }
+    assert {text_a: text_b for *_, text_a, text_b in rows} == TRANSLATIONS
+
+
+def test_the_report(mined):
+    result, out = mined
+    assert result.stdout == ""
     assert "(2 empty or repeated: left out; 0 split; 0 truncated)" in result.stderr
     assert f"3 pairs (cosine, max, scores 1.0000 to 1.0000) -> {out}" in result.stderr
+
+
+@pytest.fixture
+def vectors(bag, inputs):
+    """The vectors of both files, which are in `a.npy` and `b.npy`, too."""
+    embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
+    vectors = embedder.encode(GERMAN), embedder.encode(ENGLISH)
+    np.save(inputs / "a.npy", vectors[0])
+    np.save(inputs / "b.npy", vectors[1])
+    return vectors
 
 
 @pytest.mark.parametrize(
@@ -75,40 +86,33 @@ def test_tsv(bag, inputs):
         {"retrieval": "intersection", "threshold": 3.5},
     ],
 )
-def test_options_reach_the_mining(bag, inputs, caplog, options):
-    """Compared with the library, from vectors and from a model."""
-    embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
-    vectors = [embedder.encode(texts) for texts in (GERMAN, ENGLISH)]
-    np.save(inputs / "a.npy", vectors[0])
-    np.save(inputs / "b.npy", vectors[1])
-    given = [
-        part for name, value in options.items() for part in (f"--{name.replace('_', '-')}", value)
-    ]
-    given = ["-k" if part == "--k" else part for part in given]
-    mined = mine_bitext(*vectors, GERMAN, ENGLISH, **options)
-    by_vectors = ["--vectors-a", inputs / "a.npy", "--vectors-b", inputs / "b.npy"]
-    for more in (["-m", bag], by_vectors, [*by_vectors[:2], "-m", bag]):
-        ok(
-            "mine",
-            inputs / "a.txt",
-            inputs / "b.txt",
-            "-o",
-            inputs / "out.tsv",
-            "--overwrite",
-            *more,
-            *given,
-        )
-        rows = rows_of(inputs / "out.tsv")
-        assert [(int(i) - 1, int(j) - 1) for _, i, j, *_ in rows] == mined.rows()
-        assert [float(row[0]) for row in rows] == pytest.approx(mined.scores.tolist(), abs=1e-5)
+@pytest.mark.parametrize(
+    "sources", ["-m BAG", "--vectors-a A --vectors-b B", "--vectors-a A -m BAG"]
+)
+def test_options_reach_the_mining(bag, inputs, vectors, caplog, options, sources):
+    """The pairs are those of the library."""
+    expected = mine_bitext(*vectors, GERMAN, ENGLISH, **options)
+    words = []
+    for name, value in options.items():
+        option = "-k" if name == "k" else f"--{name.replace('_', '-')}"
+        words += [option, value]
+    files = {"BAG": bag, "A": inputs / "a.npy", "B": inputs / "b.npy"}
+    words += [files.get(word, word) for word in sources.split()]
+    ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", *words)
+    rows = rows_of(inputs / "out.tsv")
+    assert [(int(i) - 1, int(j) - 1) for _, i, j, *_ in rows] == expected.rows()
+    assert [float(row[0]) for row in rows] == pytest.approx(expected.scores.tolist(), abs=1e-5)
     assert ("HNSW" in caplog.text) == ("search" in options)
 
 
 def test_jsonl_is_a_corpus(bag, inputs):
     out = inputs / "out.jsonl"
-    options = (
-        "--field body --scoring cosine --threshold 0.999 --language-a de --language-b en".split()
-    )
+    options = [
+        *("--field", "body"),
+        *("--scoring", "cosine"),
+        *("--threshold", 0.999),
+        *("--language-a", "de", "--language-b", "en"),
+    ]
     ok("mine", inputs / "a.jsonl", inputs / "b.jsonl", "-o", out, "-m", bag, *options)
     rows = read_rows(out)
     assert all(list(row) == ["translation", "score", "ids"] for row in rows)
@@ -116,42 +120,32 @@ def test_jsonl_is_a_corpus(bag, inputs):
         (f"a{i}", f"b{j}") for i, j in RIGHT
     }
     corpus = load_parallel(str(out))
-    assert corpus["translation"] == [row["translation"] for row in rows]
-    assert {row["de"]: row["en"] for row in corpus["translation"]} == {
-        GERMAN[row]: TURNED[row] for row in (0, 2, 5)
-    }
+    assert {row["de"]: row["en"] for row in corpus["translation"]} == TRANSLATIONS
 
 
 def test_gold_lists(inputs):
     """Pairs of known cosines: the best threshold, and the quality at it."""
-    a, b = (inputs / f"{letter}.npy" for letter in "ab")
     angles = np.array([0.1, 0.2, 0.3, 0.4, 0.5])
     units = np.eye(5)
-    np.save(
-        a, np.hstack([units, np.zeros((5, 5))])
-    )  # cosine of pair i: cos(angle i); of all others 0
-    np.save(b, np.hstack([units * np.cos(angles), units * np.sin(angles)]))
-    (inputs / "x.txt").write_text("\n".join("abcde"))
+    # The cosine of pair i is the cosine of angle i; that of all others is 0.
+    np.save(inputs / "a.npy", np.hstack([units, np.zeros((5, 5))]))
+    np.save(inputs / "b.npy", np.hstack([units * np.cos(angles), units * np.sin(angles)]))
+    texts = inputs / "x.txt"
+    texts.write_text("\n".join("abcde"))
     (inputs / "gold").write_text("1\t1\n3\t3\n2\t5\n")
-    arguments = [
-        inputs / "x.txt",
-        inputs / "x.txt",
-        "-o",
-        inputs / "out.tsv",
-        "--vectors-a",
-        a,
-        "--vectors-b",
-        b,
+    options = [
+        *("--vectors-a", inputs / "a.npy"),
+        *("--vectors-b", inputs / "b.npy"),
+        *("--scoring", "cosine"),
+        *("--gold", inputs / "gold"),
+        "--optimize-threshold",
     ]
-    arguments += ["--scoring", "cosine", "--gold", inputs / "gold", "--overwrite"]
-    result = ok("mine", *arguments, "--optimize-threshold")
-    # F1 of the best 1 to 5: 2/4, 2/5, 4/6, 4/7, 4/8
-    threshold = float(result.stderr.split("--threshold ")[1].split()[0])
+    message = ok("mine", texts, texts, "-o", inputs / "out.tsv", *options).stderr
+    # F1 of the best 1 to 5 is 2/4, 2/5, 4/6, 4/7 and 4/8.
+    threshold = float(message.split("--threshold ")[1].split()[0])
     assert threshold == pytest.approx((np.cos(0.3) + np.cos(0.4)) / 2, abs=1e-5)
-    assert (
-        "has the highest F1 on" in result.stderr
-        and "precision 0.6667, recall 0.6667, F1 0.6667\n" in result.stderr
-    )
+    assert "has the highest F1 on" in message
+    assert "precision 0.6667, recall 0.6667, F1 0.6667\n" in message
     assert len(rows_of(inputs / "out.tsv")) == 3
 
 
@@ -201,5 +195,7 @@ def test_bad_input_is_named(inputs, monkeypatch, arguments, message):
     np.save("b.npy", np.eye(5))
     result = run(*arguments)
     errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
-    assert result.exit_code == 1 and len(errors) == 1 and message in errors[0], result.output
+    assert result.exit_code == 1, result.output
+    assert len(errors) == 1, result.output
+    assert message in errors[0], result.output
     assert not list(inputs.glob("out*"))

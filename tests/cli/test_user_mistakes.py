@@ -1,4 +1,4 @@
-"""A user's mistake ends with one sentence on stderr, never with a traceback; exit codes 1, 2 and 130."""
+"""A user's mistake ends with one sentence on stderr; exit codes 1, 2 and 130."""
 
 import errno
 import os
@@ -52,9 +52,22 @@ MISTAKES = [
         1,
         ("strange-link/README.md: found a link out of the folder", "de.txt"),
     ),
+    ("eval model --tasks sample --set sample.sizes=[", 1, ("--set sample.sizes=[", "YAML")),
     ("search bridge missing", 1, ("missing", "index")),
     ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
 ]
+
+
+MODEL_FOLDERS = (
+    "model",
+    "no-weights",
+    "cut-weights",
+    "no-tokenizer",
+    "strange-shards",
+    "no-shards",
+    "strange-run",
+    "strange-link",
+)
 
 
 @pytest.fixture(scope="session")
@@ -71,7 +84,7 @@ def place(tmp_path_factory, tokenizer):
         (root / folder).mkdir()
     for name, text in texts.items():
         (root / name).write_text(text)
-    for name in "model no-weights cut-weights no-tokenizer strange-shards no-shards strange-run strange-link".split():
+    for name in MODEL_FOLDERS:
         save(root / name, tiny_model(), tokenizer)
     weights = (root / "model/model.safetensors").read_bytes()
     (root / "no-weights/model.safetensors").unlink()
@@ -149,8 +162,10 @@ def test_defects_alone_keep_their_traceback(error, message, monkeypatch):
     if message is None:
         assert result.exception is error
         return
-    assert result.exit_code == 1 and isinstance(result.exception, SystemExit)
-    assert result.stderr.startswith("Error: ") and message in result.stderr
+    assert result.exit_code == 1
+    assert isinstance(result.exception, SystemExit)
+    assert result.stderr.startswith("Error: ")
+    assert message in result.stderr
     monkeypatch.setenv("TMDE_TRACEBACK", "1")
     assert CliRunner().invoke(app, ["fail"]).exception is error
 

@@ -18,8 +18,8 @@ from tmde import DocumentEmbedder
 from tmde.eval.retrieval import precision_at_1
 from tmde.training.objectives import Distillation, InfoNCE
 from tmde.training.recipe import load_recipe
-from tmde.training.teacher import Teacher
 from tmde.training.run import train_recipe
+from tmde.training.teacher import Teacher
 
 
 @pytest.fixture

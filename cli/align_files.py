@@ -1,0 +1,233 @@
+"""The work of `tmde align`: pair the documents of two files, and align their sentences."""
+
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from modeling_tmde import TmdeError
+from tmde.cli import document_sets
+from tmde.cli.document_sets import Sides, SidesOptions
+from tmde.cli.models import truncation_counted
+from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
+from tmde.documents.lawdr import Lawdr
+from tmde.documents.mining import read_gold_pairs
+from tmde.documents.parallel_rows import parallel_rows
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
+
+
+@dataclass(frozen=True)
+class AlignmentJob:
+    """What `tmde align` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        loading: The arguments of `load_embedder`.
+        pairs_output: The file of pairs as the user named it; None if none is written.
+        pairs_target: The same file with symlinks resolved.
+        rows_output: The file of aligned sentences as the user named it; None if none is written.
+        rows_target: The same file with symlinks resolved.
+        known_pairs: A file of pairs of documents, which are not searched for then.
+        reference: A file of the right pairs, by which the quality is measured.
+    """
+
+    first_file: str
+    second_file: str
+    sides_options: SidesOptions
+    model: str
+    loading: dict[str, Any]
+    pairs_output: Path | None
+    pairs_target: Path | None
+    rows_output: Path | None
+    rows_target: Path | None
+    same_domain: bool
+    scoring: str
+    k: int
+    threshold: float | None
+    lawdr_rank: int | None
+    known_pairs: Path | None
+    reference: Path | None
+    paragraphs: bool
+    min_score: float | None
+
+
+def align_files(job: AlignmentJob) -> None:
+    """Align two files, write what was asked for, and print how much it is.
+
+    Raises:
+        TmdeError: A file, the model or an option cannot be used.
+    """
+    sides = document_sets.read_sides(job.first_file, job.second_file, job.sides_options)
+    needs_languages = job.rows_output is not None or job.lawdr_rank is not None
+    if needs_languages and None in _languages_of(sides):
+        raise TmdeError(
+            "--rows and --lawdr-rank need the languages of both sides: --language-a and "
+            "--language-b"
+        )
+    right_pairs = _read_pairs(job.reference, sides)
+    pairs = _read_pairs(job.known_pairs, sides)
+    embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
+    with truncation_counted():
+        if pairs is None:
+            pairs = _pair_documents(job, sides, embedder)
+        if job.pairs_output is not None:
+            _write_pairs(job, sides, pairs)
+        if right_pairs is not None:
+            quality = alignment_quality(pairs, right_pairs)
+            document_sets.report_quality(job.reference, quality)
+        if job.rows_output is not None:
+            _write_parallel_rows(job, sides, pairs, embedder)
+
+
+def _languages_of(sides: Sides) -> tuple[str | None, str | None]:
+    return sides[0].language, sides[1].language
+
+
+def _read_pairs(path: Path | None, sides: Sides) -> list[tuple[int, int]] | None:
+    """Read pairs of ids as pairs of rows; None without a file."""
+    if path is None:
+        return None
+    return read_gold_pairs(path, sides[0].ids, sides[1].ids)
+
+
+def _pair_documents(
+    job: AlignmentJob, sides: Sides, embedder: DocumentEmbedder
+) -> list[AlignedPair]:
+    """Return pairs of documents that are not empty, by the rows of the files, best first."""
+    rows_of_sides = [_filled_rows(side.texts) for side in sides]
+    first_rows, second_rows = rows_of_sides
+    if job.lawdr_rank is None:
+        first_vectors = sides[0].embed(first_rows, embedder)
+        second_vectors = sides[1].embed(second_rows, embedder)
+    else:
+        first_vectors, second_vectors = _embed_by_lawdr(
+            job.lawdr_rank, sides, rows_of_sides, embedder
+        )
+    pairs = align_documents(
+        first_vectors,
+        second_vectors,
+        job.scoring,
+        k=job.k,
+        threshold=job.threshold,
+        first_urls=_urls_of(sides[0], first_rows),
+        second_urls=_urls_of(sides[1], second_rows),
+        languages=_url_languages(sides),
+        same_domain=job.same_domain,
+    )
+    _report_pairs(pairs, job.scoring)
+    return [
+        pair._replace(first=first_rows[pair.first], second=second_rows[pair.second])
+        for pair in pairs
+    ]
+
+
+def _filled_rows(texts: list[str]) -> list[int]:
+    """Return the rows of the texts that are not empty."""
+    return [row for row, text in enumerate(texts) if text.strip()]
+
+
+def _urls_of(side: document_sets.DocumentSet, rows: list[int]) -> list[str] | None:
+    if side.urls is None:
+        return None
+    return [side.urls[row] for row in rows]
+
+
+def _url_languages(sides: Sides) -> list[str] | None:
+    """Return the languages as in URLs, such as `pt` for pt-BR; None unless both are known."""
+    languages = _languages_of(sides)
+    if None in languages:
+        return None
+    return [code.split("-")[0].lower() for code in languages]
+
+
+def _embed_by_lawdr(
+    rank: int, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the LAWDR vectors of some rows of both sides, (rows, d) each."""
+    texts = []
+    languages = []
+    for side, rows in zip(sides, rows_of_sides, strict=True):
+        texts += [side.texts[row] for row in rows]
+        languages += [side.language] * len(rows)
+    lawdr = Lawdr(embedder, rank=rank)
+    vectors = lawdr.fit_transform(texts, languages)
+    typer.echo(
+        f"{len(texts):,} documents by LAWDR ({lawdr.truncated_:,} sentences truncated)", err=True
+    )
+    first_count = len(rows_of_sides[0])
+    return vectors[:first_count], vectors[first_count:]
+
+
+def _report_pairs(pairs: list[AlignedPair], scoring: str) -> None:
+    """Print how many pairs there are, and their range of scores."""
+    scores = [pair.score for pair in pairs if not pair.by_url]
+    by_url = len(pairs) - len(scores)
+    score_range = ""
+    if scores:
+        score_range = f"; {scoring} {scores[0]:.4f} to {scores[-1]:.4f}"
+    typer.echo(f"{len(pairs):,} pairs of documents, {by_url:,} by URL{score_range}", err=True)
+
+
+def _write_pairs(job: AlignmentJob, sides: Sides, pairs: list[AlignedPair]) -> None:
+    first, second = sides
+    columns = ["score", "id_a", "id_b"]
+    has_urls = job.sides_options.url_field is not None
+    if has_urls:
+        columns += ["url_a", "url_b", "matched_by"]
+    rows = []
+    for pair in pairs:
+        row = [pair.score, first.ids[pair.first], second.ids[pair.second]]
+        if has_urls:
+            matched_by = "url" if pair.by_url else "score"
+            row += [first.urls[pair.first], second.urls[pair.second], matched_by]
+        rows.append(row)
+    document_sets.write_rows(job.pairs_target, columns, rows)
+    typer.echo(f"{len(pairs):,} pairs -> {job.pairs_output}", err=True)
+
+
+def _write_parallel_rows(
+    job: AlignmentJob, sides: Sides, pairs: list[AlignedPair], embedder: DocumentEmbedder
+) -> None:
+    """Align the sentences of each pair, and write them as rows that `tmde train` reads."""
+    report = Counter()
+    aligned = parallel_rows(
+        _texts_of_pairs(sides, pairs),
+        embedder,
+        _languages_of(sides),
+        job.paragraphs,
+        job.min_score,
+        report=report,
+    )
+    columns = ["translation", "doc_id", "segment", "score"]
+    rows = ([row[column] for column in columns] for row in aligned)
+    document_sets.write_rows(job.rows_target, columns, rows)
+    unit = "paragraphs" if job.paragraphs else "sentences"
+    typer.echo(
+        f"{report['documents']:,} pairs: {report['first']:,} and {report['second']:,} {unit} "
+        f"({report['texts']:,} texts embedded, {report['truncated']:,} truncated): "
+        f"{_describe_beads(report)}\n"
+        f"{report['rows']:,} rows (left out: {report['low']:,} of a low score, "
+        f"{report['identical']:,} "
+        f"identical, {report['wordless']:,} without letters) -> {job.rows_output}",
+        err=True,
+    )
+
+
+def _texts_of_pairs(sides: Sides, pairs: list[AlignedPair]) -> Iterator[tuple[str, str, str]]:
+    """Yield the id and both texts of each pair, under a progress bar."""
+    for pair in progress_bar(pairs, desc="Aligning", unit=" pairs"):
+        first_row, second_row = pair[:2]  # pairs of a file are rows alone, without scores
+        first_id = sides[0].ids[first_row]
+        second_id = sides[1].ids[second_row]
+        id = first_id if first_id == second_id else f"{first_id}|{second_id}"
+        yield id, sides[0].texts[first_row], sides[1].texts[second_row]
+
+
+def _describe_beads(report: Counter[str]) -> str:
+    """Return the count of each kind of bead, most frequent first: `812 1-1, 40 1-2`."""
+    counts = [f"{count:,} {kind}" for kind, count in report.most_common() if "-" in kind]
+    return ", ".join(counts) or "none"

@@ -1,0 +1,309 @@
+"""The file of a comparison, and the trainings that it asks for."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from modeling_tmde import TmdeError
+from tmde.cli.evaluation_options import find_tasks
+from tmde.eval.results import EVAL_NAME
+from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown, with_settings
+from tmde.training.resolving import check_trainable
+from tmde.training.starts import stage_recipe
+
+COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
+
+
+class Entry(BaseModel):
+    """A system, or a run that systems begin with.
+
+    Attributes:
+        recipe: The name of a recipe or the path of a YAML file.
+        overrides: Recipe keys and their values.
+        start: The run that a system begins with, by its name.
+        seeds: The seeds of a system; those of the file by default.
+        seed: The seed of a start; the first of the file by default.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    recipe: str
+    overrides: dict[str, Any] | None = None
+    start: str | None = None
+    seeds: list[int] | None = None
+    seed: int | None = None
+
+
+class ComparisonFile(BaseModel):
+    """A comparison file; `training/comparisons/__init__.py` shows an example.
+
+    Attributes:
+        systems: The systems by name.
+        description: The heading of the table.
+        shared: Keys of recipes and their values: `all`, then those of the recipe's architecture.
+        start: Runs that systems begin with, by name.
+        tokenizer: The start whose tokenizer all systems take.
+        reference: The system that the others are tested against; the first by default.
+        contrasts: Pairs of systems of which the first is expected to be the better one.
+        seeds: The seeds of systems that name none.
+        tasks: The tasks, as `tmde eval run` takes them.
+        task_options: The options of tasks, by `TASK.OPTION`.
+        folds: Whether the ten folds of the thesis are run.
+        max_length: The longest input, as `tmde eval run` takes it.
+        titles: What the table calls systems and tasks.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    systems: dict[str, Entry] = {}
+    description: str = "Comparison"
+    shared: dict[str, dict[str, Any]] = {}
+    start: dict[str, Entry] = {}
+    tokenizer: str | None = None
+    reference: str | None = None
+    contrasts: list[list[str]] = []
+    seeds: list[int] = [42]
+    tasks: list[str] = ["all"]
+    task_options: dict[str, Any] = {}
+    folds: bool = False
+    max_length: int | None = None
+    titles: dict[str, str] = {}
+
+    def seeds_of(self, system: str) -> list[int]:
+        """Return the seeds of a system."""
+        seeds = self.systems[system].seeds
+        return self.seeds if seeds is None else seeds
+
+    def eval_options(self, folder: Path, data: Path | None) -> list[str]:
+        """Return the options of `tmde eval run` for all systems.
+
+        Args:
+            folder: The folder of the comparison.
+            data: The folder of the files of tasks.
+        """
+        options = []
+        if data is not None:
+            options += ["--data", str(data)]
+        if self.max_length is not None:
+            options += ["--max-length", str(self.max_length)]
+        options += ["--cache-dir", str(folder / "cache")]
+        for task in self.tasks:
+            options += ["--tasks", task]
+        for setting in self.task_settings():
+            options += ["--set", setting]
+        options.append("--no-figures")
+        options.append("--folds" if self.folds else "--no-folds")
+        return options
+
+    def task_settings(self) -> list[str]:
+        """Return the options of tasks as `--set` takes them."""
+        return [f"{key}={json.dumps(value)}" for key, value in self.task_options.items()]
+
+
+@dataclass
+class Training:
+    """One training: a start, or a system with one seed.
+
+    Attributes:
+        name: The name of its folders, `SYSTEM-SEED` of a system.
+        recipe: Its recipe.
+        folder: The folder of the comparison.
+        system: The system of which it is a seed; None for a start.
+        start: The start whose model it begins with.
+        tokenizer: The start whose tokenizer it takes.
+    """
+
+    name: str
+    recipe: Recipe
+    folder: Path
+    system: str | None = None
+    start: str | None = None
+    tokenizer: str | None = None
+
+    @property
+    def run(self) -> Path:
+        """The folder of the training run."""
+        return self.folder / self._kind / self.name
+
+    @property
+    def evaluation(self) -> Path:
+        """The folder of its evaluation."""
+        return self.folder / "eval" / self.name
+
+    @property
+    def recipe_path(self) -> Path:
+        """The file of its recipe."""
+        return self.folder / "recipes" / self._kind / f"{self.name}.yaml"
+
+    @property
+    def needed_starts(self) -> set[str]:
+        """The starts that have to be finished before."""
+        return {name for name in (self.start, self.tokenizer) if name is not None}
+
+    def is_measured(self) -> bool:
+        """Return whether its evaluation is finished."""
+        return (self.evaluation / EVAL_NAME).is_file()
+
+    @property
+    def _kind(self) -> str:
+        return "start" if self.system is None else "runs"
+
+
+def load_comparison(
+    name_or_path: str, folder: Path, data: dict[str, Any], eval_data: Path | None
+) -> tuple[ComparisonFile, list[Training]]:
+    """Load a comparison with the recipe of each training, starts first.
+
+    Args:
+        name_or_path: The name of a comparison of the package, or a YAML file.
+        folder: The folder of the comparison.
+        data: Keys of the data section that all recipes get.
+        eval_data: The folder of the files of tasks.
+
+    Raises:
+        TmdeError: There is no such file, or a key, name or value does not fit.
+    """
+    content = read_yaml(name_or_path, COMPARISONS, "Comparison")
+    try:
+        file = _validate(content)
+        trainings = _plan_trainings(file, folder, data)
+    except TmdeError as error:
+        raise TmdeError(f"{name_or_path}: {error}") from error
+    if any(training.recipe.data.train is None for training in trainings):
+        raise TmdeError(
+            f"{name_or_path}: found no training data; give --train (also when run again)"
+        )
+    for planned in find_tasks(file.tasks, eval_data, file.task_settings()):
+        if planned.source is None:
+            raise TmdeError(
+                f"{name_or_path}: found no data of {planned.task.name}; give --eval-data, or "
+                "NAME=SOURCE"
+            )
+    return file, trainings
+
+
+# ---- Checks
+
+
+def _validate(content: Mapping[str, Any]) -> ComparisonFile:
+    """Return the content of a file, checked."""
+    try:
+        file = ComparisonFile.model_validate(content)
+    except ValidationError as error:
+        raise TmdeError(_describe_problem(error)) from error
+    _check_seeds(file)
+    _check_names(file)
+    return file
+
+
+def _describe_problem(error: ValidationError) -> str:
+    """Return a sentence for the first problem that pydantic found."""
+    problem = error.errors()[0]
+    *place, name = [str(part) for part in problem["loc"]]
+    if problem["type"] == "extra_forbidden":
+        fields = Entry.model_fields if place else ComparisonFile.model_fields
+        owner = f"{place[-1]}: " if place else ""
+        return unknown(f"{owner}key", name, fields)
+    key = ".".join([*place, name])
+    return f"{key}: found {problem['input']!r}, {problem['msg']}"
+
+
+def _check_seeds(file: ComparisonFile) -> None:
+    has_seeds = all(file.seeds_of(system) for system in file.systems)
+    if not file.systems or not has_seeds:
+        raise TmdeError("found no systems or no seeds, expected at least one of each")
+
+
+def _check_names(file: ComparisonFile) -> None:
+    """Check that all systems and starts that are named exist."""
+    systems = []
+    if file.reference is not None:
+        systems.append(file.reference)
+    for pair in file.contrasts:
+        if len(pair) != 2:
+            raise TmdeError(f"contrasts: found {pair}, expected pairs of systems")
+        systems += pair
+    for system in systems:
+        if system not in file.systems:
+            raise TmdeError(unknown("system", system, file.systems))
+    starts = [file.tokenizer, *(entry.start for entry in file.systems.values())]
+    for start in starts:
+        if start is not None and start not in file.start:
+            raise TmdeError(unknown("start", start, file.start))
+
+
+# ---- Recipes
+
+
+def _plan_trainings(file: ComparisonFile, folder: Path, data: dict[str, Any]) -> list[Training]:
+    """Return the trainings of a comparison, starts first."""
+    trainings = []
+    for name, entry in file.start.items():
+        seed = file.seeds[0] if entry.seed is None else entry.seed
+        recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
+        trainings.append(Training(name, recipe, folder))
+    for system, entry in file.systems.items():
+        for seed in file.seeds_of(system):
+            recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
+            recipe = with_settings(recipe, _start_settings(recipe, folder, entry, file.tokenizer))
+            training = Training(
+                name=f"{system}-{seed}",
+                recipe=recipe,
+                folder=folder,
+                system=system,
+                start=entry.start,
+                tokenizer=file.tokenizer,
+            )
+            trainings.append(training)
+    return trainings
+
+
+def _make_recipe(entry: Entry, shared: dict[str, dict[str, Any]], fixed: dict[str, Any]) -> Recipe:
+    """Return the recipe of an entry.
+
+    Its keys are set by what all systems share, by what its architecture shares, by its own
+    overrides, and by `fixed`, in this order.
+    """
+    recipe = load_recipe(entry.recipe)
+    overrides = entry.overrides or {}
+    architecture = overrides.get("model.architecture", recipe.architecture)
+    for settings in (shared.get("all", {}), shared.get(architecture, {}), overrides, fixed):
+        recipe = with_settings(recipe, settings)
+    _check_recipe(recipe)
+    return recipe
+
+
+def _start_settings(
+    recipe: Recipe, folder: Path, entry: Entry, tokenizer: str | None
+) -> dict[str, str]:
+    """Return the settings by which a run begins with its start, and takes the tokenizer of one.
+
+    A first stage that is a bag, as in `small`, is what a start takes the place of; another first
+    stage begins with it.
+    """
+    starts = folder / "start"
+    first_stage = recipe.warm_start.recipe
+    settings = {}
+    if entry.start is not None:
+        is_replaced = first_stage is None or load_recipe(first_stage).architecture == "bag"
+        key = "warm_start.checkpoint"
+        if not is_replaced:
+            key = f"warm_start.overrides.{key}"
+        settings[key] = str(starts / entry.start)
+    if tokenizer is not None:
+        settings["tokenizer.path"] = str(starts / tokenizer)
+        if first_stage is not None:
+            settings["warm_start.overrides.tokenizer.path"] = str(starts / tokenizer)
+    return settings
+
+
+def _check_recipe(recipe: Recipe) -> None:
+    """Find errors of a recipe and of its first stage now, and not after hours."""
+    check_trainable(recipe)
+    first_stage = stage_recipe(recipe)
+    if first_stage is not None:
+        check_trainable(first_stage)

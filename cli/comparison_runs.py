@@ -1,0 +1,159 @@
+"""The processes of a comparison: what is not done yet is trained and measured."""
+
+import os
+import shutil
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import typer
+import yaml
+
+from modeling_tmde import TmdeError
+from tmde.cli.comparison_file import Training
+from tmde.data.cpus import usable_cpus
+from tmde.data.io import write_atomically
+from tmde.training.checkpoints import find_checkpoint
+from tmde.training.starts import STAGE_FOLDER
+
+EVALUATION_FILE = "evaluation.yaml"  # the options of `tmde eval` for all systems
+
+
+def open_folder(
+    folder: Path, eval_options: list[str], trainings: list[Training], overwrite: bool
+) -> None:
+    """Make the folder one of this comparison, and delete what a changed file makes anew.
+
+    Raises:
+        TmdeError: It holds another comparison and `overwrite` is not set.
+    """
+    text_of_file = {training.recipe_path: training.recipe.to_yaml() for training in trainings}
+    text_of_file[folder / EVALUATION_FILE] = yaml.safe_dump(eval_options)
+    changed_names = _changed_names(text_of_file)
+    for training in trainings:
+        if training.needed_starts & changed_names:
+            changed_names.add(training.name)
+    if changed_names and not overwrite:
+        raise TmdeError(
+            f"{folder} holds another comparison; choose another folder, or --overwrite, which "
+            "makes anew what the changes concern and keeps the rest. Changed: "
+            f"{', '.join(sorted(changed_names))}"
+        )
+    is_evaluation_changed = Path(EVALUATION_FILE).stem in changed_names
+    for training in trainings:
+        is_training_changed = training.name in changed_names
+        if is_training_changed:
+            shutil.rmtree(training.run, ignore_errors=True)
+        if is_training_changed or is_evaluation_changed:
+            shutil.rmtree(training.evaluation, ignore_errors=True)
+    for path, text in text_of_file.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+
+
+def _changed_names(text_of_file: dict[Path, str]) -> set[str]:
+    """Return the names, without suffixes, of files that exist with another text."""
+    names = set()
+    for path, text in text_of_file.items():
+        if path.exists() and path.read_text("utf-8") != text:
+            names.add(path.stem)
+    return names
+
+
+def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> dict[str, str]:
+    """Train and measure what is not done yet. If one fails, the others go on.
+
+    Args:
+        trainings: All trainings, starts first.
+        eval_options: The options of `tmde eval run`.
+        jobs: The number of processes at a time.
+
+    Returns:
+        The reason of each failure, by the name of the training.
+    """
+    failures: dict[str, str] = {}
+    needed_starts: set[str] = set()
+    for training in trainings:
+        needed_starts |= training.needed_starts
+    starts = [training for training in trainings if training.name in needed_starts]
+    systems = [training for training in trainings if training.system is not None]
+    finish = partial(_finish, eval_options=eval_options, jobs=jobs, failures=failures)
+    with ThreadPoolExecutor(jobs) as pool:
+        # All starts are finished before the first system begins. The lists wait for the threads.
+        list(pool.map(finish, starts))
+        list(pool.map(finish, systems))
+    return failures
+
+
+def _finish(
+    training: Training, eval_options: list[str], jobs: int, failures: dict[str, str]
+) -> None:
+    """Train and measure one training, or add the reason to `failures` if it fails."""
+    try:
+        failed_starts = training.needed_starts & failures.keys()
+        if failed_starts:
+            raise RuntimeError(f"needs the start {min(failed_starts)}, which failed")
+        if not (training.run / "results.json").is_file():
+            _train(training, jobs)
+        if training.system is not None and not training.is_measured():
+            _evaluate(training, eval_options, jobs)
+    except RuntimeError as error:
+        failures[training.name] = str(error)
+
+
+def _train(training: Training, jobs: int) -> None:
+    """Train, or go on with a training that was interrupted."""
+    run = training.run
+    is_begun = find_checkpoint(run) is not None or (run / STAGE_FOLDER).is_dir()
+    mode = "--resume" if is_begun else "--overwrite"
+    run_process("train", training, jobs, training.recipe_path, "-o", run, mode)
+
+
+def _evaluate(training: Training, eval_options: list[str], jobs: int) -> None:
+    shutil.rmtree(training.evaluation, ignore_errors=True)
+    model = f"{training.name}={training.run}"
+    run_process("eval", training, jobs, model, "-o", training.evaluation, *eval_options)
+
+
+def run_process(command: str, training: Training, jobs: int, *arguments: str | Path) -> None:
+    """Run `tmde COMMAND` with the arguments in a process of its own.
+
+    Args:
+        command: `train` or `eval`.
+        training: The training that it is about; what the process prints goes into its log.
+        jobs: The number of processes that share the processor's cores.
+        arguments: The arguments of the command.
+
+    Raises:
+        RuntimeError: It failed; with the last error of its log.
+    """
+    log = training.folder / "logs" / f"{command}-{training.name}.log"
+    log.parent.mkdir(exist_ok=True)
+    threads = str(max(1, usable_cpus() // jobs))
+    words = [str(argument) for argument in arguments]
+    typer.echo(f"{command} {training.name} ...")
+    with open(log, "a", encoding="utf-8") as output:
+        process = subprocess.run(
+            [sys.executable, "-m", "tmde", command, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads},
+        )
+    outcome = "failed" if process.returncode else "done"
+    typer.echo(f"{command} {training.name}: {outcome}")
+    if process.returncode:
+        raise RuntimeError(
+            f"{command}: {_last_error(log)} (exit code {process.returncode}; log: {log})"
+        )
+
+
+def _last_error(log: Path) -> str:
+    """Return the last line of a log that names an error."""
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    for line in reversed(lines):
+        if "Error" in line:
+            return line
+    return "no output"

@@ -1,0 +1,159 @@
+"""What the page of `tmde demo` shows of an index: a map of its documents and their groups."""
+
+import random
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+
+from modeling_tmde import TmdeError
+from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
+from tmde.documents.index import DocumentIndex, Hit
+from tmde.embedding import split_sentences
+
+NOTHING = "(none)"  # the value of documents that have none
+OTHERS = "(others)"  # stands for rare values
+# The colors and markers of so many groups, and of both values above, can still be told apart.
+MOST_GROUPS = 24
+MOST_EXAMPLES = 5
+# An example is a sentence of this many characters among the first of a document.
+EXAMPLE_LENGTHS = range(25, 141)
+_EXAMPLE_SOURCE = 2000
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents to search, and those of them that are drawn.
+
+    Attributes:
+        name: The name of the collection on the page.
+        index: All documents.
+        drawn: The documents on the map, rows of `map`.
+        map: Their places.
+        groups: The value of each drawn document, by the name of a field.
+        languages: The languages of all documents, "" for those without one; empty if none has one.
+        examples: Queries to try, the language and the text of each.
+    """
+
+    name: str
+    index: DocumentIndex
+    drawn: list[Hit]
+    map: CollectionMap
+    groups: dict[str, list[str]]
+    languages: list[str]
+    examples: list[tuple[str, str]]
+
+
+def draw_collection(
+    index: DocumentIndex,
+    name: str,
+    label_fields: Sequence[str] = (),
+    points: int = 5000,
+    method: str | None = None,
+) -> Collection:
+    """Return what the page shows of an index.
+
+    Args:
+        index: An index with its embedder.
+        name: The name of the collection on the page.
+        label_fields: Metadata that color the map besides `language`; if there are none, all fields
+            with 2 to 24 different values do.
+        points: The most documents that are drawn; others are chosen at random, always the same.
+        method: See `map_collection`.
+
+    Raises:
+        TmdeError: The index is empty, or no document has a label field.
+    """
+    all_ids = sorted(index)
+    if not all_ids:
+        raise TmdeError(f"{name}: found an index without documents")
+    ids = [all_ids[row] for row in drawn_rows(len(all_ids), points)]
+    typer.echo(f"Drawing a map of {len(ids):,} documents ...", err=True)
+    drawn = index.documents(ids)
+    languages = _languages_of(index)
+    return Collection(
+        name=name,
+        index=index,
+        drawn=drawn,
+        map=map_collection(index.vectors(ids), method),
+        groups=_groups_of(drawn, name, label_fields, bool(languages)),
+        languages=languages,
+        examples=_examples_of(drawn),
+    )
+
+
+def as_text(value: Any) -> str | None:  # noqa: ANN401 - metadata may be anything
+    """Return a value of the metadata as the page shows it; None for one that is empty."""
+    if isinstance(value, list | tuple):
+        value = ", ".join(str(part) for part in value)
+    if value is None or value == "":
+        return None
+    return str(value)
+
+
+def _languages_of(index: DocumentIndex) -> list[str]:
+    """Return the languages of all documents, "" for those without one; none if all lack one."""
+    languages = {as_text(code) or "" for code in index.values("language")}
+    if not any(languages):
+        return []
+    return sorted(languages)
+
+
+def _groups_of(
+    drawn: Sequence[Hit], name: str, label_fields: Sequence[str], has_languages: bool
+) -> dict[str, list[str]]:
+    """Return the value of each drawn document, by the fields that color the map.
+
+    Args:
+        drawn: The documents.
+        name: The name of the collection, for messages.
+        label_fields: The fields that were asked for; without any, all that fit are taken.
+        has_languages: Whether documents have languages, which always color the map then.
+    """
+    field_names: list[str] = []
+    for hit in drawn:
+        field_names += [field_name for field_name in hit.metadata if field_name not in field_names]
+    unknown = set(label_fields).difference(field_names)
+    if unknown:
+        raise TmdeError(
+            f"{name}: no field {unknown.pop()!r}, found {field_names}; see --label-field"
+        )
+    groups = {}
+    if has_languages:
+        groups["language"] = _group_by(drawn, "language")
+    for label_field in label_fields:
+        groups[label_field] = _group_by(drawn, label_field)
+    if label_fields:
+        return groups
+    for field_name in field_names:
+        values = {as_text(hit.metadata.get(field_name)) for hit in drawn} - {None}
+        tells_apart = 2 <= len(values) <= MOST_GROUPS
+        if tells_apart and field_name not in ("language", "title"):
+            groups[field_name] = _group_by(drawn, field_name)
+    return groups
+
+
+def _group_by(drawn: Sequence[Hit], field_name: str) -> list[str]:
+    """Return the value of a field of each document; rare values become one."""
+    values = [as_text(hit.metadata.get(field_name)) for hit in drawn]
+    counts = Counter(value for value in values if value is not None)
+    group_of_value = {None: NOTHING}
+    for value, _ in counts.most_common(MOST_GROUPS):
+        group_of_value[value] = value
+    return [group_of_value.get(value, OTHERS) for value in values]
+
+
+def _examples_of(drawn: Sequence[Hit]) -> list[tuple[str, str]]:
+    """Return a sentence of a document in each of several languages, as (language, sentence)."""
+    examples: dict[str, str] = {}
+    for hit in random.Random(0).sample(drawn, len(drawn)):
+        language = as_text(hit.metadata.get("language"))
+        if language is None or language in examples:
+            continue
+        for sentence in split_sentences(hit.text[:_EXAMPLE_SOURCE], language):
+            if len(sentence) in EXAMPLE_LENGTHS:
+                examples[language] = " ".join(sentence.split())
+                break
+    return sorted(examples.items())[:MOST_EXAMPLES]

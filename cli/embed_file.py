@@ -1,0 +1,297 @@
+"""The work of `tmde embed`: a file of documents is embedded in shards, which are joined at the end.
+
+Shard i holds the result of the i-th `shard_size` documents. With `resume`, or in one of several
+processes, shards are kept in `OUT.shards` until OUT is complete. Each process reads the whole input
+and embeds every n-th shard; the first process joins them.
+"""
+
+import os
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import torch
+import typer
+
+from modeling_tmde import TmdeError
+from tmde import __version__
+from tmde.cli.models import load_embedder
+from tmde.cli.options import check_output
+from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents
+from tmde.data.io import locked
+from tmde.embedding import DocumentEmbedder, EncodeReport
+
+
+@dataclass(frozen=True)
+class EmbedJob:
+    """What `tmde embed` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        loading: The arguments of `load_embedder`.
+    """
+
+    source: str
+    output: Path
+    model: str
+    loading: dict[str, Any]
+    format: str | None
+    field: str | None
+    language: str | None
+    language_field: str | None
+    batch_tokens: int | None
+    normalize: bool
+    resume: bool
+    shard_size: int
+    overwrite: bool
+
+
+@dataclass(frozen=True)
+class Worker:
+    """One of the processes that share a file, which the launcher names in the environment.
+
+    Attributes:
+        rank: The number of this process, from 0.
+        processes: How many processes there are.
+    """
+
+    rank: int
+    processes: int
+
+    @classmethod
+    def from_environment(cls) -> "Worker":
+        """Return the process that this one is; the only one if there is no launcher."""
+        rank = int(os.environ.get("RANK", 0))
+        processes = int(os.environ.get("WORLD_SIZE", 1))
+        return cls(rank, processes)
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other process takes part."""
+        return self.processes == 1
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process prepares the folder of shards and joins them."""
+        return self.rank == 0
+
+    def device(self, asked: str | None) -> str | None:
+        """Return the device of this process: a GPU of its own, unless another kind is asked for."""
+        if self.is_alone or asked not in (None, "cuda") or not torch.cuda.is_available():
+            return asked
+        return f"cuda:{os.environ['LOCAL_RANK']}"
+
+
+class MissingShards:
+    """The documents of the shards that a process still has to embed, in the order of the file.
+
+    `DocumentEmbedder.encode_iter` reads the texts of one shard, embeds them, and yields their
+    vectors before it reads on, because all chunks but the last have `shard_size` documents. So
+    `number` and `chunk` always belong to the vectors that it yielded last.
+
+    Args:
+        documents: The open file.
+        shards: Where shards that exist already are left out.
+        worker: The process whose shards are read.
+
+    Attributes:
+        sizes: The number of documents of every shard that was read, those of other processes
+            included.
+        number: The number of the shard that was read last.
+        chunk: Its documents.
+    """
+
+    def __init__(self, documents: Documents, shards: Shards, worker: Worker) -> None:
+        self.sizes: list[int] = []
+        self.number: int | None = None
+        self.chunk: Chunk | None = None
+        self._documents = documents
+        self._shards = shards
+        self._worker = worker
+
+    def texts(self) -> Iterator[str]:
+        """Yield the texts of the missing shards."""
+        for number, chunk in enumerate(self._documents.chunks):
+            self.sizes.append(len(chunk.texts))
+            is_mine = number % self._worker.processes == self._worker.rank
+            if is_mine and not self._shards.path(number).exists():
+                self.number = number
+                self.chunk = chunk
+                yield from chunk.texts
+
+    def languages(self, field: str, known: list[str] | None) -> Iterator[str]:
+        """Yield the language of each text, read in step with `texts`.
+
+        Args:
+            field: The field that holds it.
+            known: The languages of a model that needs one; None if any code will do.
+
+        Raises:
+            TmdeError: The model does not know a language.
+        """
+        while True:
+            for row, code in zip(self.chunk.numbers, self.chunk.languages, strict=True):
+                if known is not None and code not in known:
+                    place = self._documents.place(row, field)
+                    raise TmdeError(
+                        f"{place}: found {code!r}, expected one of the model's languages {known}"
+                    )
+                yield code
+
+
+def embed_file(job: EmbedJob) -> None:
+    """Embed the documents of a file, and print what was done.
+
+    Raises:
+        TmdeError: Input, output, model or options cannot be used.
+    """
+    worker = Worker.from_environment()
+    keeps_shards = job.resume or not worker.is_alone
+    if keeps_shards:
+        _check_can_be_read_twice(job.source)
+    folder = Path(f"{job.output.resolve()}.shards")
+    # The folder of shards may outlive a kill beside the finished file: then the file is made again.
+    overwrite = job.overwrite or (keeps_shards and folder.exists())
+    target = check_output(job.output, overwrite, tuple(SHARDS_OF_SUFFIX))
+    if folder.exists() and not keeps_shards:
+        raise TmdeError(
+            f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it"
+        )
+    loading = job.loading | {"device": worker.device(job.loading.get("device"))}
+    with ExitStack() as stack:
+        if not keeps_shards:
+            prefix = f".{target.name}."
+            folder = Path(stack.enter_context(TemporaryDirectory(dir=target.parent, prefix=prefix)))
+        elif worker.is_first:
+            stack.enter_context(locked(folder))
+        documents = _open_documents(stack, job, target.suffix)
+        embedder = load_embedder(job.model, **loading)
+        shards = SHARDS_OF_SUFFIX[target.suffix](folder, documents.schema, embedder.dimension)
+        if keeps_shards:
+            settings = _describe_run(job, embedder, target.suffix)
+            if worker.is_first:
+                shards.begin(settings, job.overwrite)
+            else:
+                shards.wait_for_begin(settings)
+        sizes = _embed_missing_shards(job, worker, documents, embedder, shards)
+        if not worker.is_first:
+            return
+        shards.wait_for(len(sizes))
+        shards.join(sizes, target)
+        if keeps_shards:
+            shards.delete()
+    typer.echo(f"{job.output}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
+
+
+def _check_can_be_read_twice(source: str) -> None:
+    if source == "-" or Path(source).is_fifo():
+        raise TmdeError(
+            f"{source} can be read once, by one process and without --resume; write it to a file"
+        )
+
+
+def _open_documents(stack: ExitStack, job: EmbedJob, output_suffix: str) -> Documents:
+    """Open the input. It is read before the model is loaded, because most mistakes show there."""
+    keeps_columns = output_suffix == ".parquet"
+    documents = Documents(
+        stack,
+        job.source,
+        job.format,
+        job.field,
+        keeps_columns,
+        job.shard_size,
+        job.language_field,
+    )
+    if keeps_columns and VECTOR_COLUMN in documents.schema.names:
+        raise TmdeError(
+            f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it"
+        )
+    return documents
+
+
+def _describe_run(job: EmbedJob, embedder: DocumentEmbedder, output_suffix: str) -> dict[str, str]:
+    """Return all that decides the content of the shards: only the same run may go on with them."""
+    settings = {"compile": False} | job.loading | embedder.long_document_settings
+    settings |= {
+        "chunk_size": job.shard_size,
+        "batch_tokens": job.batch_tokens,
+        "normalize": job.normalize,
+        "tmde": __version__,
+        "field": job.field,
+        "language": job.language,
+        "language_field": job.language_field,
+        "output": output_suffix,
+        "input": _version_of(job.source),
+        "model": _version_of(job.model),
+        "commit": getattr(embedder.model.config, "_commit_hash", None),
+    }
+    settings.pop("device", None)
+    return {name: str(value) for name, value in settings.items()}
+
+
+def _version_of(path: str) -> str:
+    """Return a file or folder with the time of its last change; the id of a Hub model as it is."""
+    location = Path(path).expanduser().resolve()
+    if not location.exists():
+        return path
+    files = [location]
+    if location.is_dir():
+        files = [entry for entry in location.iterdir() if entry.is_file()]
+    changed = max(file.stat().st_mtime_ns for file in files)
+    return f"{location}, changed {changed}"
+
+
+def _embed_missing_shards(
+    job: EmbedJob,
+    worker: Worker,
+    documents: Documents,
+    embedder: DocumentEmbedder,
+    shards: Shards,
+) -> list[int]:
+    """Embed and write the missing shards of this process.
+
+    Returns:
+        The number of documents of every shard, those of other processes included.
+    """
+    missing = MissingShards(documents, shards, worker)
+    language = job.language
+    if job.language_field is not None:
+        known = embedder.model.config.languages if embedder.needs_language else None
+        language = missing.languages(job.language_field, known)
+    start = time.perf_counter()
+    report = EncodeReport()
+    outputs = embedder.encode_iter_with_reports(
+        missing.texts(),
+        chunk_size=job.shard_size,
+        batch_tokens=job.batch_tokens,
+        show_progress_bar=True,
+        normalize=job.normalize,
+        total=documents.rows,
+        language=language,
+    )
+    for vectors, chunk_report in outputs:
+        shards.write(missing.number, missing.chunk, vectors)
+        report += chunk_report
+    seconds = time.perf_counter() - start
+    typer.echo(_describe_work(report, seconds, worker), err=True)
+    return missing.sizes
+
+
+def _describe_work(report: EncodeReport, seconds: float, worker: Worker) -> str:
+    """Return a line of what this process has embedded."""
+    process = ""
+    if not worker.is_alone:
+        process = f"process {worker.rank} of {worker.processes}: "
+    pieces = ""
+    if report.split:
+        pieces = f", {report.split:,} split, {report.pieces:,} pieces in all"
+    speed = report.texts / seconds
+    return (
+        f"{process}{report.texts:,} texts ({report.tokens:,} tokens, {report.truncated:,} "
+        f"truncated{pieces}) "
+        f"in {seconds:.1f} s, {speed:,.0f} texts/s"
+    )

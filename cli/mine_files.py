@@ -1,0 +1,211 @@
+"""The work of `tmde mine`: sentences of two files are paired by their vectors."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import typer
+
+from modeling_tmde import TmdeError
+from tmde.cli import document_sets
+from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
+from tmde.documents import mining
+from tmde.documents.mining import ScoredPairs
+
+RowPairs = set[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class MiningJob:
+    """What `tmde mine` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        output: The file to write as the user named it.
+        target: The same file with symlinks resolved.
+        loading: The arguments of `load_embedder`.
+        first_vectors: A file of vectors of the first side, which is not embedded then.
+        second_vectors: The same of the second side.
+    """
+
+    first_file: str
+    second_file: str
+    sides_options: SidesOptions
+    output: Path
+    target: Path
+    model: str
+    loading: dict[str, Any]
+    first_vectors: Path | None
+    second_vectors: Path | None
+    scoring: str
+    k: int
+    retrieval: str
+    threshold: float | None
+    max_pairs: int | None
+    drop_identical: bool
+    search: str
+    gold: Path | None
+    optimize_threshold: bool
+
+
+@dataclass(frozen=True)
+class Candidates:
+    """The sentences of one side that take part: neither empty nor repeated.
+
+    Attributes:
+        side: All sentences.
+        occurrences: For each row of the side, the first row with the same sentence, (n,) int64.
+        rows: The rows that take part, (candidates,) int64.
+    """
+
+    side: DocumentSet
+    occurrences: np.ndarray
+    rows: np.ndarray
+
+    @classmethod
+    def of(cls, side: DocumentSet) -> "Candidates":
+        """Find the sentences of a side that take part."""
+        occurrences, rows = mining.first_occurrences(side.texts)
+        return cls(side, occurrences, rows)
+
+    @property
+    def texts(self) -> list[str]:
+        """The sentences that take part."""
+        return [self.side.texts[row] for row in self.rows]
+
+
+def mine_files(job: MiningJob) -> None:
+    """Mine pairs of two files, write them, and print how many there are.
+
+    Raises:
+        TmdeError: A file, the model or an option cannot be used.
+    """
+    sides = document_sets.read_sides(job.first_file, job.second_file, job.sides_options)
+    _check_languages(sides)
+    given_vectors = [
+        _read_vectors(job.first_vectors, sides[0]),
+        _read_vectors(job.second_vectors, sides[1]),
+    ]
+    candidates = [Candidates.of(side) for side in sides]
+    right_pairs = _read_right_pairs(job, candidates)
+    vectors = _vectors_of(job, sides, candidates, given_vectors)
+    pairs = _mine(job, candidates, vectors)
+    if job.optimize_threshold:
+        threshold, quality = mining.best_threshold(pairs, right_pairs)
+        typer.echo(
+            f"--threshold {threshold:.6g} has the highest F1 on {job.gold}: {quality.f1:.4f}; "
+            "apply it to another list for a fair figure",
+            err=True,
+        )
+        pairs = pairs[: quality.found]  # pairs are sorted, best first
+    _write_pairs(job, sides, pairs)
+    if right_pairs is not None:
+        document_sets.report_quality(job.gold, mining.pair_quality(pairs.rows(), right_pairs))
+    scores = ""
+    if len(pairs):
+        scores = f", scores {pairs.scores[-1]:.4f} to {pairs.scores[0]:.4f}"
+    typer.echo(
+        f"{len(pairs):,} pairs ({job.scoring}, {job.retrieval}{scores}) -> {job.output}", err=True
+    )
+
+
+def _check_languages(sides: Sides) -> None:
+    languages = [side.language for side in sides]
+    if languages.count(None) == 1:
+        raise TmdeError("Found one of --language-a and --language-b, expected both or neither")
+
+
+def _read_vectors(path: Path | None, side: DocumentSet) -> np.ndarray | None:
+    """Open the vectors of all rows of a side, (n, d); None without a file."""
+    if path is None:
+        return None
+    try:
+        # Mapped, because a side may be larger than memory.
+        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
+    except (ValueError, EOFError) as error:
+        raise TmdeError(f"{path}: not a .npy file ({error})") from error
+    if vectors.ndim != 2 or len(vectors) != len(side):
+        raise TmdeError(
+            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d), one for each row of "
+            f"{side.name}, in "
+            "order, repeated and empty ones too"
+        )
+    return vectors
+
+
+def _read_right_pairs(job: MiningJob, candidates: list[Candidates]) -> RowPairs | None:
+    """Read the gold list as pairs of rows.
+
+    A pair of repeated sentences is that of their first occurrences, because these alone are mined.
+    """
+    if job.gold is None:
+        return None
+    first, second = candidates
+    gold_pairs = mining.read_gold_pairs(job.gold, first.side.ids, second.side.ids)
+    right_pairs = set()
+    for first_row, second_row in gold_pairs:
+        pair = int(first.occurrences[first_row]), int(second.occurrences[second_row])
+        right_pairs.add(pair)
+    return right_pairs
+
+
+def _vectors_of(
+    job: MiningJob,
+    sides: Sides,
+    candidates: list[Candidates],
+    given_vectors: list[np.ndarray | None],
+) -> list[np.ndarray]:
+    """Return the vectors of the candidates of each side, (candidates, d), embedded if not given."""
+    embedder = None
+    if any(vectors is None for vectors in given_vectors):
+        embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
+    vectors_of_sides = []
+    for candidate, vectors in zip(candidates, given_vectors, strict=True):
+        if vectors is None:
+            vectors = candidate.side.embed(candidate.rows, embedder)
+        elif len(candidate.rows) < len(candidate.side):
+            vectors = vectors[candidate.rows]
+        vectors_of_sides.append(vectors)
+    return vectors_of_sides
+
+
+def _mine(job: MiningJob, candidates: list[Candidates], vectors: list[np.ndarray]) -> ScoredPairs:
+    """Mine the candidates; return pairs of rows of the files, best first."""
+    first, second = candidates
+    pairs = mining.mine_bitext(
+        vectors[0],
+        vectors[1],
+        first.texts,
+        second.texts,
+        job.scoring,
+        job.k,
+        job.retrieval,
+        job.threshold,
+        job.max_pairs,
+        job.drop_identical,
+        job.search,
+    )
+    return ScoredPairs(first.rows[pairs.first], second.rows[pairs.second], pairs.scores)
+
+
+def _write_pairs(job: MiningJob, sides: Sides, pairs: ScoredPairs) -> None:
+    """Write pairs as TSV or JSONL; JSONL of known languages is a parallel corpus."""
+    first, second = sides
+    is_corpus = job.target.suffix == ".jsonl" and first.language is not None
+    columns = ["score", "id_a", "id_b", "text_a", "text_b"]
+    if is_corpus:
+        columns = ["translation", "score", "ids"]
+    rows = []
+    for (first_row, second_row), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
+        score = round(score, 6)
+        first_id = first.ids[first_row]
+        first_text = first.texts[first_row]
+        second_id = second.ids[second_row]
+        second_text = second.texts[second_row]
+        if is_corpus:
+            translation = {first.language: first_text, second.language: second_text}
+            ids = {first.language: first_id, second.language: second_id}
+            rows.append((translation, score, ids))
+        else:
+            rows.append((score, first_id, second_id, first_text, second_text))
+    document_sets.write_rows(job.target, columns, rows)

@@ -1,0 +1,111 @@
+"""The work of `tmde demo`: a collection is indexed, drawn and served as a page."""
+
+import os
+import sys
+import tempfile
+import webbrowser
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tmde.cli.demo_collection import draw_collection
+from tmde.cli.models import truncation_counted
+from tmde.cli.update_index import IndexJob, open_index, update_index
+from tmde.data.sample import sample_documents
+from tmde.documents.index import SETTINGS
+
+SAMPLE_DOCUMENTS = 60  # in each of five languages
+
+
+@dataclass(frozen=True)
+class DemoJob:
+    """What `tmde demo` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        collection: A file of documents, `-` for stdin, or an index; None for the built-in sample.
+        loading: The arguments of `load_embedder`.
+    """
+
+    model: str | None
+    collection: str | None
+    loading: dict[str, Any]
+    format: str | None
+    field: str | None
+    id_field: str | None
+    language_field: str | None
+    label_fields: list[str]
+    points: int
+    projection: str | None
+    host: str
+    port: int | None
+    opens_browser: bool
+
+
+def run_demo(job: DemoJob) -> None:
+    """Serve the page of a collection until Ctrl-C.
+
+    Raises:
+        TmdeError: The collection, the model or an option cannot be used.
+        ImportError: A package of the extra `demo` is missing.
+    """
+    from tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
+
+    name = Path(job.collection).name if job.collection else "the built-in sample"
+    temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)
+    with temporary as folder, truncation_counted():
+        index_folder = _find_or_make_index(job, Path(folder))
+        index = open_index(index_folder, job.model, job.loading)
+        collection = draw_collection(index, name, job.label_fields, job.points, job.projection)
+        page = demo_page(collection)
+        address = launch_page(page, job.host, job.port)
+        typer.echo(f"The page is at {address} (Ctrl-C ends it)")
+        if job.opens_browser and _has_screen():
+            webbrowser.open(address)
+        page.block_thread()
+
+
+def is_index(path: Path) -> bool:
+    """Return whether a path is the folder of an index."""
+    return (path / SETTINGS).exists()
+
+
+def _find_or_make_index(job: DemoJob, folder: Path) -> Path:
+    """Return the index that was asked for, or one of the documents that is made in `folder`."""
+    if job.collection is None:
+        documents = _write_sample(folder)
+    elif is_index(Path(job.collection)):
+        return Path(job.collection)
+    else:
+        documents = job.collection
+    index_folder = folder / "index"
+    index_job = IndexJob(
+        folder=index_folder,
+        documents=documents,
+        model=job.model,
+        loading=job.loading,
+        format=job.format,
+        field=job.field,
+        id_field=job.id_field,
+        language=None,
+        language_field=job.language_field,
+        delete=[],
+        delete_file=None,
+        prune=False,
+    )
+    update_index(index_job)
+    return index_folder
+
+
+def _write_sample(folder: Path) -> str:
+    """Write the built-in sample as a file of documents."""
+    path = str(folder / "sample.jsonl")
+    rows = sample_documents(SAMPLE_DOCUMENTS)
+    ids = [f"{row['doc_id']} ({row['language']})" for row in rows]
+    rows.remove_columns("doc_id").add_column("id", ids).to_json(path, force_ascii=False)
+    return path
+
+
+def _has_screen() -> bool:
+    return sys.platform in ("win32", "darwin") or "DISPLAY" in os.environ

@@ -1,0 +1,318 @@
+"""The work of `tmde eval run`: measure systems on tasks, and write and draw their results."""
+
+import itertools
+import re
+import sys
+import traceback
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.markdown import Markdown
+
+from modeling_tmde import TmdeError
+from tmde.cli.errors import describe_error
+from tmde.cli.evaluation_options import find_tasks, named_paths, split_list
+from tmde.cli.models import load_embedder
+from tmde.cli.options import LONG_OPTIONS
+from tmde.cli.stored_results import differences_markdown
+from tmde.data.io import write_atomically
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
+from tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
+from tmde.eval.report import markdown_report, print_report
+from tmde.eval.results import EVAL_NAME, TaskResult, write_results
+from tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
+from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
+from tmde.eval.tasks import ClassificationData
+
+FEWEST_DRAWN_DOCUMENTS = 5  # t-SNE cannot draw fewer
+
+
+@dataclass(frozen=True)
+class EvaluationJob:
+    """What `tmde eval run` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        models: Paths or Hub ids, or `NAME=PATH`.
+        loading: The arguments of `load_embedder`.
+        baselines: Encoders of the Hub, each measured with both poolings.
+    """
+
+    models: list[str]
+    loading: dict[str, Any]
+    tasks: list[str] | None
+    data: Path | None
+    languages: str | None
+    train_languages: str | None
+    streaming: bool
+    task_options: list[str] | None
+    protocol: str
+    head: str | None
+    seeds: int
+    folds: bool
+    scoring: str
+    max_queries: int | None
+    seed: int
+    baselines: list[str]
+    has_tfidf: bool
+    output: Path | None
+    overwrite: bool
+    has_figures: bool
+    cache_folder: Path | None
+
+
+@dataclass(frozen=True)
+class Measurements:
+    """The results of all systems on all tasks, and a sentence for each measurement that failed."""
+
+    results: list[TaskResult]
+    errors: list[str]
+
+
+def run_evaluation(job: EvaluationJob) -> None:
+    """Measure all systems on all tasks, and print and write the results.
+
+    Raises:
+        TmdeError: An argument cannot be used; or, at the end, a system could not be measured on a
+            task.
+    """
+    if job.output is not None:
+        _prepare_output(job.output, job.has_figures, job.overwrite)
+    model_paths = named_paths(job.models)
+    baseline_paths = named_paths(job.baselines)
+    planned_tasks = find_tasks(job.tasks, job.data, job.task_options)
+    cache = job.cache_folder or default_cache_dir()
+
+    models = [
+        EmbeddingSystem(name, load_embedder(path, **job.loading), cache)
+        for name, path in model_paths.items()
+    ]
+    systems: list[System] = list(models)
+    for name, path in baseline_paths.items():
+        systems += _load_baseline(name, path, job.loading, cache)
+    if job.has_tfidf:
+        systems.append(CharacterTfidf())
+
+    train_languages = split_list(job.train_languages)
+    test_languages = split_list(job.languages)
+    loaded_languages = None
+    if test_languages is not None:
+        loaded_languages = tuple(dict.fromkeys([*test_languages, *(train_languages or ())]))
+    known_languages = _shared_languages(models)
+    tasks = [
+        planned.load(loaded_languages, job.streaming, known_languages, train_languages)
+        for planned in planned_tasks
+    ]
+    options = EvaluationOptions(
+        protocol=job.protocol,
+        head=job.head,
+        train_languages=train_languages,
+        # Without languages to train on, all that are loaded are tested.
+        test_languages=test_languages if train_languages else None,
+        seeds=job.seeds,
+        folds=job.folds,
+        scoring=job.scoring,
+        max_queries=job.max_queries,
+        seed=job.seed,
+    )
+    measurements = _measure(tasks, systems, options, cache)
+    differences = _differences_from_first(measurements.results, list(model_paths), job.seed)
+
+    console = Console()
+    print_report(measurements.results, console)
+    for table in differences:
+        console.print(Markdown(table))
+    if job.output is not None:
+        figures = []
+        _delete_figures(job.output)
+        _write_results(job.output, measurements.results, options, models, model_paths)
+        if job.has_figures:
+            figures = _draw_figures(
+                job.output / "figures", measurements.results, tasks, models, job.seed
+            )
+        _write_report(job.output, measurements.results, differences, figures)
+        console.print(f"Everything is in {job.output}/")
+    if measurements.errors:
+        raise TmdeError("\n".join(measurements.errors))
+
+
+def _prepare_output(output: Path, has_figures: bool, overwrite: bool) -> None:
+    """Make the output folder, or check it, before anything is measured."""
+    if has_figures:
+        import matplotlib  # noqa: F401 - if it is missing, say so now
+    output.mkdir(parents=True, exist_ok=True)
+    is_evaluation = (output / EVAL_NAME).exists()
+    if any(output.iterdir()) and not (overwrite and is_evaluation):
+        raise TmdeError(
+            f"-o {output}: found files, expected an empty folder, or an evaluation and --overwrite"
+        )
+
+
+def _load_baseline(
+    name: str, path: str, loading: dict[str, Any], cache: Path
+) -> list[EmbeddingSystem]:
+    """Return an encoder of the Hub as two systems, by its first output and by the mean."""
+    first = load_embedder(path, **loading | {"pooling": "cls"})
+    shared_options = {}
+    for option, value in loading.items():
+        if option == "max_length" or option in LONG_OPTIONS:
+            shared_options[option] = value
+    mean = DocumentEmbedder(
+        first.model, first.tokenizer, "mean", prompt=first.prompt, **shared_options
+    )
+    return [
+        EmbeddingSystem(f"{name} (first output)", first, cache),
+        EmbeddingSystem(f"{name} (mean)", mean, cache),
+    ]
+
+
+def _shared_languages(models: Sequence[EmbeddingSystem]) -> list[str] | None:
+    """Return the languages that all models were trained on; None if no model names any."""
+    languages_of_models = [set(model.languages) for model in models if model.languages]
+    if not languages_of_models:
+        return None
+    return sorted(set.intersection(*languages_of_models))
+
+
+def _measure(
+    tasks: Sequence[LoadedTask],
+    systems: Sequence[System],
+    options: EvaluationOptions,
+    cache: Path,
+) -> Measurements:
+    """Measure every system on every task; one that fails does not stop the others.
+
+    Raises:
+        TmdeError: Nothing could be measured.
+    """
+    results = []
+    errors = []
+    pairs = list(itertools.product(tasks, systems))
+    bar = progress_bar(pairs, desc="evaluating", unit="result", dynamic_ncols=True)
+    for task, system in bar:
+        bar.set_description(f"{task.name}: {system.name}")
+        try:
+            results += evaluate([task], [system], options, cache, bar.set_postfix_str)
+        except (ValueError, RuntimeError, ImportError) as error:
+            if describe_error(error) is None:
+                traceback.print_exception(error)  # a defect of ours
+            errors.append(f"{task.name}, {system.name}: {error}")
+    if not results:
+        raise TmdeError(errors[0])
+    return Measurements(results, errors)
+
+
+def _differences_from_first(
+    results: Sequence[TaskResult], model_names: Sequence[str], seed: int
+) -> list[str]:
+    """Return a table of the differences of each further model from the first one."""
+    results_of_models = []
+    for name in model_names:
+        results_of_models.append([result for result in results if result.system == name])
+    first = results_of_models[0]
+    tables = []
+    for other in results_of_models[1:]:
+        table = differences_markdown(first, other, seed=seed)
+        if table is not None:
+            tables.append(table)
+    return tables
+
+
+def _delete_figures(output: Path) -> None:
+    """Delete the figures of an earlier evaluation, which may be of other models."""
+    for pattern in ("*-matrix.png", "*-space.png"):
+        for path in output.glob(f"figures/{pattern}"):
+            path.unlink()
+
+
+def _write_results(
+    output: Path,
+    results: Sequence[TaskResult],
+    options: EvaluationOptions,
+    models: Sequence[EmbeddingSystem],
+    model_paths: dict[str, str],
+) -> None:
+    descriptions = {}
+    for model in models:
+        descriptions[model.name] = f"{model_paths[model.name]} {model.describe()}"
+    info = {
+        "command": ["tmde", *sys.argv[1:]],
+        "options": asdict(options),
+        "models": descriptions,
+    }
+    write_results(output, results, info)
+
+
+def _write_report(
+    output: Path, results: Sequence[TaskResult], differences: list[str], figures: list[str]
+) -> None:
+    """Write `report.md`: the tables, the differences, and links to the figures."""
+    parts = [markdown_report(results)]
+    if differences:
+        parts += ["## Differences", "", *differences]
+    if figures:
+        parts += ["## Figures", ""]
+        parts += [f"![{name}](figures/{name})\n" for name in figures]
+    write_atomically(output / "report.md", "\n".join(parts))
+
+
+def _draw_figures(
+    folder: Path,
+    results: Sequence[TaskResult],
+    tasks: Sequence[LoadedTask],
+    models: Sequence[EmbeddingSystem],
+    seed: int,
+) -> list[str]:
+    """Draw accuracy matrices by task, and maps of the test documents by task and model.
+
+    Returns:
+        The names of all pictures in the folder.
+    """
+    folder.mkdir(exist_ok=True)
+    for task in tasks:
+        _draw_matrix(folder, results, task)
+        if isinstance(task.data, ClassificationData):
+            _draw_spaces(folder, task, models, seed)
+    return sorted(path.name for path in folder.glob("*.png"))
+
+
+def _draw_matrix(folder: Path, results: Sequence[TaskResult], task: LoadedTask) -> None:
+    """Draw the accuracies by languages of training and test, if there are several of training."""
+    matrices = {result.system: result.cells for result in results if result.task == task.name}
+    for cells in matrices.values():
+        source_languages = {cell.source for cell in cells}
+        if len(source_languages) < 2:
+            return
+    if matrices:
+        path = folder / f"{_file_name(task.name)}-matrix.png"
+        draw_accuracy_matrix(path, matrices, task.name)
+
+
+def _draw_spaces(
+    folder: Path, task: LoadedTask, models: Sequence[EmbeddingSystem], seed: int
+) -> None:
+    """Draw the vectors of the test documents of all languages, a picture for each model."""
+    tests = task.data.mapped_documents()  # (language, split) each
+    labels = []
+    languages = []
+    ids = []
+    for language, split in tests:
+        labels += split.labels
+        languages += [language] * len(split.labels)
+        ids += split.ids
+    if len(ids) < FEWEST_DRAWN_DOCUMENTS:
+        return
+    for model in models:
+        vectors = [model.represent(split.texts, (), language) for language, split in tests]
+        path = folder / _file_name(f"{task.name}-{model.name}-space.png")
+        title = f"{task.name}: test documents, {model.name}"
+        draw_embedding_space(path, np.concatenate(vectors), labels, languages, ids, title, seed)
+
+
+def _file_name(name: str) -> str:
+    """Return a name without characters that file systems refuse."""
+    return re.sub(r"[^\w.-]+", "-", name)

@@ -1,0 +1,154 @@
+"""The work of `tmde quickstart`: five steps from a search to a trained and evaluated model."""
+
+import json
+import shutil
+import time
+from pathlib import Path
+
+import numpy as np
+from datasets import Dataset
+from rich.console import Console
+from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
+
+from modeling_tmde import TmdeError
+from tmde.data.io import write_atomically
+from tmde.data.sample import sample_documents
+from tmde.embedding import DocumentEmbedder, split_sentences
+from tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
+from tmde.eval.figures import draw_embedding_space
+from tmde.eval.report import print_report
+from tmde.eval.results import TaskResult
+from tmde.training.recipe import load_recipe
+from tmde.training.run import train_recipe
+
+console = Console()
+
+QUERY = "people protest in the streets"
+TEST_DOCUMENTS = 200
+RELOADED_TEXTS = 50  # whose vectors are compared with those of the reloaded model
+MAX_DIFFERENCE = 1e-5
+
+
+def run_quickstart(output: Path, seed: int) -> None:
+    """Run all steps, and write `results.json`.
+
+    Args:
+        output: The folder to make, or that of an earlier quickstart.
+        seed: The seed of the sample, the model and its training.
+
+    Raises:
+        TmdeError: The folder holds something else.
+        RuntimeError: The reloaded model gives other vectors.
+    """
+    import matplotlib  # noqa: F401 - if it is missing, say so before the training
+
+    start = time.perf_counter()
+    model_folder = output / "model"
+    _clear(output, model_folder)
+
+    test = sample_documents(TEST_DOCUMENTS, "test", seed=seed)
+    console.print(
+        f'[bold]1. Searching[/] {len(test):,} documents for "{QUERY}" with the model that comes '
+        "with tmde"
+    )
+    _search(test)
+
+    console.print("[bold]2. Training[/] a tiny cT-MDE on parallel sentences of the built-in sample")
+    train_recipe(load_recipe("quickstart", [f"training.seed={seed}"]), model_folder)
+
+    console.print("[bold]3. Embedding[/] documents and classifying them, labels in English only")
+    embedder = DocumentEmbedder.from_pretrained(str(model_folder))
+    results = _classify(embedder, seed)
+    print_report(results, console)
+    texts = test["text"][:]
+    vectors = embedder.encode(texts)
+    _decode(embedder, model_folder, texts[0])
+
+    console.print("[bold]4. Reloading[/] the checkpoint with AutoModel")
+    difference = _reload_difference(model_folder, texts[:RELOADED_TEXTS], vectors[:RELOADED_TEXTS])
+    console.print(f"   largest difference between the vectors: {difference:.1e}")
+
+    console.print("[bold]5. Drawing[/] the embedding space")
+    picture = output / "embedding_space.png"
+    title = "Test documents of the built-in sample"
+    draw_embedding_space(
+        picture, vectors, test["label"], test["language"], test["doc_id"], title, seed
+    )
+
+    seconds = time.perf_counter() - start
+    summary = {
+        "accuracy": _accuracies(results),
+        "reload_difference": difference,
+        "seconds": round(seconds, 1),
+        "seed": seed,
+    }
+    write_atomically(output / "results.json", json.dumps(summary, indent=2))
+    console.print(f"   {picture}\nDone in {seconds:.0f} s; everything is in {output}/")
+    if difference > MAX_DIFFERENCE:
+        raise RuntimeError("The reloaded model gives other vectors: please report this.")
+
+
+def _clear(output: Path, model_folder: Path) -> None:
+    """Make the folder, or delete the model of an earlier quickstart in it."""
+    output.mkdir(parents=True, exist_ok=True)
+    is_earlier_quickstart = (model_folder / "recipe.yaml").exists()
+    if any(output.iterdir()) and not is_earlier_quickstart:
+        raise TmdeError(
+            f"{output} is not empty and not an earlier quickstart; choose another -o folder"
+        )
+    shutil.rmtree(model_folder, ignore_errors=True)
+
+
+def _search(documents: Dataset) -> None:
+    """Print the sentence of each language that is nearest to the query."""
+    languages = []
+    sentences = []
+    for row in documents:
+        for sentence in split_sentences(row["text"], row["language"]):
+            languages.append(row["language"])
+            sentences.append(sentence)
+    embedder = DocumentEmbedder.from_pretrained()
+    vectors = embedder.encode(sentences, normalize=True, show_progress_bar=False)
+    scores = vectors @ embedder.encode(QUERY, normalize=True)  # (sentences,)
+    for language in sorted(set(languages)):
+        is_of_language = np.array([code == language for code in languages])
+        best = int(np.where(is_of_language, scores, -np.inf).argmax())
+        console.print(f"   {language}  {scores[best]:.2f}  {sentences[best]}", highlight=False)
+
+
+def _classify(embedder: DocumentEmbedder, seed: int) -> list[TaskResult]:
+    """Classify the sample with labels in English alone (Evaluation I of the thesis)."""
+    (planned,) = plan_tasks(["sample"], options={"sample": {"seed": seed}})
+    systems = [EmbeddingSystem("cT-MDE", embedder), CharacterTfidf()]
+    options = EvaluationOptions(train_languages=("en",))
+    return list(evaluate([planned.load()], systems, options))
+
+
+def _decode(embedder: DocumentEmbedder, model_folder: Path, text: str) -> None:
+    """Embed the first sentence of a text, and print what the decoder makes of its one vector."""
+    sentence = text.split(". ")[0].rstrip(".") + "."
+    embedding = embedder.encode([sentence], convert_to_tensor=True)  # (1, d)
+    translator = AutoModelForSeq2SeqLM.from_pretrained(model_folder)
+    token_ids = translator.generate(
+        encoder_outputs=embedding, target_language="en", max_new_tokens=60, num_beams=4
+    )
+    decoded = embedder.tokenizer.decode(token_ids[0], skip_special_tokens=True)
+    console.print(f"   read:                        {sentence}")
+    console.print(f"   decoded from its one vector: {decoded}")
+
+
+def _reload_difference(model_folder: Path, texts: list[str], vectors: np.ndarray) -> float:
+    """Return the largest difference between vectors, (texts, d), and those of `AutoModel`."""
+    tokenizer = AutoTokenizer.from_pretrained(model_folder)
+    model = AutoModel.from_pretrained(model_folder).eval()
+    batch = tokenizer(texts, padding=True, return_tensors="pt")
+    reloaded = model(**batch).pooler_output.detach().numpy()
+    return float(np.abs(reloaded - vectors).max())
+
+
+def _accuracies(results: list[TaskResult]) -> dict[str, dict[str, float]]:
+    """Return the accuracy of each system by the language of the test documents."""
+    accuracies = {}
+    for result in results:
+        accuracies[result.system] = {cell.target: cell.value for cell in result.cells}
+    return accuracies

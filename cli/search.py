@@ -1,0 +1,85 @@
+"""`tmde search`: the documents of an index that are nearest to a query, in all languages."""
+
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from tmde.cli.errors import OptionError
+from tmde.cli.options import model_options, with_options
+
+
+@with_options(**model_options("dtype", "device", "trust_remote_code"))
+def search(
+    arguments: Annotated[
+        list[str], Argument(metavar="[QUERY] INDEX", help="Query in quotes; folder of the index.")
+    ],
+    queries: Annotated[
+        str | None, Option(metavar="FILE", help="Queries, one a line; - for stdin.")
+    ] = None,
+    k: Annotated[int, Option("-k", min=1, help="Documents for each query.")] = 10,
+    filter: Annotated[
+        list[str] | None, Option(metavar="NAME=VALUE", help="By metadata; repeated: either.")
+    ] = None,
+    as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False,
+    exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False,
+    snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0: none.")] = 200,
+    language: Annotated[
+        str | None, Option(help="Code of the queries' language, if the model needs it.")
+    ] = None,
+    model: Annotated[
+        str | None, Option("--model", "-m", help="Where the index's model is, if it was moved.")
+    ] = None,
+    loading: dict[str, Any] = ...,
+) -> None:
+    """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
+
+    The score is the cosine of query and document; the snippet is the sentence, among a document's
+    first 256, that is nearest to the query.
+
+        tmde search "a bridge is closed" news.index -k 5 --filter language=de
+
+        tmde search news.index --queries queries.txt --json
+    """
+    expected_count = 1 if queries else 2
+    if len(arguments) != expected_count:
+        raise OptionError(
+            f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: "
+            'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
+        )
+    wanted = parse_filter(filter or [])
+    from tmde.cli.search_index import SearchJob, search_index
+
+    job = SearchJob(
+        folder=arguments[-1],
+        query=None if queries else arguments[0],
+        query_file=queries,
+        k=k,
+        filter=wanted,
+        as_json=as_json,
+        exact=exact,
+        snippet_width=snippet_width,
+        language=language,
+        model=model,
+        loading=loading,
+    )
+    search_index(job)
+
+
+def parse_filter(conditions: list[str]) -> dict[str, list[str]]:
+    """Return the values that are wanted of each field.
+
+    Args:
+        conditions: `NAME=VALUE` each.
+
+    Raises:
+        OptionError: A condition is not of that form.
+    """
+    wanted: dict[str, list[str]] = {}
+    for condition in conditions:
+        name, separator, value = condition.partition("=")
+        if not name or not separator:
+            raise OptionError(
+                f"--filter: found {condition!r}, expected NAME=VALUE, such as language=de"
+            )
+        wanted.setdefault(name, []).append(value)
+    return wanted

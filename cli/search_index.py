@@ -1,0 +1,121 @@
+"""The work of `tmde search`: queries are searched in an index, and their hits printed."""
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from modeling_tmde import TmdeError
+from tmde.cli.models import truncation_counted
+from tmde.cli.update_index import open_index, read_texts
+from tmde.documents.index import Hit
+from tmde.embedding import EncodeReport
+from tmde.embedding.loading import reading
+
+
+@dataclass(frozen=True)
+class SearchJob:
+    """What `tmde search` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        query: The one query; None if `query_file` holds the queries.
+        filter: The values that are wanted of each field of the metadata.
+        loading: The arguments of `load_embedder`.
+    """
+
+    folder: str
+    query: str | None
+    query_file: str | None
+    k: int
+    filter: dict[str, list[str]]
+    as_json: bool
+    exact: bool
+    snippet_width: int
+    language: str | None
+    model: str | None
+    loading: dict[str, Any]
+
+
+def search_index(job: SearchJob) -> None:
+    """Search the queries, and print the hits of each.
+
+    Raises:
+        TmdeError: There is no query, or the index cannot be used.
+    """
+    queries = _read_queries(job)
+    with truncation_counted(), reading(job.folder, prefix=False):
+        index = open_index(job.folder, job.model, job.loading)
+        result = index.search_queries(
+            queries, job.k, job.filter, job.exact, job.snippet_width, job.language
+        )
+    _print_truncation(result.report, len(queries), index.embedder.max_length)
+    for query, hits in zip(queries, result.hits, strict=True):
+        if job.as_json:
+            _print_json(query, hits)
+            continue
+        title = query if len(queries) > 1 else None
+        _print_table(title, hits)
+
+
+def _read_queries(job: SearchJob) -> list[str]:
+    if job.query_file is None:
+        queries = [job.query]
+        source = "QUERY"
+    else:
+        queries = read_texts(job.query_file)
+        source = f"--queries {job.query_file}"
+    if not "".join(queries).strip():
+        raise TmdeError(f"{source}: found no text, expected a query")
+    return queries
+
+
+def _print_truncation(report: EncodeReport, query_count: int, limit: int) -> None:
+    if report.truncated:
+        typer.echo(
+            f"{report.truncated:,} of {query_count:,} queries truncated: longer than {limit:,} "
+            "tokens",
+            err=True,
+        )
+
+
+def _print_json(query: str, hits: Sequence[Hit]) -> None:
+    """Print one JSON object a line for each hit, without its whole text."""
+    for rank, hit in enumerate(hits, 1):
+        row = {"query": query, "rank": rank}
+        for name, value in vars(hit).items():
+            if name != "text":
+                row[name] = value
+        typer.echo(json.dumps(row, ensure_ascii=False))
+
+
+def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
+    """Print the hits of a query as a table, under the query if there are several."""
+    console = Console()
+    if query is not None:
+        console.print(f"[bold]{escape(query)}[/bold]")
+    if not hits:
+        console.print("No documents.")
+        return
+    table = Table("", "score", "language")
+    table.add_column("document", overflow="fold", ratio=1)
+    for rank, hit in enumerate(hits, 1):
+        language = escape(str(hit.metadata.get("language") or ""))
+        table.add_row(str(rank), f"{hit.score:.3f}", language, _describe_document(hit))
+    console.print(table)
+
+
+def _describe_document(hit: Hit) -> str:
+    """Return title, snippet and id of a document, one a line."""
+    lines = []
+    title = hit.metadata.get("title")
+    if title:
+        lines.append(f"[bold]{escape(str(title))}[/bold]")
+    if hit.snippet:
+        lines.append(escape(hit.snippet))
+    lines.append(f"[dim]{escape(hit.id)}[/dim]")
+    return "\n".join(lines)

@@ -1,0 +1,246 @@
+"""The work of `tmde index`: bring an index up to date with a file of documents."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from modeling_tmde import TmdeError
+from tmde.cli.document_sets import checked_ids
+from tmde.cli.models import load_embedder, truncation_counted
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents
+from tmde.data.files import read_lines
+from tmde.documents.index import SETTINGS, Changes, DocumentIndex
+from tmde.embedding import DEFAULT_MODEL
+from tmde.embedding.loading import reading
+from tmde.embedding.progress import progress_bar
+
+# Documents that are embedded and committed at a time: an interruption loses the work of one batch
+# at most.
+BATCH = 1024
+
+
+@dataclass(frozen=True)
+class IndexJob:
+    """What `tmde index` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        loading: The arguments of `load_embedder`.
+    """
+
+    folder: Path
+    documents: str | None
+    model: str | None
+    loading: dict[str, Any]
+    format: str | None
+    field: str | None
+    id_field: str | None
+    language: str | None
+    language_field: str | None
+    delete: list[str]
+    delete_file: str | None
+    prune: bool
+
+
+@dataclass
+class Update:
+    """What an update of an index has done so far.
+
+    Attributes:
+        changes: The documents that were added, updated and left as they are.
+        deleted: The number of documents that were deleted.
+        empty: The number of empty documents, which are not indexed.
+        present_ids: The ids of all indexed documents of the file.
+    """
+
+    changes: Changes = field(default_factory=Changes)
+    deleted: int = 0
+    empty: int = 0
+    present_ids: set[str] = field(default_factory=set)
+
+
+@dataclass(frozen=True)
+class IndexRow:
+    """A document as the index takes it."""
+
+    id: str
+    text: str
+    metadata: dict[str, Any]
+    language: str | None
+
+
+def update_index(job: IndexJob) -> None:
+    """Bring an index up to date with a file of documents, and print what was done.
+
+    Raises:
+        TmdeError: The file, the index or the model cannot be used.
+    """
+    start = time.perf_counter()
+    unwanted_ids = list(job.delete)
+    if job.delete_file:
+        unwanted_ids += read_texts(job.delete_file)
+    update = Update()
+    with ExitStack() as stack, truncation_counted(), reading(job.folder, prefix=False):
+        if job.documents is None:
+            index = DocumentIndex.open(job.folder)
+            stack.enter_context(index.writing())
+            update.deleted = index.delete(unwanted_ids)
+        else:
+            documents = _open_documents(stack, job)
+            index = _open_or_create(job)
+            id_field = _find_id_field(job, documents, index)
+            stack.enter_context(index.writing())
+            update.deleted = index.delete(unwanted_ids, missing_ok=True)
+            _add_documents(job, documents, id_field, index, update)
+        if job.prune:
+            absent_ids = [id for id in index if id not in update.present_ids]
+            update.deleted += index.delete(absent_ids)
+    seconds = time.perf_counter() - start
+    typer.echo(_describe(update, index, job.folder, seconds), err=True)
+
+
+def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -> DocumentIndex:
+    """Open an index with its embedder.
+
+    Args:
+        folder: The folder of the index.
+        model: Where its model is; None for the place that the index names.
+        loading: Arguments of `load_embedder`, which go before those of the index.
+
+    Raises:
+        TmdeError: The index or its model cannot be loaded.
+    """
+    index = DocumentIndex.open(folder)
+    options = index.loading_options | loading  # raises if the index was made of given vectors
+    try:
+        index.embedder = load_embedder(model or index.settings["model"], **options)
+    except ValueError as error:
+        reason = str(error)[:500]
+        raise TmdeError(
+            f"{reason} (the model of {folder} is {index.settings['model']}; see --model)"
+        ) from error
+    return index
+
+
+def read_texts(file: str) -> list[str]:
+    """Return the lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
+    lines = sys.stdin if file == "-" else (line for _, line in read_lines(file))
+    texts = [line.lstrip("\ufeff").strip() for line in lines]
+    return [text for text in texts if text]
+
+
+def _open_documents(stack: ExitStack, job: IndexJob) -> Documents:
+    documents = Documents(
+        stack,
+        job.documents,
+        job.format,
+        job.field,
+        True,
+        BATCH,
+        language_field=job.language_field,
+    )
+    if job.id_field is not None and job.id_field not in documents.fields:
+        raise TmdeError(
+            f"{documents.name}: no column {job.id_field!r}, found {documents.fields}; see "
+            "--id-field"
+        )
+    return documents
+
+
+def _open_or_create(job: IndexJob) -> DocumentIndex:
+    if (job.folder / SETTINGS).exists():
+        return open_index(job.folder, job.model, job.loading)
+    loading = {"long_documents": "sentences"} | job.loading
+    embedder = load_embedder(job.model or DEFAULT_MODEL, **loading)
+    return DocumentIndex.create(job.folder, embedder, revision=job.loading.get("revision"))
+
+
+def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) -> str | None:
+    """Return the field of the ids; None if a document is known by its file and row.
+
+    Raises:
+        TmdeError: Documents without ids come from stdin once more: row 1 would be another document.
+    """
+    if job.id_field is not None:
+        return job.id_field
+    if "id" in documents.fields:
+        return "id"
+    if documents.name == "stdin" and len(index):
+        raise TmdeError(
+            "stdin: its documents have no ids, and would replace those of another stdin in "
+            f"{job.folder}; "
+            "give a file, or --format jsonl with --id-field"
+        )
+    return None
+
+
+def _add_documents(
+    job: IndexJob,
+    documents: Documents,
+    id_field: str | None,
+    index: DocumentIndex,
+    update: Update,
+) -> None:
+    """Add the documents that are not empty to the index, batch by batch."""
+    # Maps the id of each document so far to its row, to find ids that occur twice.
+    row_of_id: dict[str, int] = {}
+    bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
+    for chunk in bar:
+        ids = _ids_of(documents, chunk, id_field, row_of_id)
+        rows = [row for row in _rows_of(job, chunk, ids, id_field) if row.text.strip()]
+        update.empty += len(ids) - len(rows)
+        if not rows:
+            continue
+        update.changes += index.upsert(
+            [row.id for row in rows],
+            [row.text for row in rows],
+            [row.metadata for row in rows],
+            language=[row.language for row in rows],
+        )
+        update.present_ids.update(row.id for row in rows)
+
+
+def _ids_of(
+    documents: Documents, chunk: Chunk, id_field: str | None, row_of_id: dict[str, int]
+) -> list[str]:
+    """Return the ids of the documents of a chunk; `row_of_id` gets them too."""
+    if id_field is None:
+        # The whole path: files of one name in two folders keep their documents apart.
+        return [f"{documents.name}:{number}" for number in chunk.numbers]
+    values = chunk.columns.column(id_field).to_pylist()
+    return checked_ids(documents, id_field, values, chunk.numbers, row_of_id)
+
+
+def _rows_of(
+    job: IndexJob, chunk: Chunk, ids: list[str], id_field: str | None
+) -> Iterator[IndexRow]:
+    """Yield the documents of a chunk; all fields but text, id and vector are metadata."""
+    used_fields = {job.field or "text", id_field, VECTOR_COLUMN}
+    codes = chunk.languages or [job.language] * len(chunk.texts)
+    rows = chunk.columns.to_pylist()
+    for id, text, row, code in zip(ids, chunk.texts, rows, codes, strict=True):
+        metadata = {"language": code}
+        for name, value in row.items():
+            if name not in used_fields:
+                metadata[name] = value
+        yield IndexRow(id, text, metadata, code)
+
+
+def _describe(update: Update, index: DocumentIndex, folder: Path, seconds: float) -> str:
+    """Return a line of what an update has done."""
+    changes = update.changes
+    search = "exact"
+    if not index.exact:
+        search = f"approximate, recall@10 {index.recall:.3f}, unless --exact is given"
+    return (
+        f"{changes.added:,} added, {changes.updated:,} updated, {changes.unchanged:,} unchanged, "
+        f"{update.deleted:,} deleted, {update.empty:,} empty ones left out, "
+        f"{changes.report.tokens:,} tokens, "
+        f"{changes.report.truncated:,} texts truncated, in {seconds:.1f} s -> {folder} "
+        f"({len(index):,} documents, search: {search})"
+    )

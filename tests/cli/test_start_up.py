@@ -1,0 +1,119 @@
+"""Help, version and wrong options answer at once: nothing heavy is imported for them."""
+
+import subprocess
+import sys
+from typing import get_args
+
+import pytest
+
+from tmde.cli import options
+from tmde.cli.main import COMMANDS
+from tmde.data import documents
+from tmde.documents.neighbours import SCORINGS
+from tmde.embedding import DEFAULT_MODEL
+from tmde.eval.classification import PROTOCOLS
+from tmde.eval.heads import HEADS
+
+HEAVY = {
+    "accelerate",
+    "datasets",
+    "evaluate",
+    "gradio",
+    "huggingface_hub",
+    "lancedb",
+    "matplotlib",
+    "modeling_tmde",
+    "numpy",
+    "pandas",
+    "pyarrow",
+    "scipy",
+    "sklearn",
+    "tokenizers",
+    "torch",
+    "transformers",
+    "yaml",
+}
+
+
+def imported_packages(*statements: str) -> set[str]:
+    """The packages that a fresh interpreter imports for some statements."""
+    program = [
+        "import sys",
+        *statements,
+        "print('imported:', *{name.partition('.')[0] for name in sys.modules})",
+    ]
+    process = subprocess.run(
+        [sys.executable, "-c", "\n".join(program)], capture_output=True, text=True, check=True
+    )
+    last_line = process.stdout.splitlines()[-1]
+    assert last_line.startswith("imported: ")
+    return set(last_line.split()[1:])
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--help"],
+        ["--version"],
+        *([name, "--help"] for name in COMMANDS),
+        ["train", "--no-such-option"],
+        ["no-such-command"],
+    ],
+    ids=" ".join,
+)
+def test_nothing_heavy_is_imported_before_a_command_runs(words):
+    packages = imported_packages(
+        f"sys.argv = ['tmde', *{words}]",
+        "from tmde.cli.main import main",
+        "try:",
+        "    main()",
+        "except SystemExit:",
+        "    pass",
+    )
+    assert packages & HEAVY == set()
+
+
+def test_importing_tmde_imports_nothing_else():
+    packages = imported_packages("import tmde") - set(sys.stdlib_module_names)
+    assert {name for name in packages if "editable" not in name} - {
+        "__main__",
+        "sitecustomize",
+    } == {"tmde"}
+
+
+def test_embedding_does_not_import_evaluation_and_training():
+    packages = imported_packages("import tmde.cli.embed_file")
+    assert packages & {"evaluate", "gradio", "lancedb", "matplotlib", "sklearn"} == set()
+
+
+def test_a_command_imports_its_own_module_only():
+    process = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            "import sys; from tmde.cli.main import app; import typer\n"
+            "typer.main.get_command(app).commands['push']\n"
+            "print(*sorted(name for name in sys.modules if name.startswith('tmde.cli.')))",
+        ],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert process.stdout.split() == ["tmde.cli.errors", "tmde.cli.main", "tmde.cli.push"]
+
+
+@pytest.mark.parametrize(
+    ("choices", "values"),
+    [
+        (options.InputFormat, get_args(documents.InputFormat)),
+        (options.Scoring, SCORINGS),
+        (options.Protocol, PROTOCOLS),
+        (options.Head, HEADS),
+    ],
+)
+def test_the_choices_of_an_option_are_those_of_the_library(choices, values):
+    assert get_args(choices) == tuple(values)
+
+
+def test_the_default_model_of_the_options_is_that_of_the_library():
+    assert options.DEFAULT_MODEL == DEFAULT_MODEL

@@ -60,7 +60,7 @@ def test_arrows_run_one_way_and_no_folder_has_a_circle(layout):
     [
         ("Arrows run one way", "tmde/data/io.py", "tmde.documents.mining"),
         ("Arrows run one way", "modeling_tmde/common.py", "tmde.embedding.progress"),
-        ("No folder's imports form a circle", "tmde/data/io.py", "tmde.data.parallel"),
+        ("No folder's imports form a circle", "tmde/data/checks.py", "tmde.data.parallel"),
         (
             "Cards are filled from files of a run alone",
             "tmde/hub_cards/model_files.py",

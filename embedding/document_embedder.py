@@ -178,11 +178,11 @@ class DocumentEmbedder:
         """Check that a density is of vectors of this model."""
         if not isinstance(self.aggregation, SentenceDensity):
             return
-        found = len(self.aggregation.mean_)
-        if found != self.dimension:
+        density_dimension = len(self.aggregation.mean_)
+        if density_dimension != self.dimension:
             raise TmdeError(
-                f"aggregation: found a density of vectors of dimension {found}, expected "
-                f"{self.dimension}, that of the model"
+                f"aggregation: found a density of vectors of dimension {density_dimension}, "
+                f"expected {self.dimension}, that of the model"
             )
 
     @classmethod

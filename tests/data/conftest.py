@@ -1,4 +1,4 @@
-"""Fixtures of the corpora tests: a cache of their own, and writers of small corpora in every format."""
+"""Fixtures of the corpora tests: a cache of their own, and writers of small corpora."""
 
 import gzip
 import json
@@ -17,46 +17,66 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     """Keep the caches of `datasets` in a folder of the test's own."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
-    # `datasets` sleeps for seconds when a stream of interleaved parquet files ends, for an old bug of pyarrow's
+    # `datasets` sleeps for seconds when a stream of interleaved parquet files ends, because of an
+    # old bug of pyarrow.
     monkeypatch.setattr(datasets.config, "SLEEP_TIME_ON_THREADS_SHUTDOWN", 0, raising=False)
     datasets.disable_progress_bars()
     return cache
 
 
 def write_rows(kind: str, folder: Path, rows: list[dict], name: str = "corpus") -> object:
-    """Write `[{language: text or None}]` in one of the formats and return the source for `load_parallel`."""
+    """Write rows in one of the formats.
+
+    Args:
+        kind: The format; `-flat` for one column per language, `.gz` for a gzipped file.
+        folder: The folder of the file or files.
+        rows: `[{language: text or None}]`
+        name: The name of the file, without its suffix.
+
+    Returns:
+        The source for `load_parallel`.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     languages = sorted(set().union(*rows))
     if kind.startswith("moses"):
-        for code in languages:
-            (folder / f"{name}.{code}").write_bytes(
-                "".join(row[code] + "\n" for row in rows).encode()
-            )
-        files = {code: str(folder / f"{name}.{code}") for code in languages}
+        files = write_moses(folder, rows, languages, name)
         return str(folder / name) if kind == "moses-prefix" else files
     path = folder / f"{name}.{kind.removesuffix('-flat')}"
     if kind.startswith("parquet"):
-        columns = {
-            code: pa.array([row.get(code) for row in rows], pa.string()) for code in languages
-        }
-        if kind == "parquet":
-            columns = {
-                "translation": pa.array(
-                    rows, pa.struct([(code, pa.string()) for code in languages])
-                )
-            }
-        pq.write_table(pa.table(columns | {"id": pa.array(range(len(rows)))}), path)
+        pq.write_table(table_of(rows, languages, is_flat=kind == "parquet-flat"), path)
         return str(path)
     if kind.startswith("tsv"):
-        lines = ["\t".join(languages)] + [
-            "\t".join(row[code] for code in languages) for row in rows
-        ]
+        lines = ["\t".join(languages)]
+        lines += ["\t".join(row[code] for code in languages) for row in rows]
+    elif kind == "jsonl-flat":
+        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
     else:
-        values = rows if kind == "jsonl-flat" else [{"translation": row, "id": 1} for row in rows]
-        lines = [json.dumps(value, ensure_ascii=False) for value in values]
-    data = "".join(line + "\n" for line in lines).encode()
-    path.write_bytes(gzip.compress(data) if kind.endswith(".gz") else data)
+        lines = [json.dumps({"translation": row, "id": 1}, ensure_ascii=False) for row in rows]
+    content = "".join(line + "\n" for line in lines).encode()
+    path.write_bytes(gzip.compress(content) if kind.endswith(".gz") else content)
     return str(path)
+
+
+def write_moses(folder: Path, rows: list[dict], languages: list[str], name: str) -> dict[str, str]:
+    """Write one text file per language, and return them."""
+    files = {}
+    for code in languages:
+        path = folder / f"{name}.{code}"
+        path.write_bytes("".join(row[code] + "\n" for row in rows).encode())
+        files[code] = str(path)
+    return files
+
+
+def table_of(rows: list[dict], languages: list[str], is_flat: bool) -> pa.Table:
+    """Return rows as a table with a column that is no language."""
+    columns = {"id": pa.array(range(len(rows)))}
+    if is_flat:
+        for code in languages:
+            columns[code] = pa.array([row.get(code) for row in rows], pa.string())
+    else:
+        struct = pa.struct([(code, pa.string()) for code in languages])
+        columns["translation"] = pa.array(rows, struct)
+    return pa.table(columns)
 
 
 @pytest.fixture
@@ -71,40 +91,47 @@ def write_hub_folder(
     features: datasets.Features | None = None,
     counts: bool = False,
 ) -> str:
-    """Write rows by config and split as a dataset on the Hub is laid out, in two shards a split, and return the path.
+    """Write rows by config and split as a dataset on the Hub is laid out, and return the path.
 
-    With `counts`, the card says how many rows there are.
+    A split has two shards. With `counts`, the card says how many rows there are.
     """
-    listed, infos = [], []
+    listed = []
+    infos = []
     for config, splits in configs.items():
         (folder / config).mkdir(parents=True)
-        files = [{"split": split, "path": f"{config}/{split}-*"} for split in splits]
-        sizes = [
-            {"name": split, "num_bytes": 100, "num_examples": len(rows)}
-            for split, rows in splits.items()
-        ]
+        files = []
+        sizes = []
         for split, rows in splits.items():
+            files.append({"split": split, "path": f"{config}/{split}-*"})
+            sizes.append({"name": split, "num_bytes": 100, "num_examples": len(rows)})
             table = datasets.Dataset.from_list(rows, features=features)
-            for index in range(min(2, len(rows))):
-                shard = table.shard(min(2, len(rows)), index, contiguous=True)
-                shard.to_parquet(folder / config / f"{split}-{index:05d}.parquet")
+            write_shards(table, folder / config, split)
+        yaml_features = table.features._to_yaml_list()
         listed.append({"config_name": config, "data_files": files})
-        infos.append(
-            {"config_name": config, "features": table.features._to_yaml_list(), "splits": sizes}
-        )
-    metadata = {"configs": listed} | ({"dataset_info": infos} if counts else {})
+        infos.append({"config_name": config, "features": yaml_features, "splits": sizes})
+    metadata = {"configs": listed}
+    if counts:
+        metadata["dataset_info"] = infos
     (folder / "README.md").write_text(f"---\n{yaml.safe_dump(metadata)}---\n\n# Dataset\n")
     return str(folder)
 
 
+def write_shards(table: datasets.Dataset, folder: Path, split: str) -> None:
+    """Write two parquet files, or one for a single row."""
+    count = min(2, len(table))
+    for index in range(count):
+        shard = table.shard(count, index, contiguous=True)
+        shard.to_parquet(folder / f"{split}-{index:05d}.parquet")
+
+
 @pytest.fixture
 def hub_folder(tmp_path: Path) -> Callable[..., str]:
-    """`hub_folder({"de-en": rows, ...})`: a folder laid out as `Helsinki-NLP/europarl` is on the Hub."""
+    """`hub_folder({"de-en": rows, ...})`: a folder laid out as a dataset is on the Hub."""
 
     def build(configs: dict[str, list[dict]], counts: bool = True, split: str = "train") -> str:
-        rows = {
-            name: {split: [{"translation": row} for row in part]} for name, part in configs.items()
-        }
+        rows = {}
+        for name, part in configs.items():
+            rows[name] = {split: [{"translation": row} for row in part]}
         return write_hub_folder(tmp_path / "hub" / "europarl", rows, counts=counts)
 
     return build

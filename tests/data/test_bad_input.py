@@ -1,4 +1,4 @@
-"""Each bad input gets one clear error that names file, row, field, found, expected and what to do."""
+"""Each bad input gets one error that names file, row, field, found, expected and what to do."""
 
 import gzip
 import logging
@@ -54,16 +54,19 @@ def test_unknown_hub_id(streaming, monkeypatch):
         load_parallel("nobody/no-such-corpus", streaming=streaming)
 
 
+@pytest.mark.parametrize(
+    ("options", "parts"),
+    [
+        ({"languages": ["de", "xx"]}, ("corpus", "'xx'", "de, en")),
+        ({"languages": ["de", "en-US"]}, ("'en-US'", "Did you mean 'en'?")),
+        ({"pivot_languages": ["fr"]}, ("'fr'", "de, en")),
+        ({"languages": ["de"]}, ("at least two languages",)),
+        ({"languages": "de"}, ("languages", "a list")),
+    ],
+)
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])
-def test_unknown_language(kind, streaming, write):
-    source = write(kind, ROWS)
-    assert_says(error_of(source, streaming, languages=["de", "xx"]), "corpus", "'xx'", "de, en")
-    assert_says(
-        error_of(source, streaming, languages=["de", "en-US"]), "'en-US'", "Did you mean 'en'?"
-    )
-    assert_says(error_of(source, streaming, pivot_languages=["fr"]), "'fr'", "de, en")
-    assert_says(error_of(source, streaming, languages=["de"]), "at least two languages")
-    assert_says(error_of(source, streaming, languages="de"), "languages", "a list")
+def test_bad_languages(kind, options, parts, streaming, write):
+    assert_says(error_of(write(kind, ROWS), streaming, **options), *parts)
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv"])
@@ -75,13 +78,19 @@ def test_names_that_are_no_codes(kind, streaming, write):
     )
 
 
-def test_moses_lengths(streaming, write):
+def test_a_moses_file_that_is_missing(streaming, write):
     source = write("moses", ROWS)
+    missing = source["de"].replace(".de", ".fr")
     with pytest.raises(FileNotFoundError, match="corpus.fr"):
-        load_parallel(source | {"fr": source["de"].replace(".de", ".fr")}, streaming=streaming)
+        load_parallel(source | {"fr": missing}, streaming=streaming)
+
+
+def test_moses_files_of_different_lengths(streaming, write):
+    """The error comes before any row is read."""
+    source = write("moses", ROWS)
     Path(source["en"]).write_text("one\ntwo\n")
     with pytest.raises(CorpusError, match="corpus.de': 5, .*corpus.en': 2"):
-        load_parallel(source, streaming=streaming)  # before any row
+        load_parallel(source, streaming=streaming)
 
 
 @pytest.mark.parametrize(
@@ -169,30 +178,49 @@ BAD_ROWS = [
 ]
 
 
-@pytest.mark.parametrize("kind", ["parquet", "parquet-flat", "jsonl", "jsonl-flat"])
-def test_report_counts(kind, streaming, write, caplog):
-    source, report = write(kind, BAD_ROWS), CorpusReport()
-    with caplog.at_level(logging.WARNING, logger="modeling_tmde"):
-        dataset = load_parallel(source, streaming=streaming, report=report)
-        for _ in range(2):  # a second epoch counts once
-            rows = [row["translation"] for row in dataset]
-    assert rows == [BAD_ROWS[0], {"de": "a", "en": None, "fr": "c"}, BAD_ROWS[4]]
-    assert (
-        report.rows,
-        report.kept,
-        report.dropped_rows,
-        report.empty_texts,
-        report.other_rows,
-    ) == (6, 3, 3, 4, 0)
+KINDS_WITH_NULLS = ["parquet", "parquet-flat", "jsonl", "jsonl-flat"]
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_NULLS)
+def test_bad_rows_are_dropped(kind, streaming, write):
+    rows = load_parallel(write(kind, BAD_ROWS), streaming=streaming)
+    texts = [row["translation"] for row in rows]
+    assert texts == [BAD_ROWS[0], {"de": "a", "en": None, "fr": "c"}, BAD_ROWS[4]]
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_NULLS)
+def test_report_counts(kind, streaming, write):
+    report = CorpusReport()
+    rows = load_parallel(write(kind, BAD_ROWS), streaming=streaming, report=report)
+    for _ in range(2):  # A second epoch counts once.
+        list(rows)
+    assert report.rows == 6
+    assert report.kept == 3
+    assert report.dropped_rows == 3
+    assert report.empty_texts == 4
+    assert report.other_rows == 0
     assert_says(report.first_examples[0], "corpus", "row 2", "'en'")
     assert_says(report.first_examples[2], "row 4", "1 language(s) ['de']")
-    assert (
-        len([record for record in caplog.records if "3 bad rows dropped" in record.getMessage()])
-        == 1
-    )
-    again = CorpusReport()
-    list(load_parallel(source, streaming=streaming, report=again))
-    assert again == report  # from the cache too
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_NULLS)
+def test_bad_rows_are_logged_once(kind, streaming, write, caplog):
+    with caplog.at_level(logging.WARNING, logger="tmde.data"):
+        rows = load_parallel(write(kind, BAD_ROWS), streaming=streaming)
+        for _ in range(2):
+            list(rows)
+    messages = [message for message in caplog.messages if "3 bad rows dropped" in message]
+    assert len(messages) == 1
+
+
+@pytest.mark.parametrize("kind", KINDS_WITH_NULLS)
+def test_the_cache_gives_the_same_report(kind, streaming, write):
+    source = write(kind, BAD_ROWS)
+    first = CorpusReport()
+    second = CorpusReport()
+    list(load_parallel(source, streaming=streaming, report=first))
+    list(load_parallel(source, streaming=streaming, report=second))
+    assert second == first
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])

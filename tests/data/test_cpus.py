@@ -1,4 +1,4 @@
-"""The number of CPUs to work with, on systems that say what a process may use and on those that don't."""
+"""The number of CPUs to work with, also on systems that don't say what a process may use."""
 
 import os
 

@@ -16,11 +16,11 @@ TEXTS[1]["es"] = None  # a row that is dropped, with its id
 
 
 def write(kind: str, nested: bool, path: Path, ids: list) -> str:
-    """Rows of `TEXTS` with ids, in a parquet or JSONL file, with `translation` or one column per language."""
-    rows = [
-        {"doc_id": name} | ({"translation": text} if nested else text)
-        for name, text in zip(ids, TEXTS, strict=True)
-    ]
+    """Write `TEXTS` with ids, in parquet or JSONL, with `translation` or a column per language."""
+    rows = []
+    for name, text in zip(ids, TEXTS, strict=True):
+        texts = {"translation": text} if nested else text
+        rows.append({"doc_id": name} | texts)
     if kind == "parquet":
         pq.write_table(pa.Table.from_pylist(rows), path)
     else:
@@ -28,21 +28,28 @@ def write(kind: str, nested: bool, path: Path, ids: list) -> str:
     return str(path)
 
 
-@pytest.mark.parametrize("nested", [True, False], ids=["translation", "columns"])
+@pytest.fixture(params=["translation", "columns"])
+def nested(request):
+    return request.param == "translation"
+
+
 @pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize("languages", [["de", "en"], None])
 @pytest.mark.parametrize("ids", [IDS, [7, 7, None, 8]], ids=["texts", "numbers"])
-def test_ids_stay_with_their_rows(kind, nested, ids, tmp_path):
+def test_ids_stay_with_their_rows(kind, nested, languages, ids, tmp_path):
     source = write(kind, nested, tmp_path / f"corpus.{kind}", ids)
-    for languages in (["de", "en"], None):
-        rows = load_parallel(source, languages, document_ids=True)
-        assert rows.features["doc_id"] == datasets.Value("string")
-        assert rows["doc_id"][:] == [
-            None if name is None else str(name) for name in (ids[0], ids[2], ids[3])
-        ]
-        assert [text["de"] for text in rows["translation"]] == ["de0", "de2", "de3"]
-        assert "doc_id" not in rows.features["translation"]
-        assert list(load_parallel(source, languages, document_ids=True, streaming=True)) == list(
-            rows
-        )
-    assert load_parallel(source, ["de", "en"]).column_names == ["translation"]
-    assert load_parallel(source, ["de", "en"], streaming=True).column_names == ["translation"]
+    rows = load_parallel(source, languages, document_ids=True)
+    assert rows.features["doc_id"] == datasets.Value("string")
+    assert "doc_id" not in rows.features["translation"]
+    assert [text["de"] for text in rows["translation"]] == ["de0", "de2", "de3"]
+    assert rows["doc_id"][:] == [str(ids[0]), None, str(ids[3])]
+    stream = load_parallel(source, languages, document_ids=True, streaming=True)
+    assert list(stream) == list(rows)
+
+
+@pytest.mark.parametrize("kind", ["parquet", "jsonl"])
+@pytest.mark.parametrize("streaming", [False, True])
+def test_ids_are_left_out_if_nobody_asks(kind, nested, streaming, tmp_path):
+    source = write(kind, nested, tmp_path / f"corpus.{kind}", IDS)
+    rows = load_parallel(source, ["de", "en"], streaming=streaming)
+    assert rows.column_names == ["translation"]

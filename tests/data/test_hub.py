@@ -44,41 +44,69 @@ def test_all_pairs(streaming, counts, hub_folder):
         assert rows == expected
 
 
-def test_select_configs():
-    names = ["de-en", "de-es", "de-fr", "en-es", "en-fr", "es-fr", "all"]
-    found = select_configs(names, ["de", "en", "es", "fr"], ["en", "es"], "x")
-    assert found == ["de-en", "de-es", "en-es", "en-fr", "es-fr"]
-    assert select_configs(names, ["de", "en", "fr"], None, "x") == ["de-en", "de-fr", "en-fr"]
-    assert select_configs(["default"], ["de", "en"], None, "x") == ["default"]
-    with pytest.raises(CorpusError, match="pass config="):
-        select_configs(["a_b", "c_d"], None, None, "x")
-    with pytest.raises(CorpusError, match="a pair such as"):
-        select_configs(["de-en", "fr-it"], ["de", "fr"], None, "x")
+NAMES = ["de-en", "de-es", "de-fr", "en-es", "en-fr", "es-fr", "all"]
 
 
-def test_probabilities():
-    assert mixing_probabilities([100, 400], 1.0) == pytest.approx([0.2, 0.8])
-    assert mixing_probabilities([100, 400], 2.0) == pytest.approx([1 / 3, 2 / 3])
-    assert mixing_probabilities([100, 400], math.inf) == [0.5, 0.5]
-    assert mixing_probabilities([100, None], 2.0) == [0.5, 0.5]
-    assert mixing_probabilities([10, 10**7], 0.01) == pytest.approx([0.0, 1.0])
+@pytest.mark.parametrize(
+    ("names", "languages", "pivots", "expected"),
+    [
+        (
+            NAMES,
+            ["de", "en", "es", "fr"],
+            ["en", "es"],
+            ["de-en", "de-es", "en-es", "en-fr", "es-fr"],
+        ),
+        (NAMES, ["de", "en", "fr"], None, ["de-en", "de-fr", "en-fr"]),
+        (["default"], ["de", "en"], None, ["default"]),
+    ],
+)
+def test_select_configs(names, languages, pivots, expected):
+    assert select_configs(names, languages, pivots, "x") == expected
+
+
+@pytest.mark.parametrize(
+    ("names", "languages", "message"),
+    [
+        (["a_b", "c_d"], None, "pass config="),
+        (["de-en", "fr-it"], ["de", "fr"], "a pair such as"),
+    ],
+)
+def test_no_config_fits(names, languages, message):
+    with pytest.raises(CorpusError, match=message):
+        select_configs(names, languages, None, "x")
+
+
+@pytest.mark.parametrize(
+    ("sizes", "temperature", "expected"),
+    [
+        ([100, 400], 1.0, [0.2, 0.8]),
+        ([100, 400], 2.0, [1 / 3, 2 / 3]),
+        ([100, 400], math.inf, [0.5, 0.5]),
+        ([100, None], 2.0, [0.5, 0.5]),
+        ([10, 10**7], 0.01, [0.0, 1.0]),
+    ],
+)
+def test_probabilities(sizes, temperature, expected):
+    assert mixing_probabilities(sizes, temperature) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize(("temperature", "expected"), [(1.0, 30 / 330), (float("inf"), 1 / 3)])
 def test_temperature(streaming, temperature, expected, hub_folder):
     configs = {name: rows * 10 for name, rows in CONFIGS.items()}
-    report, options = (
-        CorpusReport(),
-        {"temperature": temperature, "streaming": streaming, "seed": 3},
+    report = CorpusReport()
+    dataset = load_parallel(
+        hub_folder(configs), report=report, temperature=temperature, streaming=streaming, seed=3
     )
-    rows = texts(load_parallel(hub_folder(configs), report=report, **options))
-    assert {str(row) for row in rows} == {
-        str(row) for rows in CONFIGS.values() for row in fixed(rows, "de en fr")
-    }  # all_exhausted: every row at least once
-    assert (report.rows, report.kept) == (3300, 3300) and len(
-        rows
-    ) > 3300  # rows that are repeated count once
+    rows = texts(dataset)
+    every_row = set()
+    for part in CONFIGS.values():
+        every_row.update(str(row) for row in fixed(part, "de en fr"))
+    assert {str(row) for row in rows} == every_row
+    # Rows that are repeated, until the largest part is exhausted, count once.
+    assert len(rows) > 3300
+    assert report.rows == 3300
+    assert report.kept == 3300
     share = sum(row["en"] is None for row in rows[:1500]) / 1500
     assert share == pytest.approx(expected, abs=0.05)
 
@@ -90,7 +118,8 @@ def test_one_config_with_n_way_rows(streaming, hub_folder):
     assert texts(load_parallel(folder, streaming=streaming)) == rows
     report = CorpusReport()
     found = texts(load_parallel(folder, languages=["de", "fr"], streaming=streaming, report=report))
-    assert found == [{"de": "c", "fr": "e"}] and report.other_rows == 1
+    assert found == [{"de": "c", "fr": "e"}]
+    assert report.other_rows == 1
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -102,7 +131,10 @@ def test_other_splits_and_bad_rows(streaming, hub_folder):
     assert sorted(found, key=str) == sorted(
         fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=str
     )
-    assert (report.rows, report.kept, report.empty_texts, report.dropped_rows) == (7, 6, 1, 1)
+    assert report.rows == 7
+    assert report.kept == 6
+    assert report.empty_texts == 1
+    assert report.dropped_rows == 1
     with pytest.raises(
         CorpusError, match=r"europarl \(config de-en, split test\), row 2, field 'de'"
     ):

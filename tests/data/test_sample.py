@@ -49,10 +49,14 @@ def test_every_sentence_of_a_document_is_unseen_in_training(sentences, documents
             assert not training & set(parts)
 
 
+def test_a_seed_decides_the_parallel_text():
+    rows = sample_parallel(400, "test")["translation"][:]
+    assert sample_parallel(400, "test")["translation"][:] == rows
+    assert sample_parallel(400, "test", seed=1)["translation"][:] != rows
+
+
 def test_parallel_text_is_of_one_split_and_has_passages():
     rows = sample_parallel(400, "test")["translation"]
-    assert sample_parallel(400, "test")["translation"][:] == rows[:]
-    assert sample_parallel(400, "test", seed=1)["translation"][:] != rows[:]
     known = {row["translation"]["de"] for row in sample_sentences(3000, "train", seed=7)}
     known |= {row["translation"]["de"] for row in sample_sentences(3000, "train", seed=8)}
     sentences = [sentence for row in rows for sentence in re.split(r"(?<=[a-zäöüß]\.) ", row["de"])]

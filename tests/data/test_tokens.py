@@ -1,4 +1,4 @@
-"""Tokens of a corpus: what the tokenizer makes, made once, whoever asks; and which rows follow each other."""
+"""Tokens of a corpus: what the tokenizer makes, made once; and which rows follow each other."""
 
 import pickle
 import random
@@ -24,31 +24,52 @@ def holey(number: int) -> list[dict]:
     return rows
 
 
+@pytest.fixture
+def small_blocks(monkeypatch):
+    """Record batches of 7 rows, so that the tokens of 40 rows are in several."""
+    monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 7)
+
+
 @pytest.mark.parametrize("folder", [None, "cache"])
 @pytest.mark.parametrize("number", [1, 40])
-def test_ids_are_those_of_the_tokenizer(folder, number, tokenizer, tmp_path, monkeypatch):
-    monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 7)
-    rows, dataset, encoded = holey(40)[:number], make_dataset(holey(40)).select(range(number)), {}
+def test_ids_are_those_of_the_tokenizer(folder, number, tokenizer, tmp_path, small_blocks):
+    rows = holey(40)[:number]
+    dataset = make_dataset(holey(40)).select(range(number))
     tokens = open_tokens(dataset, tokenizer, LANGUAGES, folder and tmp_path / folder)
     assert len(tokens) == number
     for place, row in enumerate(rows):
-        assert (tokens.lengths[place] >= 0).tolist() == [
-            bool(row[language]) for language in LANGUAGES
-        ]
         for column, language in enumerate(LANGUAGES):
-            if row[language]:
-                encoded[place, column] = tokenizer.encode(row[language], add_special_tokens=False)
-                assert ids_of(tokens, place, column) == encoded[place, column]
-                assert tokens.words[place, column] == len(row[language].split())
-    if (
-        number == 40
-    ):  # the first tokens of any texts, in any order, across record batches, also in another process
-        chosen = random.Random(0).sample(sorted(encoded), 30)
-        places, columns = np.array(chosen).T
-        lengths = np.minimum(tokens.lengths[places, columns], 3)
-        expected = [id for key in chosen for id in encoded[key][:3]]
-        for each in (tokens, pickle.loads(pickle.dumps(tokens))):
-            assert each.gather(places, columns, lengths).tolist() == expected
+            text = row[language]
+            if not text:
+                assert tokens.lengths[place, column] == -1
+                assert tokens.words[place, column] == 0
+                continue
+            ids = tokenizer.encode(text, add_special_tokens=False)
+            assert ids_of(tokens, place, column) == ids
+            assert tokens.words[place, column] == len(text.split())
+
+
+@pytest.mark.parametrize("folder", [None, "cache"])
+def test_the_first_tokens_of_texts_in_any_order(folder, tokenizer, tmp_path, small_blocks):
+    """They come from several record batches, also in another process."""
+    rows = holey(40)
+    tokens = open_tokens(make_dataset(rows), tokenizer, LANGUAGES, folder and tmp_path / folder)
+    chosen = random.Random(0).sample(np.argwhere(tokens.lengths >= 0).tolist(), 30)
+    expected = []
+    for place, column in chosen:
+        text = rows[place][LANGUAGES[column]]
+        expected += tokenizer.encode(text, add_special_tokens=False)[:3]
+    places, columns = np.array(chosen).T
+    lengths = np.minimum(tokens.lengths[places, columns], 3)
+    unpickled = pickle.loads(pickle.dumps(tokens))
+    assert tokens.gather(places, columns, lengths).tolist() == expected
+    assert unpickled.gather(places, columns, lengths).tolist() == expected
+
+
+def test_no_texts_have_no_tokens(tokenizer):
+    tokens = open_tokens(make_dataset(make_rows(3)), tokenizer, LANGUAGES, None)
+    nothing = np.empty(0, np.int64)
+    assert tokens.gather(nothing, nothing, nothing).tolist() == []
 
 
 @pytest.mark.parametrize(
@@ -67,25 +88,43 @@ def test_which_row_follows(names, following, tokenizer):
     assert tokens.following.tolist() == following
 
 
-def test_the_cache_is_made_once_for_the_same_data_and_tokenizer(tokenizer, tmp_path, monkeypatch):
-    calls = []
-    monkeypatch.setattr(
-        "tmde.data.tokens.tokenize", lambda *arguments: calls.append(1) or tokenize(*arguments)
-    )
+@pytest.fixture
+def calls(monkeypatch):
+    """The tables that are tokenized."""
+    tables = []
+
+    def recording_tokenize(table, encoder, languages):
+        tables.append(table)
+        return tokenize(table, encoder, languages)
+
+    monkeypatch.setattr("tmde.data.tokens.tokenize", recording_tokenize)
+    return tables
+
+
+def test_the_cache_is_made_once_for_the_same_data_and_languages(calls, tokenizer, tmp_path):
     rows = make_dataset(make_rows(20))
-    for dataset, made_by, languages, expected in (
-        (rows, tokenizer, ["de", "en"], 1),
-        (rows, tokenizer, ["de", "en"], 0),
-        (rows.select(range(5)), tokenizer, ["de", "en"], 1),
-        (rows, tokenizer, ["de", "fr"], 1),
+    for dataset, languages, expected in (
+        (rows, ["de", "en"], 1),
+        (rows, ["de", "en"], 0),
+        (rows.select(range(5)), ["de", "en"], 1),
+        (rows, ["de", "fr"], 1),
     ):
         calls.clear()
-        open_tokens(dataset, made_by, languages, tmp_path)
+        open_tokens(dataset, tokenizer, languages, tmp_path)
         assert len(calls) == expected
-    tokenizer(["house"], truncation=True, max_length=3)  # which it keeps, and which changes nothing
+
+
+def test_truncation_of_the_tokenizer_changes_nothing(calls, tokenizer, tmp_path):
+    rows = make_dataset(make_rows(20))
+    open_tokens(rows, tokenizer, ["de", "en"], tmp_path)
+    tokenizer(["house"], truncation=True, max_length=3)  # which the tokenizer keeps
     open_tokens(rows, tokenizer, ["de", "en"], tmp_path)
     assert len(calls) == 1
-    assert open_tokens(rows.to_iterable_dataset(), tokenizer, ["de", "en"], tmp_path) is None
+
+
+def test_a_stream_has_no_tokens(tokenizer, tmp_path):
+    stream = make_dataset(make_rows(20)).to_iterable_dataset()
+    assert open_tokens(stream, tokenizer, ["de", "en"], tmp_path) is None
 
 
 def test_a_folder_that_cannot_be_written(tokenizer, tmp_path):

@@ -1,4 +1,4 @@
-"""Competitive matching: against sorting all scores, with ties, in blocks, by URL and within websites."""
+"""Alignment of documents: against sorting all scores, by URL, and within websites."""
 
 import numpy as np
 import pytest
@@ -15,16 +15,23 @@ from tmde.documents.urls import match_urls, strip_language_markers, website
 
 def sorted_all(scores):
     """The protocol of WMT16, to the letter: (i, j, score), best first."""
-    pairs, rows, columns = [], set(), set()
-    rounded = {
-        place: score for place, score in np.ndenumerate(np.round(scores, 9)) if np.isfinite(score)
-    }
-    for (i, j), score in sorted(rounded.items(), key=lambda item: (-item[1], item[0])):
+    cells = []
+    for (i, j), score in np.ndenumerate(np.round(scores, 9)):
+        if np.isfinite(score):
+            cells.append((-score, i, j))
+    pairs = []
+    rows = set()
+    columns = set()
+    for negative_score, i, j in sorted(cells):
         if i not in rows and j not in columns:
-            pairs.append((i, j, score))
+            pairs.append((i, j, -negative_score))
             rows.add(i)
             columns.add(j)
     return pairs
+
+
+def places(pairs):
+    return [tuple(pair[:2]) for pair in pairs]
 
 
 @settings(max_examples=100, deadline=None)
@@ -36,7 +43,8 @@ def test_equals_sorting_all_scores(data):
     first, second = (
         np.array(data.draw(st.lists(rows, min_size=size, max_size=size)), float) for size in sizes
     )
-    scoring, k = data.draw(st.sampled_from(SCORINGS)), data.draw(st.integers(1, 5))
+    scoring = data.draw(st.sampled_from(SCORINGS))
+    k = data.draw(st.integers(1, 5))
     expected = sorted_all(plain_scores(first, second, scoring, k)[2])
     kind = data.draw(st.sampled_from([np.asarray, scipy.sparse.csr_matrix]))
     for candidates in (1, 3, 32):
@@ -44,75 +52,94 @@ def test_equals_sorting_all_scores(data):
             for name, size in (("CANDIDATES", candidates), ("CELLS", 20), ("COLUMNS", 3)):
                 patch.setattr(competitive_matching, name, size)
             found = align_documents(kind(first), kind(second), scoring, k)
-        assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
+        assert places(found) == places(expected)
         np.testing.assert_allclose(
             [pair.score for pair in found], [pair[2] for pair in expected], atol=2e-9
         )
     threshold = data.draw(st.sampled_from([score for *_, score in expected]))
     found = align_documents(first, second, scoring, k, threshold=threshold)
-    kept = [
-        pair[:2] for pair in expected if pair[2] > threshold + 1e-8
-    ]  # those at the threshold hang on a rounding
-    assert [pair[:2] for pair in found][: len(kept)] == kept
+    # Those at the threshold hang on a rounding.
+    above = places(pair for pair in expected if pair[2] > threshold + 1e-8)
+    assert places(found)[: len(above)] == above
     assert all(pair.score >= threshold for pair in found)
 
 
+FIRST_URLS = ["e.org/en/a", "e.org/en/b", ""]
+SECOND_URLS = ["e.org/fr/b", "", "e.org/fr/c"]
+# b with b, though they have nothing in common; the others by score
+BY_URL_AND_SCORE = [
+    AlignedPair(1, 0, 0.0, True),
+    AlignedPair(2, 2, 1.0, False),
+    AlignedPair(0, 1, 0.0, False),
+]
+
+
 def test_urls_come_first():
-    first, second = np.eye(3), np.eye(3)
-    urls = [["e.org/en/a", "e.org/en/b", ""], ["e.org/fr/b", "", "e.org/fr/c"]]
-    found = align_documents(first, second, "cosine", first_urls=urls[0], second_urls=urls[1])
-    assert found == [  # b with b, though they have nothing in common; the others by score
-        AlignedPair(1, 0, 0.0, True),
-        AlignedPair(2, 2, 1.0, False),
-        AlignedPair(0, 1, 0.0, False),
-    ]
-    kept = align_documents(
-        first, second, "cosine", threshold=0.5, first_urls=urls[0], second_urls=urls[1]
+    units = np.eye(3)
+    found = align_documents(units, units, "cosine", first_urls=FIRST_URLS, second_urls=SECOND_URLS)
+    assert found == BY_URL_AND_SCORE
+
+
+def test_a_threshold_is_for_scores_alone():
+    units = np.eye(3)
+    found = align_documents(
+        units, units, "cosine", threshold=0.5, first_urls=FIRST_URLS, second_urls=SECOND_URLS
     )
-    assert kept == found[:2]  # a threshold is for scores alone
-    everything = align_documents(
-        first[:1], second[:1], "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"]
+    assert found == BY_URL_AND_SCORE[:2]
+
+
+def test_urls_may_match_all_documents():
+    found = align_documents(
+        np.eye(1), np.eye(1), "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"]
     )
-    assert everything == [AlignedPair(0, 0, 1.0, True)]
+    assert found == [AlignedPair(0, 0, 1.0, True)]
 
 
 @pytest.mark.parametrize("scoring", SCORINGS)
 def test_only_within_a_website(scoring):
     rng = np.random.default_rng(3)
-    first, second = rng.normal(size=(30, 5)), rng.normal(size=(25, 5))
-    sites = [
-        rng.choice(["a.org", "b.de", "www.c.fr", "d.com"], size=len(side))
-        for side in (first, second)
-    ]
-    sites[1][sites[1] == "d.com"] = "elsewhere.com"
-    urls = [[f"{site}/{letter}{number}" for number, site in enumerate(side)]
-            for side, letter in zip(sites, "xy", strict=True)]  # fmt: skip
-    scores = plain_scores(first, second, scoring, 4)[2]  # neighbours of all documents
-    expected = sorted_all(np.where(sites[0][:, None] == sites[1], scores, -np.inf))
+    first = rng.normal(size=(30, 5))
+    second = rng.normal(size=(25, 5))
+    first_sites = rng.choice(["a.org", "b.de", "www.c.fr", "d.com"], size=30)
+    second_sites = rng.choice(["a.org", "b.de", "www.c.fr", "elsewhere.com"], size=25)
+    first_urls = [f"{site}/x{number}" for number, site in enumerate(first_sites)]
+    second_urls = [f"{site}/y{number}" for number, site in enumerate(second_sites)]
+    scores = plain_scores(first, second, scoring, 4)[2]  # The neighbors are of all documents.
+    is_same_site = first_sites[:, None] == second_sites
+    expected = sorted_all(np.where(is_same_site, scores, -np.inf))
     found = align_documents(
-        first, second, scoring, first_urls=urls[0], second_urls=urls[1], same_domain=True
+        first, second, scoring, first_urls=first_urls, second_urls=second_urls, same_domain=True
     )
-    assert [pair[:2] for pair in found] == [pair[:2] for pair in expected]
+    assert places(found) == places(expected)
 
 
 def test_recall_and_precision_by_hand():
     pairs = [("a", "x", 0.9), ("b", "z", 0.8), ("e", "f", 0.7)]
     reference = [("a", "x"), ("b", "y"), ("b", "y"), ("c", "z"), ("d", "w")]
     quality = alignment_quality(pairs, reference)
-    assert (quality.recall, quality.precision) == (
-        1 / 4,
-        1 / 2,
-    )  # the reference knows neither e nor f
+    assert quality.recall == 1 / 4
+    assert quality.precision == 1 / 2  # The reference knows neither e nor f.
 
 
-def test_bad_input():
-    first, second = np.ones((2, 3)), np.array([[1, 2, 3], [1, np.nan, 3]])
-    with pytest.raises(ValueError, match="second: found a vector that is not finite in row 1"):
-        align_documents(first, second)
-    with pytest.raises(ValueError, match="URLs: found 2 and 0, expected one for each row"):
-        align_documents(first, first, first_urls=["a", "b"])
-    with pytest.raises(ValueError, match="URLs: found 0 and 0"):
-        align_documents(first, first, same_domain=True)
+@pytest.mark.parametrize(
+    ("second", "options", "message"),
+    [
+        (
+            np.array([[1, 2, 3], [1, np.nan, 3]]),
+            {},
+            "second: found a vector that is not finite in row 1",
+        ),
+        (
+            np.ones((2, 3)),
+            {"first_urls": ["a", "b"]},
+            "URLs: found 2 and 0, expected one for each row",
+        ),
+        (np.ones((2, 3)), {"same_domain": True}, "URLs: found 0 and 0"),
+    ],
+)
+def test_bad_input(second, options, message):
+    with pytest.raises(ValueError, match=message):
+        align_documents(np.ones((2, 3)), second, **options)
 
 
 # ---- URLs
@@ -143,13 +170,14 @@ DIFFERENT = [
 ]
 
 
-@pytest.mark.parametrize(("pairs", "equal"), [(SAME, True), (DIFFERENT, False)])
-def test_translations_have_one_key(pairs, equal):
-    for first, second in pairs:
-        assert (strip_language_markers(first) == strip_language_markers(second)) == equal, (
-            first,
-            second,
-        )
+@pytest.mark.parametrize(("first", "second"), SAME)
+def test_translations_have_one_key(first, second):
+    assert strip_language_markers(first) == strip_language_markers(second)
+
+
+@pytest.mark.parametrize(("first", "second"), DIFFERENT)
+def test_other_pages_have_another_key(first, second):
+    assert strip_language_markers(first) != strip_language_markers(second)
 
 
 def test_only_the_languages_that_are_asked_for():
@@ -157,27 +185,31 @@ def test_only_the_languages_that_are_asked_for():
     assert strip_language_markers(url) == "example.org/how-works"
     assert strip_language_markers(url, ["de", "en"]) == "example.org/how-it-works"
     assert strip_language_markers(url, ["fr", "en"]) == "example.org/how-it-works/de"
-    assert (
-        strip_language_markers("http://example.org/xx/a", ["xx"]) == "example.org/a"
-    )  # a code without names
 
 
-def test_website():
-    for host in (
-        "www.example.com",
-        "de.example.com",
-        "example.co.uk",
-        "EXAMPLE.de:80",
-        "example.eu",
-    ):
-        assert website(f"http://{host}/a?b=c") == "example"
-    for host in ("www.example.org", "de.example.org", "example.org.uk"):
-        assert website(f"http://{host}") == "example.org"
-    assert (
-        website("http://shop.example.com") == "shop.example"
-        and website("http://127.0.0.1/a") == "127.0.0.1"
-    )
-    assert website("/a/b") == website("") == ""
+def test_a_language_without_names():
+    assert strip_language_markers("http://example.org/xx/a", ["xx"]) == "example.org/a"
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("http://www.example.com/a?b=c", "example"),
+        ("http://de.example.com/a?b=c", "example"),
+        ("http://example.co.uk/a?b=c", "example"),
+        ("http://EXAMPLE.de:80/a?b=c", "example"),
+        ("http://example.eu/a?b=c", "example"),
+        ("http://www.example.org", "example.org"),
+        ("http://de.example.org", "example.org"),
+        ("http://example.org.uk", "example.org"),
+        ("http://shop.example.com", "shop.example"),
+        ("http://127.0.0.1/a", "127.0.0.1"),
+        ("/a/b", ""),
+        ("", ""),
+    ],
+)
+def test_website(url, expected):
+    assert website(url) == expected
 
 
 def test_keys_that_occur_twice_are_not_matched():

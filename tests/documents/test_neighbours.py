@@ -1,4 +1,4 @@
-"""Exact search and ranks: against float64 loops, in blocks, with ties; approximate search beside exact."""
+"""Exact search and ranks: against float64 loops, in blocks, with ties; approximate search."""
 
 import numpy as np
 import pytest
@@ -14,6 +14,12 @@ QUERIES = np.array([[1, 0], [0, 1.0]])
 CANDIDATES = np.array([[0.6, -0.8], [0.8, 0.6]])
 
 
+def random_rows(rng, count, width, whole_numbers):
+    if whole_numbers:  # ties and rows of zeros
+        return rng.integers(0, 3, size=(count, width)).astype(float)
+    return rng.normal(size=(count, width)) + rng.integers(0, 2)
+
+
 @settings(max_examples=300, deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(2, 6)),
@@ -27,23 +33,16 @@ CANDIDATES = np.array([[0.6, -0.8], [0.8, 0.6]])
 def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, seed):
     rng = np.random.default_rng(seed)
     n, m, width = sizes
-    if whole_numbers:  # ties and rows of zeros
-        queries, candidates = (
-            rng.integers(0, 3, size=(rows, width)).astype(float) for rows in (n, m)
-        )
-    else:
-        queries, candidates = (
-            rng.normal(size=(rows, width)) + rng.integers(0, 2) for rows in (n, m)
-        )
+    queries = random_rows(rng, n, width, whole_numbers)
+    candidates = random_rows(rng, m, width, whole_numbers)
     targets = rng.integers(0, m, size=n)
     _, means, scores = plain_scores(queries, candidates, scoring, k)
     right = scores[range(n), targets][:, None]
     gaps = (scores - right) / np.maximum(np.abs(right), 1)
     assume(not ((abs(gaps) > 1e-9) & (abs(gaps) < 1e-5)).any())  # float32 cannot tell
     assume(scoring != "ratio" or (means > 0.05).all())
-    expected = (
-        (gaps >= -1e-9).sum(axis=1).tolist()
-    )  # the right one, and those that are as good or better
+    # The right one, and those that are as good or better.
+    expected = (gaps >= -1e-9).sum(axis=1).tolist()
     if sparse:
         queries, candidates = scipy.sparse.csr_matrix(queries), scipy.sparse.csr_matrix(candidates)
     with pytest.MonkeyPatch.context() as patch:
@@ -62,13 +61,15 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
 def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
     monkeypatch.setattr(unit_rows, "BLOCK", block)
     rng = np.random.default_rng(k)
-    queries, candidates = rng.normal(size=(13, 6)), rng.normal(size=(40, 6))
+    queries = rng.normal(size=(13, 6))
+    candidates = rng.normal(size=(40, 6))
     original = candidates.copy()
     cosines = np.array(unit(queries)) @ np.array(unit(candidates)).T
     expected = np.argsort(-cosines, axis=1)[:, :k]
     kind = scipy.sparse.csr_matrix if sparse else np.asarray
     similarities, indices = find_neighbours(kind(queries), kind(candidates), k)
-    assert (similarities.dtype, indices.dtype) == (np.float32, np.int64)
+    assert similarities.dtype == np.float32
+    assert indices.dtype == np.int64
     np.testing.assert_array_equal(indices, expected)
     np.testing.assert_allclose(
         similarities, np.take_along_axis(cosines, expected, axis=1), atol=1e-6
@@ -93,34 +94,42 @@ def test_neighbours_that_tie_are_in_order(monkeypatch, block):
 
 
 def share_found(found, exact):
-    return np.mean(
-        [len(set(a) & set(b)) / len(b) for a, b in zip(found.tolist(), exact.tolist(), strict=True)]
-    )
+    shares = []
+    for found_row, exact_row in zip(found.tolist(), exact.tolist(), strict=True):
+        shares.append(len(set(found_row) & set(exact_row)) / len(exact_row))
+    return np.mean(shares)
 
 
 def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
-    """Rows without any structure: the first effort finds less than 95 %, the one taken finds as much as it says."""
+    """Rows without any structure: the first effort finds less than 95 %.
+
+    The one taken finds as much as it says.
+    """
     monkeypatch.setattr(neighbour_graph, "FIRST_EFFORT", 1)
     rng = np.random.default_rng(0)
-    queries, candidates = rng.normal(size=(300, 24)), rng.normal(size=(3000, 24))
-    numbers = find_neighbours(queries, candidates, 4)[1]
+    queries = rng.normal(size=(300, 24))
+    candidates = rng.normal(size=(3000, 24))
+    _, exact_indices = find_neighbours(queries, candidates, 4)
     cosines, indices = find_neighbours(queries, candidates, 4, "hnsw")
-    units = [side / np.linalg.norm(side, axis=1, keepdims=True) for side in (queries, candidates)]
-    np.testing.assert_allclose(
-        cosines, np.einsum("id,ijd->ij", units[0], units[1][indices]), atol=1e-6
-    )
-    (said,) = caplog.messages
-    assert said.startswith("Approximate search of 300 x 3,000 x 24 by HNSW")
-    effort = int(said.split("efSearch = ")[1].split(")")[0])
-    stated = float(said.split("finds ")[1].split(" %")[0]) / 100
-    assert effort > 1 and stated >= 0.95
-    assert share_found(indices, numbers) == pytest.approx(
-        stated, abs=0.03
-    )  # 256 of the 300 were the sample
-    # auto: a walk as long as that is not worthwhile, and search is exact
+    unit_queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
+    unit_candidates = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
+    expected = np.einsum("id,ijd->ij", unit_queries, unit_candidates[indices])
+    np.testing.assert_allclose(cosines, expected, atol=1e-6)
+
+    (message,) = caplog.messages
+    assert message.startswith("Approximate search of 300 x 3,000 x 24 by HNSW")
+    effort = int(message.split("efSearch = ")[1].split(")")[0])
+    stated_recall = float(message.split("finds ")[1].split(" %")[0]) / 100
+    assert effort > 1
+    assert stated_recall >= 0.95
+    # 256 of the 300 queries were the sample.
+    assert share_found(indices, exact_indices) == pytest.approx(stated_recall, abs=0.03)
+
+    # A walk as long as that is not worthwhile, so `auto` searches exactly.
     monkeypatch.setattr(neighbours, "EXACT_COST", 0)
     monkeypatch.setattr(neighbours, "WORTHWHILE", 3000 // (effort // 2))
-    np.testing.assert_array_equal(find_neighbours(queries, candidates, 4, "auto")[1], numbers)
+    _, auto_indices = find_neighbours(queries, candidates, 4, "auto")
+    np.testing.assert_array_equal(auto_indices, exact_indices)
     assert len(caplog.messages) == 1
 
 

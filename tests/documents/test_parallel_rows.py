@@ -1,4 +1,4 @@
-"""From pairs of documents to rows that training reads: the right rows, and counts of all that is left out."""
+"""From pairs of documents to rows: the right rows, and counts of all that is left out."""
 
 import json
 from collections import Counter
@@ -17,7 +17,10 @@ GERMAN_TO_ENGLISH = dict(zip(WORDS["de"], WORDS["en"], strict=True))
 
 @dataclass
 class Dictionary:
-    """Knows what every word means: a text is the sum of its words' random directions, one for each meaning."""
+    """Knows what every word means.
+
+    A text is the sum of its words' random directions, one for each meaning.
+    """
 
     asked: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
 
@@ -42,7 +45,8 @@ ENGLISH = (
 
 
 def test_rows_and_counts():
-    embedder, report = Dictionary(), Counter()
+    embedder = Dictionary()
+    report = Counter()
     rows = list(parallel_rows([("one", GERMAN, ENGLISH)], embedder, ("de", "en"), report=report))
     assert [row["translation"] for row in rows] == [
         {"de": "Haus Hund Katze.", "en": "House dog cat."},
@@ -50,48 +54,52 @@ def test_rows_and_counts():
         {"de": "Wasser Hund Baum.", "en": "Water dog tree."},
     ]
     assert [row["doc_id"] for row in rows] == ["one"] * 3
-    assert [row["segment"] for row in rows] == [
-        0,
-        1,
-        4,
-    ]  # "Brot Brot." has no counterpart, "7 8 9." no letters
+    # "Brot Brot." has no counterpart, "7 8 9." no letters.
+    assert [row["segment"] for row in rows] == [0, 1, 4]
     assert [row["score"] for row in rows] == pytest.approx([1, 1, 1], abs=1e-4)
     expected = dict(
         documents=1, first=6, second=5, rows=3, identical=1, alone=2, texts=20,
     )  # fmt: skip
     assert report == Counter(expected) + Counter({"1-1": 3, "2-1": 1, "1-0": 1, "0-1": 1})
     assert [language for language, _ in embedder.asked] == ["de", "en"]
-    assert (
-        "Baum Fluss. Stadt Licht Nacht." in embedder.asked[0][1]
-    )  # what two sentences make was a text of its own
+    # What two sentences make was a text of its own.
+    assert "Baum Fluss. Stadt Licht Nacht." in embedder.asked[0][1]
 
 
-def test_left_out():
-    documents = [
-        (
-            "a",
-            "Haus Hund.\n3 4.\nAzure blue.\nlong Katze.",
-            "House dog.\n3 5.\nAzure blue.\nlong cat.",
-        )
-    ]
+DOCUMENTS = [
+    (
+        "a",
+        "Haus Hund.\n3 4.\nAzure blue.\nlong Katze.",
+        "House dog.\n3 5.\nAzure blue.\nlong cat.",
+    )
+]
+OUTCOMES = ("identical", "wordless", "low", "rows")
+
+
+def rows_and_report(**options):
     report = Counter()
-    rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), max_size=2, report=report))
+    rows = parallel_rows(DOCUMENTS, Dictionary(), ("de", "en"), report=report, **options)
+    return list(rows), report
+
+
+def test_identical_and_wordless_rows_are_left_out():
+    rows, report = rows_and_report(max_size=2)
     assert [row["translation"]["en"] for row in rows] == ["House dog.", "long cat."]
-    fates = "identical", "wordless", "low", "rows", "truncated"
-    assert [report[name] for name in fates] == [1, 1, 0, 2, 2]
-    # the two numbers have one word in common: by far the lowest score of the four
-    report = Counter()
-    rows = list(
-        parallel_rows(
-            documents, Dictionary(), ("de", "en"), max_size=2, min_score=0.9, report=report
-        )
-    )
-    assert [report[name] for name in fates[:4]] == [1, 0, 1, 2]
-    report = Counter()
-    assert not list(
-        parallel_rows(documents, Dictionary(), ("de", "en"), min_score=1.1, report=report)
-    )
-    assert (report["low"], report["rows"]) == (4, 0)
+    assert [report[name] for name in OUTCOMES] == [1, 1, 0, 2]
+    assert report["truncated"] == 2
+
+
+def test_rows_of_a_low_score_are_left_out():
+    """The two numbers have one word in common: by far the lowest score of the four."""
+    _, report = rows_and_report(max_size=2, min_score=0.9)
+    assert [report[name] for name in OUTCOMES] == [1, 0, 1, 2]
+
+
+def test_all_rows_may_be_left_out():
+    rows, report = rows_and_report(min_score=1.1)
+    assert rows == []
+    assert report["low"] == 4
+    assert report["rows"] == 0
 
 
 def test_scores_of_documents_of_one_paragraph(monkeypatch):
@@ -100,17 +108,16 @@ def test_scores_of_documents_of_one_paragraph(monkeypatch):
     words = [word for word in WORDS["de"] if word in GERMAN_TO_ENGLISH]
     rng = np.random.default_rng(0)
     german = [" ".join(rng.choice(words, 5, replace=False)) for _ in range(31)]
-    english = [
-        " ".join(GERMAN_TO_ENGLISH[word] for word in text.split()[:-1]) for text in german
-    ]  # one word is lost
-    right = [
-        (f"right {number}", *texts)
-        for number, texts in enumerate(zip(german, english, strict=True))
-    ]
-    wrong = [(f"wrong {number}", german[number], english[number - 7]) for number in range(31)]
-    documents = [
-        document for both in zip(right, wrong, strict=True) for document in both
-    ]  # 62: the last batch has 2
+    english = []
+    for text in german:
+        kept_words = text.split()[:-1]  # one word is lost
+        english.append(" ".join(GERMAN_TO_ENGLISH[word] for word in kept_words))
+    right = []
+    documents = []  # 62: the last batch has 2
+    for number in range(31):
+        right.append((f"right {number}", german[number], english[number]))
+        documents.append(right[-1])
+        documents.append((f"wrong {number}", german[number], english[number - 7]))
     rows = list(parallel_rows(documents, Dictionary(), ("de", "en"), paragraphs=True))
     scores = {row["doc_id"]: row["score"] for row in rows}
     assert len(scores) == 62
@@ -130,10 +137,13 @@ def test_many_documents_are_embedded_together_and_read_as_rows_are_asked_for(mon
             read.append(number)
             yield str(number), GERMAN, ENGLISH
 
-    embedder, report = Dictionary(), Counter()
+    embedder = Dictionary()
+    report = Counter()
     rows = parallel_rows(documents(), embedder, ("de", "en"), report=report)
     next(rows)
-    assert read == [0, 1, 2] and len(embedder.asked) == 2  # 11 segments a pair
+    assert read == [0, 1, 2]  # 11 segments a pair
+    assert len(embedder.asked) == 2
     rest = list(rows)
-    assert len(rest) == 29 and report["documents"] == 10
+    assert len(rest) == 29
+    assert report["documents"] == 10
     assert [row["doc_id"] for row in rest[-3:]] == ["9"] * 3

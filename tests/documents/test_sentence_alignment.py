@@ -1,4 +1,4 @@
-"""Monotone alignment: by hand, against a plain program over all cells, planted, in a band, in little memory."""
+"""Monotone alignment: by hand, against a plain program over all cells, planted, in a band."""
 
 import math
 
@@ -8,12 +8,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tmde.documents import alignment_path
-from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
+from tmde.documents.sentence_alignment import align_sentences, embedded_spans
 
 
 def pairs(beads):
-    """The beads that align something; the order of sentences left alone beside each other means nothing."""
-    return [(bead.first, bead.second) for bead in beads if len(bead.first) and len(bead.second)]
+    """The beads that align something.
+
+    The order of sentences left alone beside each other means nothing.
+    """
+    return [(bead.first, bead.second) for bead in beads if bead.score is not None]
 
 
 def check_cover(beads, n, m):
@@ -22,7 +25,7 @@ def check_cover(beads, n, m):
 
 
 def plain_surprise(l1, l2, ratio):
-    """-log of the two-sided tail of the normal distribution, 2 (1 - Phi(delta)) = erfc(delta / sqrt(2))."""
+    """-log of the two-sided tail of the normal distribution, 2 (1 - Phi(d)) = erfc(d / sqrt(2))."""
     delta = abs(l2 - l1 * ratio) / math.sqrt(6.8 * max((l1 + l2 / ratio) / 2, 1))
     tail = math.erfc(delta / math.sqrt(2))
     return -math.log(tail) if tail > 1e-300 else math.inf
@@ -73,7 +76,8 @@ def spans_of(rng, n, lengths, d=6):
 def test_means_of_many_documents_make_scores_of_short_ones():
     x, y = np.array([[1.0, 0]]), np.array([[0.6, 0.8]])
     assert align_sentences(x, y)[0].score == pytest.approx(0, abs=1e-6)  # 0.4 by 0.4
-    # as if both had 19 more: of cosine 0 to x, and 0.6 to y; distances are (0.4 + 19) / 20 and (0.4 + 19 * 0.4) / 20
+    # As if both had 19 more: of cosine 0 to x, and 0.6 to y; distances are (0.4 + 19) / 20 and
+    # (0.4 + 19 * 0.4) / 20.
     means = np.array([1.0, 0]), np.array([0, 1.0])
     bead = align_sentences(x, y, means=means)[0]
     assert bead.score == pytest.approx(1 - 0.4 / ((0.97 + 0.4) / 2), abs=1e-6)
@@ -84,21 +88,15 @@ def test_means_of_many_documents_make_scores_of_short_ones():
 
 def test_three_and_two_by_hand():
     # x0 = y0, and x1 + x2 = y1. Mean of x (1/3, 1/3, 1/3), of y (.5, .3536, .3536).
-    # x1 to y1: 1 - cos .2929; of x1 to all y 1 - .3536, of y1 to all x 1 - .4714: .2929 / .5875 = .4985
+    # x1 to y1: 1 - cos .2929; of x1 to all y 1 - .3536, of y1 to all x 1 - .4714:
+    # .2929 / .5875 = .4985
     first = np.eye(3)
     second = np.array([[1, 0, 0], [0, 1, 1]])
-    assert align_sentences(first, second, merge=0.25) == [
-        Bead(
-            range(0, 1), range(0, 1), pytest.approx(0, abs=1e-6), pytest.approx(1), pytest.approx(1)
-        ),
-        Bead(
-            range(1, 3),
-            range(1, 2),
-            pytest.approx(0.25, abs=1e-6),
-            pytest.approx(1),
-            pytest.approx(1),
-        ),
-    ]
+    beads = align_sentences(first, second, merge=0.25)
+    assert pairs(beads) == [(range(0, 1), range(0, 1)), (range(1, 3), range(1, 2))]
+    assert [bead.cost for bead in beads] == pytest.approx([0, 0.25], abs=1e-6)
+    assert [bead.similarity for bead in beads] == pytest.approx([1, 1])
+    assert [bead.score for bead in beads] == pytest.approx([1, 1])
     # merged, they cost more than one of them alone (.3) beside .4985
     assert (range(1, 3), range(1, 2)) in pairs(align_sentences(first, second, skip=0.3, merge=0.75))
     assert (range(1, 3), range(1, 2)) not in pairs(
@@ -114,9 +112,15 @@ LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.integers(0, 2**32 - 1), st.integers(1, 12), st.integers(1, 12), st.integers(2, 5), st.floats(0.05, 1.5),
-    st.floats(0, 1), LENGTHS, st.floats(0, 0.5),
-)  # fmt: skip
+    seed=st.integers(0, 2**32 - 1),
+    n=st.integers(1, 12),
+    m=st.integers(1, 12),
+    max_size=st.integers(2, 5),
+    skip=st.floats(0.05, 1.5),
+    merge=st.floats(0, 1),
+    characters=LENGTHS,
+    weight=st.floats(0, 0.5),
+)
 def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, weight):
     rng = np.random.default_rng(seed)
     first, second = (spans_of(rng, size, max_size - 1) for size in (n, m))
@@ -127,23 +131,31 @@ def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, w
     assert sum(bead.cost for bead in beads) == pytest.approx(cost, abs=1e-4)
 
 
+def planted_side(parts, size, has_both):
+    """The vectors of one side of a bead, whose sum is that of the other side's."""
+    if size == 0:
+        return []
+    if size == 1:
+        return [parts.sum(axis=0) if has_both else parts[0]]
+    units = parts[:size] / np.linalg.norm(parts[:size], axis=1, keepdims=True)
+    return list(units * np.sqrt(parts.shape[1]))
+
+
 def planted(rng, kinds, d=256):
-    """Two documents of these beads, (a, b) each, and the beads; the sides of a bead have the same sum, and noise."""
-    sides, gold = ([], []), []
+    """Two documents of these beads, (a, b) each, and the beads; with noise."""
+    first = []
+    second = []
+    gold = []
     for a, b in kinds:
-        begin = tuple(len(side) for side in sides)
+        has_both = a > 0 and b > 0
+        if has_both:
+            gold.append((range(len(first), len(first) + a), range(len(second), len(second) + b)))
         parts = rng.normal(size=(max(a, b), d))
-        for side, size in zip(sides, (a, b), strict=True):
-            if size == 1:
-                side.append(parts.sum(axis=0) if min(a, b) else parts[0])
-            elif size:
-                side.extend(
-                    parts[:size] / np.linalg.norm(parts[:size], axis=1, keepdims=True) * np.sqrt(d)
-                )
-        if a and b:
-            gold.append((range(begin[0], begin[0] + a), range(begin[1], begin[1] + b)))
-    noisy = [np.array(side) + 0.2 * rng.normal(size=(len(side), d)) for side in sides]
-    return *noisy, gold
+        first += planted_side(parts, a, has_both)
+        second += planted_side(parts, b, has_both)
+    noisy_first = np.array(first) + 0.2 * rng.normal(size=(len(first), d))
+    noisy_second = np.array(second) + 0.2 * rng.normal(size=(len(second), d))
+    return noisy_first, noisy_second, gold
 
 
 KINDS = [(1, 1), (1, 2), (2, 1), (1, 0), (0, 1)]
@@ -159,25 +171,38 @@ def test_a_band_finds_what_all_cells_find(seed, monkeypatch):
     monkeypatch.setattr(alignment_path, "FULL", 8)
     monkeypatch.setattr(alignment_path, "ROWS", 5)
     windows = []
-    original = alignment_path.windows_near
-    monkeypatch.setattr(
-        alignment_path,
-        "windows_near",
-        lambda *options: windows.append(original(*options)) or windows[-1],
-    )
+
+    def recorded_windows(*arguments):
+        windows.append(alignment_path_windows(*arguments))
+        return windows[-1]
+
+    alignment_path_windows = alignment_path.windows_near
+    monkeypatch.setattr(alignment_path, "windows_near", recorded_windows)
     for width in (3, 10):
         banded = align_sentences(first, second, skip=0.4, width=width)
         check_cover(banded, len(first), len(second))
         assert pairs(banded) == pairs(everything) == gold
-    cells = max(int((high - low + 1).sum()) for low, high in windows if len(low) == len(first) + 1)
-    assert cells < 0.8 * (len(first) + 1) * (len(second) + 1)  # it was a band
+    cells = []
+    for low, high in windows:
+        if len(low) == len(first) + 1:
+            cells.append(int((high - low + 1).sum()))
+    assert max(cells) < 0.8 * (len(first) + 1) * (len(second) + 1)  # It was a band.
 
 
-def test_one_sentence_and_zero_vectors():
-    assert pairs(align_sentences(np.array([[1.0, 0]]), np.array([[0, 1.0]]))) == [
-        (range(1), range(1))
-    ]
+def test_one_sentence():
+    beads = align_sentences(np.array([[1.0, 0]]), np.array([[0, 1.0]]))
+    assert pairs(beads) == [(range(1), range(1))]
+
+
+def test_zero_vectors():
     check_cover(align_sentences(np.zeros((3, 4)), np.ones((2, 4)), max_size=5), 3, 2)
+
+
+@pytest.mark.parametrize(("n", "m"), [(0, 0), (3, 0), (0, 2)])
+def test_a_document_without_sentences(n, m):
+    beads = align_sentences(np.ones((n, 4)), np.ones((m, 4)))
+    check_cover(beads, n, m)
+    assert pairs(beads) == []
 
 
 def test_spans_of_texts():
@@ -199,13 +224,18 @@ def test_spans_of_texts():
     assert [some.shape[0] for some in embedded_spans([[]], encode, 2)[0]] == [0, 0]
 
 
-def test_bad_input():
-    ones = np.ones((2, 3))
-    for second, options, message in [
-        (ones, {"skip": float("nan")}, "max_size, skip: found 3, nan"),
-        (ones, {"lengths": ([1, 2], [1, 2, 3])}, "lengths: found 2 and 3, expected 2 and 2"),
+ONES = np.ones((2, 3))
+
+
+@pytest.mark.parametrize(
+    ("second", "options", "message"),
+    [
+        (ONES, {"skip": float("nan")}, "max_size, skip: found 3, nan"),
+        (ONES, {"lengths": ([1, 2], [1, 2, 3])}, "lengths: found 2 and 3, expected 2 and 2"),
         (np.ones((2, 4)), {}, "3 dimensions in first and 4 in second"),
-        ([ones, ones], {}, r"second: found shape \(2, 3\) for spans of 2 sentences, expected"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            align_sentences(ones, second, **options)
+        ([ONES, ONES], {}, r"second: found shape \(2, 3\) for spans of 2 sentences, expected"),
+    ],
+)
+def test_bad_input(second, options, message):
+    with pytest.raises(ValueError, match=message):
+        align_sentences(ONES, second, **options)

@@ -23,8 +23,9 @@ PROJECT_PACKAGES = {"tmde", "modeling_tmde", "transformers_modules"}
 def imported_files(*modules: str) -> tuple[Path, ...]:
     """Return the files of modules and of all modules of this project that they import.
 
-    The `__init__.py` of a package counts where something is imported from it, but not where only
-    one of its modules is: it would bring in everything that the package offers.
+    The `__init__.py` of a package would bring in everything that the package offers. It counts only
+    where something that it defines itself is imported from it. Of a name that it imports from a
+    module, that module counts.
 
     Args:
         *modules: Dotted names. They may be of another project; its other modules are not followed.
@@ -69,23 +70,43 @@ def _imported_names(module: str, file: Path) -> set[str]:
         if isinstance(node, ast.Import):
             names.update(alias.name for alias in node.names)
         else:
-            source = resolve_name("." * node.level + (node.module or ""), package)
-            names.update(_modules_of_import(source, [alias.name for alias in node.names]))
+            imported = [alias.name for alias in node.names]
+            names.update(_modules_of_import(_source_of(node, package), imported))
     return names
 
 
 def _modules_of_import(source: str, imported: list[str]) -> Iterator[str]:
     """Yield what `from source import imported` reads.
 
-    These are modules of the package `source`, or `source` itself.
+    These are modules of the package `source`, modules from which the package takes a name, or
+    `source` itself.
     """
     if not _is_package_of_project(source):
         yield source
         return
     for name in imported:
         submodule = f"{source}.{name}"
-        is_module = _file_of(submodule) is not None
-        yield submodule if is_module else source
+        if _file_of(submodule) is not None:
+            yield submodule
+        else:
+            yield from _modules_of_name(source, name)
+
+
+def _modules_of_name(package: str, name: str) -> Iterator[str]:
+    """Yield the module from which a package imports a name, or the package if it does not."""
+    for node in _import_statements(_parse(_file_of(package))):
+        if not isinstance(node, ast.ImportFrom):
+            continue
+        for alias in node.names:
+            if name == (alias.asname or alias.name):
+                yield from _modules_of_import(_source_of(node, package), [alias.name])
+                return
+    yield package
+
+
+def _source_of(node: ast.ImportFrom, package: str) -> str:
+    """Return the full name of the module or package in `from source import ...`."""
+    return resolve_name("." * node.level + (node.module or ""), package)
 
 
 def _is_package_of_project(module: str) -> bool:

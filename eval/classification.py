@@ -150,14 +150,13 @@ def evaluate_classification(
     has_ten_folds = "all" in data.splits[data.languages[0]]
     if data.monolingual or has_ten_folds:
         plans = _monolingual_plans(plans, protocol, test_languages)
-    if has_ten_folds:
-        splits = {plan.source: _find_split(data, plan.source, "all") for plan in plans}
-        return [
-            _cross_validate(language, split, system, head, seeds, progress)
-            for language, split in splits.items()
-        ]
-    check_plans(data, plans, test_split)
     cells = []
+    if has_ten_folds:
+        for plan in plans:
+            split = _find_split(data, plan.source, "all")
+            cells.append(_cross_validate(plan.source, split, system, head, seeds, progress))
+        return cells
+    check_plans(data, plans, test_split)
     for plan in plans:
         if progress is not None:
             progress(f"{system.name}: training {head.name} on {plan.source}")

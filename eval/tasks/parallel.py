@@ -242,15 +242,25 @@ def _join_pairs(
                 del readers[pair]
             for row in block:
                 entry = joined.setdefault(row[PIVOT], {})
-                was_complete = len(entry) == language_count
-                for language, text in row.items():
-                    # Of a repeated English sentence, the first translation stays.
-                    entry.setdefault(language, text)
-                if len(entry) == language_count and not was_complete:
+                if _completes(entry, row, language_count):
                     complete_count += 1
     for entry in joined.values():
         if len(entry) == language_count:
             yield entry
+
+
+def _completes(entry: Row, row: Row, language_count: int) -> bool:
+    """Add the languages of a row to those of its English sentence.
+
+    Of a repeated sentence, the first translation stays.
+
+    Returns:
+        Whether the sentence has all languages now, and had not before.
+    """
+    was_complete = len(entry) == language_count
+    for language, text in row.items():
+        entry.setdefault(language, text)
+    return len(entry) == language_count and not was_complete
 
 
 class XSR(Task):

@@ -5,7 +5,9 @@ from __future__ import annotations
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .languages import iso_of_flores
 from .sources import (
+    SPLIT_ORDER,
     Splits,
+    Table,
     check_parallel,
     choose_languages,
     config_names,
@@ -56,25 +58,38 @@ class SIB200(Task):
             CorpusError: Missing languages or columns, or translations with different labels.
         """
         source = source_of(self, source)
-        languages = [iso_of_flores(code) for code in languages or ()]
-        splits: Splits = {}
+        requested = [iso_of_flores(code) for code in languages or ()]
         if is_dataset(source) and not named_files(self, source):
-            configs = {iso_of_flores(name): name for name in config_names(source)}
-            for language in choose_languages(source, languages, configs, self.languages):
-                opened = open_splits(source, configs[language], ("train", "dev", "test"), streaming)
-                for name, table in opened.items():
-                    numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
-                    labels = read_labels(table, "category", numbers, rows["category"])
-                    ids = [str(index) for index in rows["index_id"]]
-                    splits.setdefault(language, {})[name] = Split(
-                        ids, rows["text"], labels, place=table.place
-                    )
+            splits = self._read_configs(source, requested, streaming)
         else:
-            found = labeled_splits(self, source, "index_id")
-            found = {iso_of_flores(code): by_name for code, by_name in found.items()}
-            splits = {
-                code: found[code]
-                for code in choose_languages(source, languages, found, self.languages)
-            }
+            splits = self._read_files(source, requested)
         check_parallel(source, splits)
         return ClassificationData(splits, provenance_of(self, source, "test", copy=True))
+
+    def _read_configs(self, source: str, languages: Languages, streaming: bool) -> Splits:
+        """Read a dataset with a config for each language."""
+        configs = {iso_of_flores(name): name for name in config_names(source)}
+        splits: Splits = {}
+        for language in choose_languages(source, languages, configs, self.languages):
+            tables = open_splits(source, configs[language], SPLIT_ORDER, streaming)
+            splits[language] = {name: _read_split(table) for name, table in tables.items()}
+        return splits
+
+    def _read_files(self, source: str, languages: Languages) -> Splits:
+        """Read files with the rows of all languages."""
+        splits = {}
+        for code, by_name in labeled_splits(self, source, "index_id").items():
+            splits[iso_of_flores(code)] = by_name
+        chosen = choose_languages(source, languages, splits, self.languages)
+        return {language: splits[language] for language in chosen}
+
+
+def _read_split(table: Table) -> Split:
+    """Read a split of one language."""
+    numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
+    return Split(
+        ids=[str(index) for index in rows["index_id"]],
+        texts=rows["text"],
+        labels=read_labels(table, "category", numbers, rows["category"]),
+        place=table.place,
+    )

@@ -10,6 +10,8 @@ from .sources import choose_languages
 
 CONTROL = "negation"
 
+Item = dict[str, list[str]]  # by language, a sentence and its contrast
+
 
 class WordOrder(Task):
     """Sentences of the same words with two meanings.
@@ -60,18 +62,11 @@ class WordOrder(Task):
         chosen = choose_languages(
             self.default_source, languages, WordOrder.languages, self.languages
         )
-        pairs = _read_pairs()
-        if not set(phenomena or ()) <= set(pairs):
-            raise TaskError(
-                f"{self.name}: found phenomena={phenomena!r}, expected a list of "
-                f"{', '.join(pairs)}. Pass e.g. ['roles']."
-            )
+        pairs = self._read_pairs(phenomena)
         ids = []
         groups = []
         texts: dict[str, list[tuple[str, str]]] = {language: [] for language in chosen}
         for phenomenon, items in pairs.items():
-            if phenomena and phenomenon not in phenomena:
-                continue
             for number, item in enumerate(items, 1):
                 ids.append(f"{phenomenon}-{number:02}")
                 groups.append(phenomenon)
@@ -81,8 +76,19 @@ class WordOrder(Task):
         controls = () if phenomena else (CONTROL,)
         return ContrastData(ids, texts, groups, self.provenance, controls)
 
+    def _read_pairs(self, phenomena: Sequence[str] | None) -> dict[str, list[Item]]:
+        """Return the items of each phenomenon; None for all phenomena.
 
-def _read_pairs() -> dict[str, list[dict[str, list[str]]]]:
-    """Return, by phenomenon, items that hold a sentence and its contrast by language."""
-    path = resources.files(__package__) / "word_order.yaml"
-    return yaml.safe_load(path.read_text(encoding="utf-8"))
+        Raises:
+            TaskError: A phenomenon is unknown.
+        """
+        path = resources.files(__package__) / "word_order.yaml"
+        pairs = yaml.safe_load(path.read_text(encoding="utf-8"))
+        if not phenomena:
+            return pairs
+        if not set(phenomena) <= set(pairs):
+            raise TaskError(
+                f"{self.name}: found phenomena={phenomena!r}, expected a list of "
+                f"{', '.join(pairs)}. Pass e.g. ['roles']."
+            )
+        return {name: items for name, items in pairs.items() if name in phenomena}

@@ -1,4 +1,4 @@
-"""Fixtures of the task tests: a cache of their own, and folders laid out as the Hub's datasets are."""
+"""Fixtures of the task tests: a cache of their own, and folders laid out like Hub datasets."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -6,12 +6,15 @@ from pathlib import Path
 import datasets
 import pytest
 
-from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401
+from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401 (a fixture)
 
 
 @pytest.fixture
 def dataset_folder(tmp_path: Path) -> Callable[..., str]:
-    """`dataset_folder(rows by config and split, features, name)`: a folder laid out like a Hub dataset."""
+    """`dataset_folder(rows by config and split, features, name)` writes a folder.
+
+    It is laid out like a dataset of the Hub.
+    """
 
     def build(
         configs: dict[str, dict[str, list[dict]]],

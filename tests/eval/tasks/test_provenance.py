@@ -1,5 +1,6 @@
 """Across tasks: what each says of itself, and what is claimed of where data come from."""
 
+import functools
 import inspect
 
 import datasets
@@ -8,72 +9,123 @@ import pytest
 from tmde.eval.tasks import GROUPS, TASKS
 
 TEXT = {"text": "a", "title": "a", "doc_id": "a", "label": "CCAT", "index_id": 0, "category": "x"}
-PAIR = {"premise": "a", "hypothesis": "b", "label": 0}
+PREMISE = {"premise": "a", "hypothesis": "b", "label": 0}
 
 
-def text_configs(names, row):
-    splits = ("train", "validation", "test")
-    return {name: {split: [row | {"language": name}] for split in splits} for name in names}
+def labeled_configs(names, row):
+    """A row in each split of each config."""
+    configs = {}
+    for name in names:
+        rows = [row | {"language": name}]
+        configs[name] = {"train": rows, "validation": rows, "test": rows}
+    return configs
 
 
-PARALLEL = {
-    f"{a}-{b}": {"train": [{"translation": {a: f"{a} {n}", b: f"{b} {n}"}} for n in range(3)]}
-    for a, b in (("de", "en"), ("en", "pl"))
+def parallel_config(first, second):
+    rows = [{"translation": {first: f"{first} {n}", second: f"{second} {n}"}} for n in range(3)]
+    return {f"{first}-{second}": {"train": rows}}
+
+
+PARALLEL = parallel_config("de", "en") | parallel_config("en", "pl")
+# Data of each task that reads datasets.
+CONFIGS = {
+    "sib200": labeled_configs(("deu_Latn", "eng_Latn"), TEXT),
+    "xnli": labeled_configs(("de", "en"), PREMISE),
+    "xnli_translate_train": labeled_configs(("de", "en"), PREMISE),
+    "mldoc": labeled_configs(("de", "en"), TEXT),
+    "topic_documents": labeled_configs(("de", "en"), TEXT),
+    "document_retrieval": labeled_configs(("de", "en"), TEXT),
+    "tatoeba": {"deu-eng": {"test": [{"sentence1": "a", "sentence2": "b"}]}},
+    "europarl_matrix": PARALLEL,
+    "xsr": PARALLEL,
+    "sts": {"en-de": {"test": [{"sentence1": "a", "sentence2": "b", "score": 1.0}]}},
+    "sentence_retrieval": PARALLEL,
 }
-CASES = {  # data of each task, options of `load`
-    "sib200": (text_configs(("deu_Latn", "eng_Latn"), TEXT), {}),
-    "xnli": (text_configs(("de", "en"), PAIR), {}),
-    "xnli_translate_train": (text_configs(("de", "en"), PAIR), {}),
-    "mldoc": (text_configs(("de", "en"), TEXT), {}),
-    "topic_documents": (text_configs(("de", "en"), TEXT), {}),
-    "document_retrieval": (text_configs(("de", "en"), TEXT), {}),
-    "tatoeba": ({"deu-eng": {"test": [{"sentence1": "a", "sentence2": "b"}]}}, {}),
-    "europarl_matrix": (PARALLEL, {"rows": 3}),
-    "xsr": (PARALLEL, {"queries": 2, "candidates": 3}),
-    "sts": ({"en-de": {"test": [{"sentence1": "a", "sentence2": "b", "score": 1.0}]}}, {}),
-    "sentence_retrieval": (PARALLEL, {}),
-}
-KNOWN = {
-    "sib200",
-    "xnli",
-    "xnli_translate_train",
-    "mldoc",
-}  # any source in their format is a copy of the benchmark
-TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
+OPTIONS = {"europarl_matrix": {"rows": 3}, "xsr": {"queries": 2, "candidates": 3}}
+# Any source in their format is a copy of the benchmark.
+COPIES = {"sib200", "xnli", "xnli_translate_train", "mldoc"}
+TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
+FROM_FILES = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wmt19"}
 
 
-def test_every_task_describes_itself():
-    for name, task in TASKS.items():
-        assert task.name == name and task.description and "\n" not in task.description
-        assert list(inspect.signature(task().load).parameters)[:3] == [
-            "source",
-            "languages",
-            "streaming",
-        ]
-    files = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wmt19"}
-    assert set(TASKS) == {*CASES, *GROUPS["probing"], *GROUPS["senteval"], *files}
+def test_every_task_has_a_case_here_or_tests_of_its_files():
+    assert set(TASKS) == {*CONFIGS, *GROUPS["probing"], *GROUPS["senteval"], *FROM_FILES}
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_provenance(name, dataset_folder, monkeypatch):
-    configs, options = CASES[name]
-    folder, task = dataset_folder(configs, name=name), TASKS[name]()
-    for function in ("load_dataset", "get_dataset_config_names", "get_dataset_split_names"):
-        original = getattr(
-            datasets, function
-        )  # requests for a dataset of the Hub are answered from the folder
-        answer = lambda path, *args, original=original, **other: original(folder, *args, **other)  # noqa: E731
-        monkeypatch.setattr(datasets, function, answer)
-    for source, hub_id in ((folder, None), ("someone/else", "someone/else")):
-        found = task.load(source, **options).provenance
-        assert (found.source, found.hub_id, found.split) == (
-            source,
-            hub_id,
-            "train" if name in TRAIN else "test",
-        )
-        assert (found.citation == found.licence == "as given by the source") == (name not in KNOWN)
-        assert (found.url is None) == (name not in KNOWN)
-    if task.default_source is not None:
-        default = task.load(**options).provenance
-        assert default.hub_id == default.source == task.default_source
-        assert default.url and "as given" not in default.citation + default.licence
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_describes_itself_in_one_line(name):
+    task = TASKS[name]
+    assert task.name == name
+    assert task.description
+    assert "\n" not in task.description
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_loads_by_source_languages_and_streaming(name):
+    parameters = list(inspect.signature(TASKS[name]().load).parameters)
+    assert parameters[:3] == ["source", "languages", "streaming"]
+
+
+@pytest.fixture
+def hub(dataset_folder, monkeypatch):
+    """`hub(name of a task)`: a folder with its data, which also answers requests to the Hub."""
+
+    def build(name: str) -> str:
+        folder = dataset_folder(CONFIGS[name], name=name)
+        for function in ("load_dataset", "get_dataset_config_names", "get_dataset_split_names"):
+            original = getattr(datasets, function)
+
+            @functools.wraps(original)
+            def answer(path, *args, original=original, **options):
+                return original(folder, *args, **options)
+
+            monkeypatch.setattr(datasets, function, answer)
+        return folder
+
+    return build
+
+
+def provenance(name, source=None):
+    return TASKS[name]().load(source, **OPTIONS.get(name, {})).provenance
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+@pytest.mark.parametrize("is_folder", [True, False])
+def test_the_source_and_the_split_are_stated(name, is_folder, hub):
+    folder = hub(name)
+    source = folder if is_folder else "someone/else"
+    stated = provenance(name, source)
+    assert stated.source == source
+    assert stated.hub_id == (None if is_folder else "someone/else")
+    assert stated.split == ("train" if name in TESTED_ON_TRAIN else "test")
+
+
+@pytest.mark.parametrize("name", sorted(COPIES))
+def test_a_source_in_the_format_of_a_benchmark_is_a_copy_of_it(name, hub):
+    hub(name)
+    stated = provenance(name, "someone/else")
+    assert stated.citation == TASKS[name].provenance.citation
+    assert stated.url is not None
+
+
+@pytest.mark.parametrize("name", sorted(set(CONFIGS) - COPIES))
+def test_nothing_is_claimed_of_another_source(name, hub):
+    hub(name)
+    stated = provenance(name, "someone/else")
+    assert stated.citation == "as given by the source"
+    assert stated.licence == "as given by the source"
+    assert stated.url is None
+
+
+WITH_DEFAULT = [name for name in CONFIGS if TASKS[name].default_source is not None]
+
+
+@pytest.mark.parametrize("name", WITH_DEFAULT)
+def test_the_default_source_is_the_benchmark(name, hub):
+    hub(name)
+    stated = provenance(name)
+    assert stated.hub_id == TASKS[name].default_source
+    assert stated.source == TASKS[name].default_source
+    assert stated.url
+    assert "as given" not in stated.citation
+    assert "as given" not in stated.licence

@@ -66,7 +66,7 @@ def test_contrasts_have_the_same_words(language, least_share):
 
 
 class Bag(dict):
-    """Sum of random word vectors, in the order of the words: float32 rounds contrasts differently."""
+    """Sum of random word vectors, in the order of the words, so that float32 rounds differently."""
 
     def __missing__(self, word):
         self[word] = np.random.default_rng(len(self)).normal(size=64).astype(np.float32)

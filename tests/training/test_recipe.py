@@ -1,4 +1,4 @@
-"""Recipes: those of the package carry the published settings, and a wrong key is named, not ignored."""
+"""Recipes: typed, frozen, and with errors that name key, value and what is expected."""
 
 import dataclasses
 import inspect
@@ -28,7 +28,11 @@ from tmde.training.recipe.building import (
     build_objectives,
     check_pyramid,
 )
-from tmde.training.recipe.sections import MODEL_SECTIONS, ObjectivesSection, TrainingSection
+from tmde.training.recipe.generated_sections import (
+    MODEL_SECTIONS,
+    ObjectivesSection,
+    TrainingSection,
+)
 from tmde.training.run import train_recipe
 from tmde.training.starts.from_nothing import FromNothing
 
@@ -220,11 +224,17 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("data.languages=de", "languages: found 'de', expected a list of texts"),
         ("data.streaming=1", "streaming: found 1, expected true or false"),
         ("d_model=wide", "Section 'model' of recipe ctmde: d_model: found 'wide', expected an int"),
-        ("model.bottleneck=last", "found 'last', expected 'first' or 'pyramid' or 'full' or 'dual'"),
+        (
+            "model.bottleneck=last",
+            "found 'last', expected 'first' or 'pyramid' or 'full' or 'dual'",
+        ),
         ("objectives.distanse.weight=1", "key 'distanse' is unknown; did you mean distance"),
         ("objectives.distance.wait=1", "distance: key 'wait' is unknown; did you mean weight"),
         ("objectives.distance=3", "distance: found 3, expected a mapping or null"),
-        ("objectives.translation.reduction=max", "reduction: found 'max', expected 'mean' or 'sum'"),
+        (
+            "objectives.translation.reduction=max",
+            "reduction: found 'max', expected 'mean' or 'sum'",
+        ),
         ("model.architecture=bags", "model.architecture 'bags' is unknown; did you mean bag"),
         ("data.temperature=-1", "temperature=-1 must lie in"),
         ("data.train={new: a.tsv}", "train: new_languages is missing, expected a list of texts"),
@@ -267,7 +277,7 @@ def test_files_that_are_no_recipes(text, message, tmp_path):
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_new_pyramid_needs_four_layers(layers, tmp_path):
     recipe = load_recipe("ctmde_p", [f"encoder_layers={layers}"])
-    message = f"recipe ctmde_p: found bottleneck=pyramid with encoder_layers={layers}, expected at least 4"
+    message = f"found bottleneck=pyramid with encoder_layers={layers}, expected at least 4"
     with pytest.raises(RecipeError, match=message):
         train_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -322,7 +332,7 @@ def test_tokenizer_and_model_of_the_bag(tmp_path):
     ],
 )
 def test_texts_end_where_the_model_does(name, override, limit, tmp_path):
-    """The thesis's systems read 750 tokens of a document, though T-MDE has more positions (4.5.2)."""
+    """The thesis reads 750 tokens of a document, though T-MDE has more positions (4.5.2)."""
     sizes = ["vocab_size=400", "d_model=16", "encoder_attention_heads=2", "encoder_ffn_dim=8"]
     if name != "light":
         sizes.append("decoder_attention_heads=2")

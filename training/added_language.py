@@ -37,8 +37,8 @@ from tmde.training.language_report import Report, describe, fall, means
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_overrides
 from tmde.training.recipe.architectures import ADAPTED, architecture_of
 from tmde.training.recipe.building import build_arguments
+from tmde.training.recipe.generated_sections import MODEL_SECTIONS
 from tmde.training.recipe.schema import validate_recipe
-from tmde.training.recipe.sections import MODEL_SECTIONS
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data
 from tmde.training.run_folder import RECIPE_NAME, check_new_folder, check_same_run

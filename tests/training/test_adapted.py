@@ -1,4 +1,4 @@
-"""`tmde train --encoder`: batches, rates, what is refused, and whole runs whose checkpoint stands alone."""
+"""`tmde train --encoder`: batches, rates, refusals, and runs whose checkpoint stands alone."""
 
 import json
 import os
@@ -37,15 +37,11 @@ SMALL_RUN = [
     "data.pivot_languages=[en, fr]",
     "data.dev_rows=30",
     "max_steps=24",
-]
-SMALL_RUN += [
     "eval_steps=12",
     "logging_steps=4",
     "micro_batch_tokens=512",
     "train_max_length=40",
     "warmup_steps=0",
-]
-SMALL_RUN += [
     "encoder_learning_rate=0.003",
     "learning_rate=0.003",
     "eval_on_start=false",
@@ -56,9 +52,7 @@ TMDE = [
     "objectives.distillation=null",
     "objectives.distance={weight: 0.02}",
     "embedding_learning_rate=null",
-]
-TMDE += [
-    "objectives.translation={weight: 0.1, label_smoothing: 0.1, reduction: mean, row_share: 0.5}"
+    "objectives.translation={weight: 0.1, label_smoothing: 0.1, reduction: mean, row_share: 0.5}",
 ]
 SMALL_RUN += ["eval_pairs=[de-en]", "disable_tqdm=true", "bf16=false"]
 
@@ -85,7 +79,8 @@ def run(*arguments: str | Path):
 def failure(*arguments: str | Path) -> str:
     """The one error of `tmde train` with these arguments."""
     result = run(*arguments)
-    assert result.exit_code == 1 and "Traceback" not in result.output
+    assert result.exit_code == 1
+    assert "Traceback" not in result.output
     return " ".join(result.output.split("Error: ")[1].split())
 
 
@@ -112,7 +107,9 @@ def parallel_model(folder: Path, *objectives: str, **settings) -> ParallelModel:
 def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     """And its loss is that of the model's own forward pass."""
     parallel = parallel_model(encoders[kind], "translation", "infonce", pooling=pooling)
-    model, tokenizer, seen = parallel.model, AutoTokenizer.from_pretrained(encoders[kind]), []
+    model = parallel.model
+    tokenizer = AutoTokenizer.from_pretrained(encoders[kind])
+    seen = []
     hook = parallel.encoder.register_forward_hook(
         lambda module, inputs, output: seen.append(output.pooler_output)
     )
@@ -128,7 +125,9 @@ def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     np.testing.assert_allclose(
         seen[0].detach().numpy(), DocumentEmbedder(model, tokenizer).encode(texts), atol=1e-5
     )
-    total, tokens, rows = 0.0, 0, len(batch.input_ids[0])
+    total = 0.0
+    tokens = 0
+    rows = len(batch.input_ids[0])
     for target, language in enumerate(batch.languages):
         for row in range(rows if language in ("en", "fr") else 0):
             inputs = tokenizer(texts[(1 - target) * rows + row], return_tensors="pt")
@@ -152,10 +151,8 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
 
 def test_rates_of_encoder_and_tables(encoders, tmp_path):
     parallel = parallel_model(encoders["bert"], "translation")
-    encoder, table = (
-        set(map(id, parallel.encoder.parameters())),
-        id(parallel.embedding_parameters()[0]),
-    )
+    encoder = set(map(id, parallel.encoder.parameters()))
+    table = id(parallel.embedding_parameters()[0])
 
     def rates(**options) -> list[tuple[set[int], float]]:
         found = own_rates(
@@ -179,10 +176,8 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
 
 
 def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
-    before, recipe = (
-        load_recipe("small"),
-        load_recipe("small", ["model.pooling=cls"], encoder="x/y"),
-    )
+    before = load_recipe("small")
+    recipe = load_recipe("small", ["model.pooling=cls"], encoder="x/y")
     for section in ("objectives", "training", "data"):
         assert recipe.settings()[section] == before.settings()[section]
     assert recipe.settings()["tokenizer"] == {}
@@ -269,7 +264,8 @@ from transformers import AutoModel, AutoTokenizer
 model = AutoModel.from_pretrained("run", trust_remote_code=True)
 tokenizer = AutoTokenizer.from_pretrained("run")
 inputs = tokenizer(["haus hund", "house"], return_tensors="pt", padding=True)
-save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "embedding.safetensors")
+embedding = model(**inputs).pooler_output.detach().contiguous()
+save_file({"embedding": embedding}, "embedding.safetensors")
 """
 )
 
@@ -278,19 +274,22 @@ save_file({"embedding": model(**inputs).pooler_output.detach().contiguous()}, "e
     "kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
 )
 def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
-    encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
+    encoder = tmp_path / "encoder"
+    texts = ["haus hund", "house"]
     shutil.copytree(encoders[kind], encoder)
     log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
-    assert len(losses) == 6 and np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
-    assert all(np.isfinite(losses)) and log[0]["translation_nll"] < 1.3 * np.log(200)
+    assert len(losses) == 6
+    assert np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
+    assert all(np.isfinite(losses))
+    assert log[0]["translation_nll"] < 1.3 * np.log(200)
     shutil.rmtree(encoder)  # the checkpoint stands alone
-    whole, model = (
-        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"),
-        AutoModel.from_pretrained(tmp_path / "run"),
-    )
-    assert type(whole) is AdaptedForConditionalGeneration and model.config.languages == LANGUAGES
-    assert model.config.encoder_config.model_type == kind and model.config.pooling == "mean"
+    whole = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
+    model = AutoModel.from_pretrained(tmp_path / "run")
+    assert type(whole) is AdaptedForConditionalGeneration
+    assert model.config.languages == LANGUAGES
+    assert model.config.encoder_config.model_type == kind
+    assert model.config.pooling == "mean"
     before, after = (
         AutoTokenizer.from_pretrained(folder) for folder in (encoders[kind], tmp_path / "run")
     )
@@ -303,7 +302,8 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     start = DocumentEmbedder.from_pretrained(encoders[kind], device="cpu", pooling="mean").encode(
         texts
     )
-    assert vectors.shape == (2, 32) and abs(vectors - start).max() > 1e-2  # the encoder has learned
+    assert vectors.shape == (2, 32)
+    assert abs(vectors - start).max() > 1e-2  # the encoder has learned
     if kind == "modernbert":
         changes = {
             "HF_MODULES_CACHE": str(tmp_path / "modules"),
@@ -322,7 +322,8 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
 def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
     """With the encoder as it was, and its prompt, as a teacher."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
+    encoder = tmp_path / "encoder"
+    texts = ["haus hund", "house"]
     shutil.copytree(encoders["bert"], encoder)
     prompts = {"prompts": {"query": "katze: "}, "default_prompt_name": "query"}
     (encoder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
@@ -339,10 +340,8 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
     np.testing.assert_allclose(logs["plain"], logs["less"], rtol=1e-5)
     assert abs(logs["plain"][0] - logs["none"][0]) > 1e-4
     model = AutoModel.from_pretrained(tmp_path / "less")
-    assert (
-        model.config.prompt == "katze: "
-        and AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
-    )
+    assert model.config.prompt == "katze: "
+    assert AutoModel.from_pretrained(tmp_path / "none").config.prompt == ""
     vectors = DocumentEmbedder.from_pretrained(tmp_path / "less", device="cpu").encode(texts)
     peer = sentence_transformers.SentenceTransformer(
         str(tmp_path / "less"), trust_remote_code=True, device="cpu"
@@ -354,7 +353,9 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
 
 @pytest.mark.slow
 def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
-    encoder, whole, resumed = tmp_path / "encoder", tmp_path / "whole", tmp_path / "run"
+    encoder = tmp_path / "encoder"
+    whole = tmp_path / "whole"
+    resumed = tmp_path / "run"
     shutil.copytree(encoders["bert"], encoder)
     options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE, "model.pooling=cls"]
     trained(whole, *options)
@@ -374,11 +375,9 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
 
 @pytest.mark.slow
 def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
-    start, folder, options = (
-        tmp_path / "start",
-        tmp_path / "run",
-        ["--train", rows_file, *SMALL_RUN, *TMDE],
-    )
+    start = tmp_path / "start"
+    folder = tmp_path / "run"
+    options = ["--train", rows_file, *SMALL_RUN, *TMDE]
     trained(start, "--encoder", encoders["xlm-roberta"], *options, "model.pooling=cls")
     frozen = [
         "max_steps=1",
@@ -403,12 +402,14 @@ def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
     for name, tensor in load_file(folder / "model.safetensors").items():
         assert torch.equal(tensor, weights[name]), name
     record = json.loads((folder / "run.json").read_text())["warm_start"]
-    assert record["tensors_kept"] == [] and record["tokens_mapped"] == 0
+    assert record["tensors_kept"] == []
+    assert record["tokens_mapped"] == 0
     assert (
         record["tokens_left"] == 3
     )  # rows of the table that no token has, which are copied all the same
     configs = [json.loads((path / "config.json").read_text()) for path in (start, folder)]
-    assert configs[0]["decoder_embedding_scale"] > 10 and configs[0]["pooling"] == "cls"
+    assert configs[0]["decoder_embedding_scale"] > 10
+    assert configs[0]["pooling"] == "cls"
     assert all(
         configs[1][name] == configs[0][name]
         for name in configs[0].keys() - {"architectures", "dtype"}

@@ -1,4 +1,4 @@
-"""Languages added to a checkpoint: what the model begins with, the run, its report, and what may be lost."""
+"""Languages added to a checkpoint: the start, the run, its report, and what may be lost."""
 
 import json
 from functools import partial
@@ -87,12 +87,14 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
     """And Greek words have tokens of their own, whose vectors are the means of their bytes'."""
     checkpoint, name = checkpoint_of(kind, tmp_path / "model", tokenizer)
     recipe = recipe_of(place, checkpoint=str(checkpoint), recipe=name, overrides=())
-    before, rows = AutoTokenizer.from_pretrained(checkpoint), greek_rows(50, 1)
+    before = AutoTokenizer.from_pretrained(checkpoint)
+    rows = greek_rows(50, 1)
     after = extended_tokenizer(recipe, before, make_dataset(rows), None)
     assert len(after) > len(before) + 20
     model = model_before_training(recipe, tmp_path / "run", after)
     old = AutoModel.from_pretrained(checkpoint).eval()
-    assert model.config.languages == [*OLD, NEW] and model.config.vocab_size == len(after)
+    assert model.config.languages == [*OLD, NEW]
+    assert model.config.vocab_size == len(after)
     encoder = getattr(model, "model", model)
     texts = [row[code] for row in rows[:8] for code in OLD]
     kept = [text for text in texts if before(text)["input_ids"] == after(text)["input_ids"]]
@@ -104,7 +106,8 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
     greek = "γάτα" if kind == "bag" else " γάτα"
     (word,) = after.encode(greek, add_special_tokens=False)
     pieces = before.encode(greek, add_special_tokens=False)
-    assert word >= len(before) and len(pieces) > 4
+    assert word >= len(before)
+    assert len(pieces) > 4
     if not hasattr(old, "token_weights"):
         expected = old.get_input_embeddings().weight[pieces].mean(dim=0)
         torch.testing.assert_close(encoder.get_input_embeddings().weight[word], expected)
@@ -150,7 +153,8 @@ def test_the_report_is_what_was_measured(added, place):
     )
     assert json.loads((folder / "languages.json").read_text()) == report
     assert report["data"] == {"new": {"rows": 300}, "old": {"rows": 300}}
-    model, tokenizer = AutoModel.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    model = AutoModel.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     assert model.config.languages == [*OLD, NEW]
     assert model.config.vocab_size == len(tokenizer) == report["tokenizer"]["vocab_size"] > 400
     assert json.loads((folder / "run.json").read_text())["warm_start"]["tokens_left"] == 0
@@ -172,7 +176,8 @@ def test_a_report_by_hand():
         "before": before,
         "trained_share": 1.0,
     }
-    assert fall(report) == 0 and fall({**report, "before": {"a": {"p1_en-zh-CN": 0.4}}}) is None
+    assert fall(report) == 0
+    assert fall({**report, "before": {"a": {"p1_en-zh-CN": 0.4}}}) is None
     report["after"] = after
     assert fall(report) == pytest.approx(1.5)  # sentences: 80 to 78.5; documents: 50 to 49
     assert means(report)["new_sentences"] == {"before": 0.2, "after": 0.6}
@@ -184,10 +189,8 @@ def test_a_report_by_hand():
         "tokenizer": tokenizer,
     }
     text = describe({**report, "data": {"new": {"rows": 3}, "old": {"rows": 1}}})
-    assert (
-        "fell by 1.5 points (1 were allowed)" in text
-        and "3 of new pairs, 1 of old ones (25.0%)" in text
-    )
+    assert "fell by 1.5 points (1 were allowed)" in text
+    assert "3 of new pairs, 1 of old ones (25.0%)" in text
     assert "3 tokens were added to make 9." in text
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines()]
     assert ["a", "sentences", "pt-BR-zh-CN", "20.0", "60.0", "+40.0"] in rows
@@ -231,7 +234,8 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
     assert report["tokenizer"]["new_tokens"] == 0
     assert AutoTokenizer.from_pretrained(tmp_path / "run").get_vocab() == tokenizer.get_vocab()
     config = AutoModel.from_pretrained(tmp_path / "run").config
-    assert config.languages == [*OLD, NEW] and config.decoder_layers == 1
+    assert config.languages == [*OLD, NEW]
+    assert config.decoder_layers == 1
     with pytest.raises(
         RecipeError,
         match="new_tokens=9: the tokenizer of .* stays as it is; leave --new-tokens out",
@@ -244,14 +248,13 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
 
 def test_the_old_languages_lose_no_more_than_was_allowed(place):
     ruined = add_languages(recipe_of(place, "learning_rate=0.5", replay=None), place / "ruined")
-    assert (
-        ruined["fall"] > 10
-        and ruined["trained_share"] == 1.0
-        and ruined["data"]["old"]["rows"] == 0
-    )
+    assert ruined["fall"] > 10
+    assert ruined["trained_share"] == 1.0
+    assert ruined["data"]["old"]["rows"] == 0
     folder = place / "limited"
     report = add_languages(recipe_of(place, "learning_rate=0.5", replay=None), folder, max_drop=4.0)
-    assert report["fall"] <= 4.0 and 0 < report["trained_share"] < 1
+    assert report["fall"] <= 4.0
+    assert 0 < report["trained_share"] < 1
     measured = [p1(folder, pair) for pair in OLD_PAIRS]
     before = [report["before"]["planted"][f"p1_{'-'.join(pair)}"] for pair in OLD_PAIRS]
     assert (
@@ -280,7 +283,10 @@ def test_the_old_languages_lose_no_more_than_was_allowed(place):
 
 def test_a_limit_that_nothing_measures_is_refused_before_training(place, tmp_path):
     dev = {"greek": write_rows(tmp_path / "dev.parquet", greek_rows(60, 7, ("en", NEW)))}
-    message = r"max_drop=3: found no dev set with two rows of a pair of the old languages \(de, en, es\).*give --dev"
+    message = (
+        r"max_drop=3: found no dev set with two rows of a pair of the old languages "
+        r"\(de, en, es\).*give --dev"
+    )
     with pytest.raises(RecipeError, match=message):
         add_languages(recipe_of(place, dev=dev), tmp_path / "run", max_drop=3.0)
     assert not (tmp_path / "run").exists()

@@ -65,5 +65,8 @@ def test_names_that_are_no_paths_in_the_run_are_no_inputs(override, place):
 def test_a_mistake_leaves_the_earlier_run(arguments, message, place):
     call = ["train", "--train", "rows.jsonl", *arguments, "-o", "run", "--overwrite"]
     result = CliRunner().invoke(app, call, env={"COLUMNS": "300"})
-    assert result.exit_code == 1 and message in result.stderr and "Traceback" not in result.output
-    assert (place / "run" / "rows.jsonl").is_file() and (place / "run" / "model").is_dir()
+    assert result.exit_code == 1
+    assert message in result.stderr
+    assert "Traceback" not in result.output
+    assert (place / "run" / "rows.jsonl").is_file()
+    assert (place / "run" / "model").is_dir()

@@ -1,4 +1,4 @@
-"""Recipes: those of the package carry the published settings, and a wrong key is named, not ignored."""
+"""Recipes: typed, frozen, and with errors that name key, value and what is expected."""
 
 import dataclasses
 import inspect
@@ -28,7 +28,11 @@ from tmde.training.recipe.building import (
     build_objectives,
     check_pyramid,
 )
-from tmde.training.recipe.sections import MODEL_SECTIONS, ObjectivesSection, TrainingSection
+from tmde.training.recipe.generated_sections import (
+    MODEL_SECTIONS,
+    ObjectivesSection,
+    TrainingSection,
+)
 from tmde.training.run import train_recipe
 from tmde.training.starts.from_nothing import FromNothing
 
@@ -273,7 +277,7 @@ def test_files_that_are_no_recipes(text, message, tmp_path):
 @pytest.mark.parametrize("layers", [1, 3])
 def test_a_new_pyramid_needs_four_layers(layers, tmp_path):
     recipe = load_recipe("ctmde_p", [f"encoder_layers={layers}"])
-    message = f"recipe ctmde_p: found bottleneck=pyramid with encoder_layers={layers}, expected at least 4"
+    message = f"found bottleneck=pyramid with encoder_layers={layers}, expected at least 4"
     with pytest.raises(RecipeError, match=message):
         train_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
@@ -328,7 +332,7 @@ def test_tokenizer_and_model_of_the_bag(tmp_path):
     ],
 )
 def test_texts_end_where_the_model_does(name, override, limit, tmp_path):
-    """The thesis's systems read 750 tokens of a document, though T-MDE has more positions (4.5.2)."""
+    """The thesis reads 750 tokens of a document, though T-MDE has more positions (4.5.2)."""
     sizes = ["vocab_size=400", "d_model=16", "encoder_attention_heads=2", "encoder_ffn_dim=8"]
     if name != "light":
         sizes.append("decoder_attention_heads=2")

@@ -23,8 +23,6 @@ DATA = [
     "data.temperature=null",
     "data.max_rows=150",
     "data.dev_rows=12",
-]
-DATA += [
     f"data.languages={LANGUAGES}",
     "disable_tqdm=true",
     *(f"{name}={value}" for name, value in SHORT.items()),
@@ -42,8 +40,13 @@ def first_stage(**overrides) -> list[str]:
 
 
 BRNN = {"model.d_model": 16, "model.embedding_dim": 12}
-PAIR = ["data.languages=[de, en]", "data.pivot_languages=[de, en]", "attention_heads=2"]
-PAIR += [*first_stage(**BRNN), *(f"{name}={value}" for name, value in BRNN.items())]
+PAIR = [
+    "data.languages=[de, en]",
+    "data.pivot_languages=[de, en]",
+    "attention_heads=2",
+    *first_stage(**BRNN),
+    *(f"{name}={value}" for name, value in BRNN.items()),
+]
 CBOW = [*first_stage(**{"model.d_model": 16}), "encoder_config={d_model: 16, normalize: false}"]
 BILSTM = (
     "encoder_config={embedding_dim: 12, d_model: 16, encoder_layers: 1, pooling: max, dropout: 0.0}"
@@ -78,4 +81,5 @@ def test_runs(name, tmp_path):
     train_recipe(load_recipe(name, DATA + overrides), tmp_path)
     lines = [json.loads(line) for line in (tmp_path / "log.jsonl").read_text().splitlines()]
     (first, *_) = [line for line in lines if "loss" in line]
-    assert expected <= first.keys() and all(math.isfinite(first[key]) for key in expected)
+    assert expected <= first.keys()
+    assert all(math.isfinite(first[key]) for key in expected)

@@ -96,7 +96,8 @@ def test_the_smaller_side_is_repeated_evenly():
 def test_no_text_is_trained_that_is_held_out(overlapping, tmp_path):
     """Rows of many languages are new ones and, without Greek, old ones too."""
     rows = greek_rows(200, seed=1)
-    new, replay = write_rows(tmp_path / "new.parquet", rows), None
+    new = write_rows(tmp_path / "new.parquet", rows)
+    replay = None
     if overlapping:
         new = write_rows(
             tmp_path / "pairs.parquet", [{**row, "de": None, "es": None} for row in rows[:120]]

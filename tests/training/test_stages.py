@@ -1,4 +1,4 @@
-"""Runs in two stages: what the second takes from the first, interruptions in either, and starts from a checkpoint."""
+"""Runs in two stages: what the second one takes, interruptions, and starts from a checkpoint."""
 
 import json
 import math
@@ -27,9 +27,12 @@ SHORT = [
     "logging_steps=1",
     "eval_steps=2",
     "max_minutes=null",
+    "eval_minutes=null",
+    "bf16=false",
+    "batch_tokens=null",
+    "micro_batch_tokens=2000",
+    "dataloader_num_workers=0",
 ]
-SHORT += ["eval_minutes=null", "bf16=false", "batch_tokens=null", "micro_batch_tokens=2000"]
-SHORT += ["dataloader_num_workers=0"]
 DATA = [
     "train=sample",
     "max_rows=300",
@@ -37,15 +40,13 @@ DATA = [
     "streaming=false",
     "temperature=null",
     "disable_tqdm=true",
+    "eval_loss_rows=10",
 ]
-DATA += ["eval_loss_rows=10"]
 SIZES = [
     "d_model=32",
     "encoder_attention_heads=4",
     "encoder_ffn_dim=48",
     "decoder_attention_heads=4",
-]
-SIZES += [
     "decoder_ffn_dim=48",
     "embedding_learning_rate=0.001",
     "objectives.translation.row_share=0.5",
@@ -79,14 +80,14 @@ def with_stage(recipe: Recipe, *overrides: str) -> Recipe:
 
 
 def two_stages(*overrides: str) -> Recipe:
-    """The recipe `small` on a part of the built-in sample, four steps of tiny sizes in each stage."""
+    """The recipe `small` at a tiny size on some of the sample, four steps in each stage."""
     recipe = load_recipe("small", [*DATA, *SIZES, *SHORT, "eval_pairs=[de-fr]", *overrides])
     recipe = with_settings(recipe, {"warm_start.overrides": {}})
     return with_stage(recipe, *BAG)
 
 
 def five_after_two(*overrides: str, stage: tuple[str, ...] = ()) -> Recipe:
-    """`xnli_bilstm` at a tiny size: an aligned model of five languages after a translation model of two."""
+    """`xnli_bilstm` at a tiny size: five languages aligned after a translation model of two."""
     recipe = load_recipe(
         "xnli_bilstm", [*DATA, *SHORT, "max_steps=1", "micro_batch_tokens=600", *overrides]
     )
@@ -124,31 +125,29 @@ def test_the_first_stage_is_a_run_of_its_own_whose_tokenizer_is_kept(finished):
     recipe, whole = (
         yaml.safe_load((folder / "recipe.yaml").read_text()) for folder in (stage, finished)
     )
-    assert (
-        recipe["data"] == whole["data"]
-        and recipe["training"]["seed"] == whole["training"]["seed"] == 7
-    )
+    assert recipe["data"] == whole["data"]
+    assert recipe["training"]["seed"] == whole["training"]["seed"] == 7
     assert (recipe["model"]["architecture"], recipe["model"]["d_model"]) == ("bag", 16)
     assert (
         read(stage, "run.json")["data"] == read(finished, "run.json")["data"]
     )  # and the same rows held out
-    own, first = AutoTokenizer.from_pretrained(finished), AutoTokenizer.from_pretrained(stage)
-    assert own.get_vocab() == first.get_vocab() and len(own) == 400
+    own = AutoTokenizer.from_pretrained(finished)
+    first = AutoTokenizer.from_pretrained(stage)
+    assert own.get_vocab() == first.get_vocab()
+    assert len(own) == 400
     assert (
         own("HAUS und Hof")["input_ids"] == first("haus und hof")["input_ids"]
     )  # the normalizer too
     config = AutoModelForSeq2SeqLM.from_pretrained(finished).config
-    assert (
-        config.bag_residual
-        and config.sublinear_counts
-        and own.model_max_length == config.max_position_embeddings
-    )
+    assert config.bag_residual
+    assert config.sublinear_counts
+    assert own.model_max_length == config.max_position_embeddings
     report = read(finished, "run.json")["warm_start"]
     assert (report["checkpoint"], report["model_type"]) == (str(stage), "tmde_bag")
     assert (report["tokens_copied"], report["tokens_mapped"], report["tokens_left"]) == (400, 0, 0)
     assert (report["checkpoint_width"], report["width"]) == (16, 32)
     assert report["minutes"] == read(stage)["minutes"]
-    # The recipe in the folder can be repeated: it is the one that was given, and names no folder of this run.
+    # The recipe in the folder can be repeated: it names no folder of this run.
     assert load_recipe(str(finished / "recipe.yaml")).settings() == two_stages("seed=7").settings()
 
 
@@ -235,11 +234,15 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
 
 @pytest.mark.slow
 def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
-    folder, stage = tmp_path / "run", tmp_path / "run" / STAGE_FOLDER
+    folder = tmp_path / "run"
+    stage = tmp_path / "run" / STAGE_FOLDER
     train_recipe(five_after_two(), folder)
-    model, encoder = AutoModel.from_pretrained(folder), AutoModel.from_pretrained(stage)
-    assert isinstance(encoder, LaserModel) and encoder.config.languages == ["en", "es"]
-    assert isinstance(model, AlignedModel) and list(model.encoders) == [
+    model = AutoModel.from_pretrained(folder)
+    encoder = AutoModel.from_pretrained(stage)
+    assert isinstance(encoder, LaserModel)
+    assert encoder.config.languages == ["en", "es"]
+    assert isinstance(model, AlignedModel)
+    assert list(model.encoders) == [
         "de",
         "en",
         "es",
@@ -250,7 +253,8 @@ def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
         AutoTokenizer.from_pretrained(path).get_vocab()
         for path in (folder, stage, folder / "tokenizer")
     ]
-    assert vocabularies[0] == vocabularies[1] == vocabularies[2] and len(vocabularies[0]) == 400
+    assert vocabularies[0] == vocabularies[1] == vocabularies[2]
+    assert len(vocabularies[0]) == 400
     assert (
         "tokenizer.path" not in load_recipe(str(folder / "recipe.yaml")).warm_start.overrides
     )  # can be repeated
@@ -272,7 +276,8 @@ def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
         code: not torch.equal(part.embed_tokens.weight, table)
         for code, part in model.encoders.items()
     }
-    assert sum(learnt.values()) == 1 and not learnt["en"]  # that of the one pair of the one step
+    assert sum(learnt.values()) == 1
+    assert not learnt["en"]  # that of the one pair of the one step
 
 
 # ---- Interruptions
@@ -299,7 +304,8 @@ def same_results(folder: Path, finished: Path) -> None:
     ids=["first", "second", "before a checkpoint"],
 )
 def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_path, monkeypatch):
-    folder, stage = tmp_path / "run", tmp_path / "run" / STAGE_FOLDER
+    folder = tmp_path / "run"
+    stage = tmp_path / "run" / STAGE_FOLDER
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
         interrupt(patch, stage if in_stage else folder, step)
         train_recipe(two_stages("seed=7"), folder)
@@ -313,7 +319,8 @@ def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_p
             path: path.stat().st_mtime_ns for path in stage.rglob("*") if path.is_file()
         } == kept
     for part in (folder, stage):
-        assert sorted(set(steps_of(part))) == [1, 2, 3, 4] and steps_of(part).count(1) == 1
+        assert sorted(set(steps_of(part))) == [1, 2, 3, 4]
+        assert steps_of(part).count(1) == 1
     same_results(folder, finished)
 
 

@@ -1,4 +1,4 @@
-"""A bag that begins with an encoder: its tokens, their vectors and weights, and a run that goes on from there."""
+"""A bag that begins with an encoder: its tokens, their vectors and weights, and a run."""
 
 import json
 import math
@@ -28,11 +28,9 @@ def encoder(tmp_path_factory):
 
 
 def centered_vectors(folder, tokens):
-    """(tokens, width) float64: each token alone through the encoder, mean over its outputs, minus the mean of all."""
-    model, tokenizer = (
-        AutoModel.from_pretrained(folder).eval(),
-        AutoTokenizer.from_pretrained(folder),
-    )
+    """Return each token's mean output alone, minus the mean of all, (tokens, width) float64."""
+    model = AutoModel.from_pretrained(folder).eval()
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     rows = []
     for token in tokens:
         ids = [
@@ -52,10 +50,8 @@ def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
     save_encoder_bag(
         load_recipe("bag", [f"model.d_model={width}"]), str(encoder), TEXTS, tmp_path / "bag"
     )
-    bag, tokenizer = (
-        BagModel.from_pretrained(tmp_path / "bag"),
-        AutoTokenizer.from_pretrained(tmp_path / "bag"),
-    )
+    bag = BagModel.from_pretrained(tmp_path / "bag")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bag")
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     expected = centered_vectors(encoder, tokens)
     expected /= np.linalg.norm(expected, axis=1).mean()
@@ -71,7 +67,8 @@ def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
 
 def test_frequent_words_become_tokens(encoder, tmp_path):
     texts = [*TEXTS, *["Hausboot hausboot", "boothaus"] * 20]
-    model, whole = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    model = AutoModel.from_pretrained(encoder).eval()
+    whole = AutoTokenizer.from_pretrained(encoder)
     options = [f"model.d_model={model.config.hidden_size}", "tokenizer.whole_words=1"]
     save_encoder_bag(load_recipe("bag", options), str(encoder), texts, tmp_path / "bag")
     with pytest.raises(ValueError, match="whole_words=1: found vocab_size=1"):
@@ -81,14 +78,10 @@ def test_frequent_words_become_tokens(encoder, tmp_path):
             texts,
             tmp_path / "no",
         )
-    bag, tokenizer = (
-        BagModel.from_pretrained(tmp_path / "bag"),
-        AutoTokenizer.from_pretrained(tmp_path / "bag"),
-    )
-    assert (
-        tokenizer.tokenize("Das Hausboot")[-1] == "▁hausboot"
-        and len(tokenizer.tokenize("boothaus")) > 1
-    )
+    bag = BagModel.from_pretrained(tmp_path / "bag")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bag")
+    assert tokenizer.tokenize("Das Hausboot")[-1] == "▁hausboot"
+    assert len(tokenizer.tokenize("boothaus")) > 1
     assert (
         tokenizer.convert_tokens_to_ids("▁hausboot")
         == len(tokenizer) - 1
@@ -206,7 +199,8 @@ def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
     start = start_of(hybrid(encoder, bag))
     tokenizer = start.tokenizer(None)
     model = start.apply(tokenizer).model
-    whole, full = AutoModel.from_pretrained(encoder).eval(), AutoTokenizer.from_pretrained(encoder)
+    whole = AutoModel.from_pretrained(encoder).eval()
+    full = AutoTokenizer.from_pretrained(encoder)
     whole.encoder.layer = torch.nn.ModuleList([whole.encoder.layer[1]])
     texts = [WORDS["en"][0].lower(), " ".join(WORDS["en"][:3]).lower()]
     layers = DocumentEmbedder(whole, full, pooling="mean").encode(
@@ -220,7 +214,8 @@ def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
         np.testing.assert_allclose(
             model.eval().model(**inputs).pooler_output.detach(), expected, atol=1e-5
         )
-    old, new = whole.get_input_embeddings().weight, model.get_input_embeddings().weight
+    old = whole.get_input_embeddings().weight
+    new = model.get_input_embeddings().weight
     pieces = full("hausboot", add_special_tokens=False)["input_ids"]
     assert len(pieces) > 1
     assert torch.allclose(

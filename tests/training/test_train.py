@@ -26,23 +26,25 @@ from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data, named_sources
 from tmde.training.trainer import TmdeTrainer
 
-TINY = ["data.dev=null", "data.dev_rows=12", "vocab_size=400", "d_model=32"]
-TINY += ["encoder_ffn_dim=48", "decoder_ffn_dim=48"]
-TINY += [
+TINY = [
+    "data.dev=null",
+    "data.dev_rows=12",
+    "vocab_size=400",
+    "d_model=32",
+    "encoder_ffn_dim=48",
+    "decoder_ffn_dim=48",
     "max_position_embeddings=128",
     "train_max_length=128",
     "learning_rate=0.005",
     "warmup_steps=2",
     "max_steps=4",
-]
-TINY += [
     "logging_steps=1",
     "eval_steps=2",
     "micro_batch_tokens=600",
     "languages_per_row=2",
     "eval_pairs=[de-en]",
+    "disable_tqdm=true",
 ]
-TINY += ["disable_tqdm=true"]
 
 
 def write_corpus(path: Path, rows: list[dict[str, str]]) -> Path:
@@ -113,9 +115,11 @@ def test_folder_record_and_model_of_a_run(finished, corpus):
     assert (
         load_recipe(str(folder / "recipe.yaml")).settings() == tiny_recipe(corpus).settings()
     )  # the run can be repeated
-    record, results = read(folder, "run.json"), read(folder)
+    record = read(folder, "run.json")
+    results = read(folder)
     assert record["versions"]["torch"] == metadata.version("torch")
-    assert record["data"]["train"]["rows"] == 138 and record["data"]["dev"]["dev"]["rows"] == 12
+    assert record["data"]["train"]["rows"] == 138
+    assert record["data"]["dev"]["dev"]["rows"] == 12
     assert record["parameters"] == sum(
         parameter.numel() for parameter in trainer.model.model.parameters()
     )
@@ -124,19 +128,16 @@ def test_folder_record_and_model_of_a_run(finished, corpus):
         for line in log_lines(folder)
         if "eval_retrieval" in line
     }
-    assert set(evaluations) == {2, 4} and results["best"]["eval_retrieval"] == max(
-        evaluations.values()
-    )
-    assert results["steps"] == 4 and results["best"]["step"] == results["best_step"]
-    assert (
-        results["seen"]["rows"] == trainer.meter.seen["rows"] > 0
-        and results["corpus"]["rows"] == 150
-    )
-    encoder, whole = (
-        AutoModel.from_pretrained(folder),
-        AutoModelForSeq2SeqLM.from_pretrained(folder),
-    )
-    assert isinstance(encoder, TmdeModel) and isinstance(whole, TmdeForConditionalGeneration)
+    assert set(evaluations) == {2, 4}
+    assert results["best"]["eval_retrieval"] == max(evaluations.values())
+    assert results["steps"] == 4
+    assert results["best"]["step"] == results["best_step"]
+    assert results["seen"]["rows"] == trainer.meter.seen["rows"] > 0
+    assert results["corpus"]["rows"] == 150
+    encoder = AutoModel.from_pretrained(folder)
+    whole = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    assert isinstance(encoder, TmdeModel)
+    assert isinstance(whole, TmdeForConditionalGeneration)
     for name, value in trainer.model.model.state_dict().items():
         assert torch.equal(whole.state_dict()[name], value), name
     tokenizer = AutoTokenizer.from_pretrained(folder)
@@ -146,7 +147,9 @@ def test_folder_record_and_model_of_a_run(finished, corpus):
 def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
     trainer = train_recipe(tiny_recipe(corpus, "data.dev_rows=0", "max_steps=2"), tmp_path)
     results = read(tmp_path)
-    assert results["best"] is None and results["best_step"] is None and results["steps"] == 2
+    assert results["best"] is None
+    assert results["best_step"] is None
+    assert results["steps"] == 2
     found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).state_dict()
     assert all(
         torch.equal(found[name], value) for name, value in trainer.model.model.state_dict().items()
@@ -154,7 +157,8 @@ def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
 
 
 def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path):
-    folder, recipe = tmp_path / "run", tiny_recipe(corpus, "max_steps=1")
+    folder = tmp_path / "run"
+    recipe = tiny_recipe(corpus, "max_steps=1")
     folder.mkdir()
     (folder / ".thesis.tex").write_text("years of work")
     for options, message in (
@@ -176,7 +180,8 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
     with pytest.raises(ValueError, match="is not empty"):
         train_recipe(recipe, folder)
     train_recipe(recipe, folder, overwrite=True)
-    assert not (folder / "left.over").exists() and (folder / "model.safetensors").is_file()
+    assert not (folder / "left.over").exists()
+    assert (folder / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -213,7 +218,8 @@ def test_dev_rows_and_their_copies_are_held_out(streaming, temperature, tmp_path
     train, dev, _ = load_data(tiny_recipe(tmp_path, *options))
     trained, held = ([row["translation"]["de"] for row in part] for part in (train, dev["dev"]))
     assert 20 < len(held) == len(set(held)) <= 30
-    assert not set(held) & set(trained) and set(held) | set(trained) == {row["de"] for row in rows}
+    assert not set(held) & set(trained)
+    assert set(held) | set(trained) == {row["de"] for row in rows}
     assert (len(trained) > len(set(trained))) == (temperature != "null")
 
 
@@ -233,10 +239,12 @@ def test_rows_that_share_but_some_texts_with_a_dev_row_stay(streaming, tmp_path)
         [tuple(row["translation"].values()) for row in rows] for rows in (train, dev["dev"])
     )
     assert len(held) == len(set(held)) >= 2
-    assert len(trained) == 80 - 2 * len(held) and not set(trained) & set(held)
+    assert len(trained) == 80 - 2 * len(held)
+    assert not set(trained) & set(held)
     corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(50))
     train, dev, _ = load_data(tiny_recipe(corpus, f"streaming={streaming}", "dev_rows=2000"))
-    assert len(dev["dev"]) == 5 and len(list(train)) == 45  # no more than a tenth
+    assert len(dev["dev"]) == 5
+    assert len(list(train)) == 45  # no more than a tenth
 
 
 def test_data_that_cannot_be_split_or_are_missing(tmp_path):
@@ -258,7 +266,8 @@ def test_dev_sets_may_be_named(corpus, tmp_path):
     recipe = tiny_recipe(corpus)
     sources = {"talks": str(tmp_path / "talks.jsonl"), "own": str(corpus)}
     train, dev, _ = load_data(with_settings(recipe, {"data.dev": sources}))
-    assert len(train) == 150 and {name: len(rows) for name, rows in dev.items()} == {
+    assert len(train) == 150
+    assert {name: len(rows) for name, rows in dev.items()} == {
         "talks": 20,
         "own": 150,
     }
@@ -360,9 +369,11 @@ def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(
 def test_command_line_errors_are_one_line(arguments, message, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     result = CliRunner().invoke(app, ["train", *arguments])
-    assert result.exit_code == 1 and result.stdout == ""
+    assert result.exit_code == 1
+    assert result.stdout == ""
     (line,) = [line for line in result.stderr.splitlines() if line and "Warning" not in line]
-    assert line.startswith("Error: ") and message in line
+    assert line.startswith("Error: ")
+    assert message in line
 
 
 @pytest.mark.slow
@@ -390,7 +401,8 @@ def test_command_line_trains_on_two_processes(corpus, tmp_path):
     train_recipe(
         tiny_recipe(corpus, *arguments, "gradient_accumulation_steps=2"), tmp_path / "alone"
     )
-    found, expected = losses_by_step(tmp_path / "run"), losses_by_step(tmp_path / "alone")
+    found = losses_by_step(tmp_path / "run")
+    expected = losses_by_step(tmp_path / "alone")
     assert set(found) == set(expected) == {1, 2, 3}
     for step in found:
         for name in ("loss", "learning_rate", "epoch", "translation_nll", "distance_hinge"):

@@ -1,4 +1,4 @@
-"""Warm starts of every family: from a bag, with an encoder for each language, and from the same architecture."""
+"""Warm starts: from a bag, with an encoder for each language, and from the same architecture."""
 
 import json
 import math
@@ -145,12 +145,16 @@ MODELS = {
 
 
 def gram_of(source: BagModel, width: int, weighted: bool) -> torch.Tensor:
-    """Inner products of the rows at a width: of all the columns, or of the leading singular directions of the weighted
-    table; with every row times the weight of its token or not. In float64."""
-    table, weights = (
-        source.embed_tokens.weight.detach().double(),
-        source.token_weights.detach().double().exp(),
-    )
+    """Return the inner products of the rows in float64.
+
+    Args:
+        source: The bag.
+        width: The width at which they are compared: all columns, or the leading singular directions
+            of the weighted table.
+        weighted: Whether every row is multiplied by the weight of its token.
+    """
+    table = source.embed_tokens.weight.detach().double()
+    weights = source.token_weights.detach().double().exp()
     if width < BAG_WIDTH:
         _, _, right = torch.linalg.svd(weights[:, None] * table, full_matrices=False)
         table = table @ right[:width].T
@@ -162,7 +166,8 @@ def gram_of(source: BagModel, width: int, weighted: bool) -> torch.Tensor:
 @pytest.mark.parametrize("kind", MODELS)
 def test_every_table_takes_the_bags_at_its_own_width(kind, tmp_path, tokenizer):
     make, inside, outside = MODELS[kind]
-    source, model = random_bag(), make()
+    source = random_bag()
+    model = make()
     before = parameters_of(model)
     report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path), direct_path=False)
     after = parameters_of(model)
@@ -183,7 +188,7 @@ def test_every_table_takes_the_bags_at_its_own_width(kind, tmp_path, tokenizer):
         torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5 * scale, msg=name)
         if weight.shape[1] > BAG_WIDTH:
             assert not weight[:, BAG_WIDTH:].any()
-        # `<s>` and `</s>` weigh nothing in a bag; what a decoder reads and writes has vectors for them.
+        # `<s>` and `</s>` weigh nothing in a bag; a decoder has vectors for them.
         special = weight[[BOS, EOS]].norm(dim=1).max() / weight.norm(dim=1).median()
         assert special < 1e-6 if name in inside else special > 0.1, name
     assert (report["model_type"], report["tokens_copied"], report["tensors_copied"]) == (
@@ -198,15 +203,13 @@ def test_every_table_takes_the_bags_at_its_own_width(kind, tmp_path, tokenizer):
 
 
 def test_finer_pieces_keep_every_bag(bag, small_tokenizer):
-    """A larger vocabulary of the same text only merges more: its tokens' sums are those of the pieces."""
+    """A larger vocabulary of the same text only merges more: its sums are those of the pieces."""
     larger = corpus_tokenizer(480)
     model = direct_model(larger)
     report = warm_start(model, larger, bag[1])
-    assert (
-        report["tokens_copied"] == 330
-        and report["tokens_mapped"] == len(larger) - 330 > 100
-        and report["tokens_left"] == 0
-    )
+    assert report["tokens_copied"] == 330
+    assert report["tokens_mapped"] == len(larger) - 330 > 100
+    assert report["tokens_left"] == 0
     texts = [row["it"] for row in make_rows(20, seed=5)]
     assert larger(texts)["input_ids"] != small_tokenizer(texts)["input_ids"]
     expected = nn.functional.layer_norm(
@@ -220,10 +223,8 @@ def test_pieces_by_hand():
     weights = torch.tensor([math.log(3.0), 0.0, 9.0, -20.0])
     table = torch.tensor([[4.0, 0.0], [0.0, 8.0], [9.0, 9.0], [5.0, 6.0]])
     assert vocabulary.known.tolist() == [True, False, True, False]
-    assert (
-        vocabulary.log_weights(weights)[0] == -20
-        and vocabulary.log_weights(weights)[1] == -math.inf
-    )
+    assert vocabulary.log_weights(weights)[0] == -20
+    assert vocabulary.log_weights(weights)[1] == -math.inf
     assert vocabulary.log_weights(weights)[2].item() == pytest.approx(math.log(4.0))
     expected = torch.tensor(
         [[5.0, 6.0], [0.0, 0.0], [3.0, 2.0], [0.0, 0.0]]
@@ -249,12 +250,13 @@ def test_tokens_that_are_no_text_alone_and_added_tokens(small_tokenizer):
 
 
 def test_capitals_of_a_checkpoint_that_reads_lower_case():
-    """A lower-casing tokenizer never makes 'B' or ' B': a token with capitals is that without, not its letters."""
+    """A lower-casing tokenizer never makes 'B': a token with capitals is the one without."""
     words = ["Haus", "Hund", "Katze", "Fluss", "Licht"]
     texts = {"de": [" ".join(words)] * 20}
     new = train_tokenizer(texts, vocab_size=320)
     old = train_tokenizer(texts, vocab_size=320, lowercase=True, add_prefix_space=True)
-    assert "ĠHund" in new.get_vocab() and "Ġhund" in old.get_vocab()
+    assert "ĠHund" in new.get_vocab()
+    assert "Ġhund" in old.get_vocab()
     vocabulary = map_vocabulary(new, old, len(new), len(old))
     pieces = {
         token: vocabulary.pieces[vocabulary.rows == row].tolist()
@@ -265,7 +267,8 @@ def test_capitals_of_a_checkpoint_that_reads_lower_case():
     halves = [
         token for token in new.get_vocab() if "\ufffd" in new.convert_tokens_to_string([token])
     ]
-    assert halves and all(
+    assert halves
+    assert all(
         pieces[token] == [old.get_vocab()[token]] for token in halves
     )  # no text alone: as they are
     assert pieces["<s>"] == [old.bos_token_id]
@@ -336,11 +339,9 @@ def test_what_does_not_fit_keeps_its_values_and_is_named(tmp_path, tokenizer):
     languages = {"languages": ("de", "fr", "it"), "pivot_languages": ("de",)}
     model, fresh = (tiny_model(1, **changes, **languages) for _ in range(2))
     report = warm_start(model, tokenizer, tmp_path)
-    old, new, cold = (
-        dict(source.named_parameters()),
-        dict(model.named_parameters()),
-        dict(fresh.named_parameters()),
-    )
+    old = dict(source.named_parameters())
+    new = dict(model.named_parameters())
+    cold = dict(fresh.named_parameters())
     name = "decoder.embed_languages.weight"
     expected = {
         name
@@ -367,7 +368,7 @@ COPIED = {
     "laser": (laser, lambda: laser(seed=5), None),
     "ntdv": (ntdv, lambda: ntdv(seed=5), None),
     "encoder": (encoder, lambda: encoder(seed=5), None),
-    # The second stage of NTDV; the embedding of the first is narrower than a concatenation of context vectors.
+    # The second stage of NTDV; the first one's embedding is narrower than joined context vectors.
     "shared layers": (
         partial(ntdv, vector="sum"),
         lambda: ntdv(seed=5, shared_layers=False),
@@ -390,11 +391,13 @@ COPIED = {
 @pytest.mark.parametrize("case", COPIED)
 def test_all_that_fits_is_copied(case, tokenizer, tmp_path):
     make, make_source, new = COPIED[case]
-    model, source = make(), shaken(make_source())
+    model = make()
+    source = shaken(make_source())
     before = parameters_of(model)
     report = warm_start(model, tokenizer, save(source, tokenizer, tmp_path))
     kept = {name for name in before if new is not None and name.startswith(new)}
-    assert set(report["tensors_kept"]) == kept and bool(kept) == (new is not None)
+    assert set(report["tensors_kept"]) == kept
+    assert bool(kept) == (new is not None)
     for name, weight in parameters_of(model).items():
         expected = before[name] if name in kept else source.get_parameter(name)
         torch.testing.assert_close(weight, expected, rtol=1e-6, atol=1e-7, msg=name)

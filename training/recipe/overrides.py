@@ -13,6 +13,7 @@ import yaml
 from tmde.data.io import PlainLoader
 from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, unknown
+from tmde.training.recipe.generated_sections import architecture_tag
 from tmde.training.recipe.schema import (
     SECTIONS,
     Recipe,
@@ -20,7 +21,6 @@ from tmde.training.recipe.schema import (
     section_class,
     validate_recipe,
 )
-from tmde.training.recipe.sections import architecture_tag
 
 Sections = dict[str, dict[str, Any]]
 

@@ -11,18 +11,20 @@ from pydantic import ConfigDict, ValidationError
 from tmde.data.parallel import NLI_TEXTS
 from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, section_message, unknown
-from tmde.training.recipe.sections import (
+from tmde.training.recipe.generated_sections import (
     MODEL_SECTIONS,
     AnyModelSection,
+    ObjectivesSection,
+    TrainingSection,
+    architecture_tag,
+)
+from tmde.training.recipe.sections import (
     CardSection,
     DataSection,
-    ObjectivesSection,
     ReplaySources,
     Section,
     TokenizerSection,
-    TrainingSection,
     WarmStartSection,
-    architecture_tag,
 )
 from tmde.training.recipe.values import describe_type
 

@@ -1,56 +1,27 @@
-"""The sections of a recipe: one frozen class each, whose fields are the section's keys.
+"""The sections of a recipe that are written out here, and the base class of all sections.
 
-Three sections set options that are declared elsewhere: those of a model's configuration, of a loss
-and of the training arguments. Their classes are generated from these declarations, so that every
-option and its default exist once.
+A section is a frozen class, whose fields are the section's keys. `generated_sections` has the
+others.
 """
 
 from __future__ import annotations
 
-import dataclasses
-import inspect
-import typing
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Any, Literal
 
 from pydantic import (
     BaseModel,
     ConfigDict,
-    Discriminator,
-    Field,
     ModelWrapValidatorHandler,
     PrivateAttr,
-    Tag,
-    create_model,
     field_validator,
     model_validator,
 )
 from typing_extensions import Self
 
 from modeling_tmde import TmdeError
-from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.objectives import OBJECTIVES
-from tmde.training.objectives.base import Objective, check_range
-from tmde.training.recipe.architectures import (
-    ADAPTED,
-    ARCHITECTURES,
-    DEFAULT_ARCHITECTURE,
-    config_class,
-)
-from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
-
-# Options of a model's configuration that the tokenizer, the `data` section or the encoder decides.
-SETTLED_OPTIONS = {
-    "languages",
-    "pivot_languages",
-    "vocab_size",
-    "reads_bos",
-    "prompt_ids",
-    "decoder_embedding_scale",
-}
-# Training arguments that a recipe does not set: the folder of the run, and an object that YAML
-# cannot write.
-NO_TRAINING_KEYS = {"output_dir", "parallelism_config"}
+from tmde.training.objectives.base import check_range
+from tmde.training.recipe.values import WholeNumber
 
 
 class Section(BaseModel):
@@ -239,151 +210,3 @@ class CardSection(Section):
     license: str | None = None
     data_licenses: dict[str, str] = {}
     description: str | None = None
-
-
-# ---- Model
-
-
-class ModelSection(Section):
-    """Base of the `model` sections, of which every architecture has its own."""
-
-    architecture: str
-
-    if TYPE_CHECKING:  # the options of the configuration
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    # Keys that are not options of the configuration.
-    not_in_config: ClassVar[frozenset[str]] = frozenset({"architecture"})
-
-    def config_options(self) -> dict[str, Any]:
-        """Return the options of the model's configuration that were set."""
-        options = self.settings()
-        for key in self.not_in_config:
-            options.pop(key, None)
-        return options
-
-
-class AdaptedSection(ModelSection):
-    """The keys of the `model` section of `adapted` that its configuration lacks.
-
-    Args:
-        encoder: Folder or Hub id of the encoder.
-        encoder_layers: The numbers of the encoder's layers that are kept; None keeps all.
-    """
-
-    encoder: str | None = None
-    encoder_layers: list[WholeNumber] | None = None
-
-    not_in_config: ClassVar[frozenset[str]] = frozenset(
-        {"architecture", "encoder", "encoder_layers"}
-    )
-
-
-def _is_model_key(option: str, architecture: str) -> bool:
-    """Return whether a recipe may set an option of a model's configuration."""
-    if option == "encoder_config":  # of `adapted`, the encoder decides it
-        return architecture != ADAPTED
-    return option not in SETTLED_OPTIONS and not option.endswith("_token_id")
-
-
-def _field_of(hint: Any, field: dataclasses.Field[Any]) -> tuple[Any, Any]:
-    """Return the type and the default of a recipe's key for the field of a dataclass."""
-    if field.default_factory is not dataclasses.MISSING:
-        return recipe_type(hint), Field(default_factory=field.default_factory)
-    return recipe_type(hint), field.default
-
-
-def _model_section(architecture: str) -> type[ModelSection]:
-    base = AdaptedSection if architecture == ADAPTED else ModelSection
-    config = config_class(architecture)
-    hints = inspect.get_annotations(config, eval_str=True)  # without those it inherits
-    options: dict[str, Any] = {"architecture": (Literal[architecture], architecture)}
-    for field in dataclasses.fields(config):
-        if field.name in hints and _is_model_key(field.name, architecture):
-            options[field.name] = _field_of(hints[field.name], field)
-    return create_model(f"{config.__name__}Section", __base__=base, **options)
-
-
-MODEL_SECTIONS = {name: _model_section(name) for name in ARCHITECTURES}
-
-
-def architecture_tag(values: Any) -> str:
-    """Return the architecture that a `model` section names, by which its class is chosen."""
-    if isinstance(values, Mapping):
-        return str(values.get("architecture", DEFAULT_ARCHITECTURE))
-    return DEFAULT_ARCHITECTURE
-
-
-if TYPE_CHECKING:
-    AnyModelSection = ModelSection
-else:
-    _TAGGED_SECTIONS = [Annotated[section, Tag(name)] for name, section in MODEL_SECTIONS.items()]
-    AnyModelSection = Annotated[union_of(_TAGGED_SECTIONS), Discriminator(architecture_tag)]
-
-# ---- Objectives
-
-
-def _objective_section(objective_class: type[Objective]) -> type[Section]:
-    hints = typing.get_type_hints(objective_class.__init__)
-    options: dict[str, Any] = {}
-    for name, parameter in inspect.signature(objective_class.__init__).parameters.items():
-        if name != "self":
-            options[name] = (recipe_type(hints[name]), parameter.default)
-    return create_model(f"{objective_class.__name__}Section", __base__=Section, **options)
-
-
-class _ObjectivesSection(Section):
-    """The `objectives` section: the losses by name, each with its options."""
-
-    if TYPE_CHECKING:  # the losses
-
-        def __getattr__(self, name: str) -> Any: ...
-
-    @model_validator(mode="before")
-    @classmethod
-    def _read_empty_options(cls, values: Any) -> Any:
-        """Let `distance:` without options mean the loss with its defaults."""
-        if not isinstance(values, Mapping):
-            return values
-        return {name: {} if options is None else options for name, options in values.items()}
-
-
-def _objectives_section() -> type[_ObjectivesSection]:
-    losses: dict[str, Any] = {}
-    for name, objective_class in OBJECTIVES.items():
-        losses[name] = (_objective_section(objective_class) | None, None)
-    return create_model("ObjectivesSection", __base__=_ObjectivesSection, **losses)
-
-
-if TYPE_CHECKING:
-    ObjectivesSection = _ObjectivesSection
-else:
-    ObjectivesSection = _objectives_section()
-
-# ---- Training
-
-
-class _TrainingSection(Section):
-    """The `training` section: the training arguments."""
-
-    if TYPE_CHECKING:  # the arguments
-
-        def __getattr__(self, name: str) -> Any: ...
-
-
-def _training_section() -> type[_TrainingSection]:
-    hints = typing.get_type_hints(TmdeTrainingArguments)
-    hints["bf16"] = bool | Literal["auto"] | None  # "auto" is ours, see `build_arguments`
-    hints["fsdp"] = bool | str | None  # transformers annotates str, and takes true as well
-    options: dict[str, Any] = {}
-    for field in dataclasses.fields(TmdeTrainingArguments):
-        if field.name not in NO_TRAINING_KEYS:
-            options[field.name] = _field_of(hints[field.name], field)
-    return create_model("TrainingSection", __base__=_TrainingSection, **options)
-
-
-if TYPE_CHECKING:
-    TrainingSection = _TrainingSection
-else:
-    TrainingSection = _training_section()

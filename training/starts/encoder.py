@@ -12,9 +12,9 @@ from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import default_prompt, local_or_hub
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.generated_sections import AdaptedSection
 from tmde.training.recipe.overrides import with_settings
 from tmde.training.recipe.schema import Recipe
-from tmde.training.recipe.sections import AdaptedSection
 from tmde.training.starts.base import BAG, BegunModel, Rows, Start, open_config
 from tmde.training.starts.checkpoint import bag_settings, take_checkpoint
 from tmde.training.starts.hub_encoders import (

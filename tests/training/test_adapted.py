@@ -113,7 +113,9 @@ def parallel_model(folder: Path, *objectives: str, **settings) -> ParallelModel:
 def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     """And its loss is that of the model's own forward pass."""
     parallel = parallel_model(encoders[kind], "translation", "infonce", pooling=pooling)
-    model, tokenizer, seen = parallel.model, AutoTokenizer.from_pretrained(encoders[kind]), []
+    model = parallel.model
+    tokenizer = AutoTokenizer.from_pretrained(encoders[kind])
+    seen = []
     hook = parallel.encoder.register_forward_hook(
         lambda module, inputs, output: seen.append(output.pooler_output)
     )
@@ -129,7 +131,9 @@ def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     np.testing.assert_allclose(
         seen[0].detach().numpy(), DocumentEmbedder(model, tokenizer).encode(texts), atol=1e-5
     )
-    total, tokens, rows = 0.0, 0, len(batch.input_ids[0])
+    total = 0.0
+    tokens = 0
+    rows = len(batch.input_ids[0])
     for target, language in enumerate(batch.languages):
         for row in range(rows if language in ("en", "fr") else 0):
             inputs = tokenizer(texts[(1 - target) * rows + row], return_tensors="pt")
@@ -153,10 +157,8 @@ def test_what_a_tokenizer_puts_around_a_text(tokenizer):
 
 def test_rates_of_encoder_and_tables(encoders, tmp_path):
     parallel = parallel_model(encoders["bert"], "translation")
-    encoder, table = (
-        set(map(id, parallel.encoder.parameters())),
-        id(parallel.embedding_parameters()[0]),
-    )
+    encoder = set(map(id, parallel.encoder.parameters()))
+    table = id(parallel.embedding_parameters()[0])
 
     def rates(**options) -> list[tuple[set[int], float]]:
         found = own_rates(
@@ -180,10 +182,8 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
 
 
 def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
-    before, recipe = (
-        load_recipe("small"),
-        load_recipe("small", ["model.pooling=cls"], encoder="x/y"),
-    )
+    before = load_recipe("small")
+    recipe = load_recipe("small", ["model.pooling=cls"], encoder="x/y")
     for section in ("objectives", "training", "data"):
         assert recipe.sections[section] == before.sections[section]
     assert recipe.sections["tokenizer"] == recipe.sections["warm_start"] == {}
@@ -282,7 +282,8 @@ save_file({"embedding": embedding}, "embedding.safetensors")
     "kind", ["bert", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])]
 )
 def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
-    encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
+    encoder = tmp_path / "encoder"
+    texts = ["haus hund", "house"]
     shutil.copytree(encoders[kind], encoder)
     log = trained(tmp_path / "run", "--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE)
     losses = [entry["loss"] for entry in log if "loss" in entry]
@@ -291,10 +292,8 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     assert all(np.isfinite(losses))
     assert log[0]["translation_nll"] < 1.3 * np.log(200)
     shutil.rmtree(encoder)  # the checkpoint stands alone
-    whole, model = (
-        AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run"),
-        AutoModel.from_pretrained(tmp_path / "run"),
-    )
+    whole = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
+    model = AutoModel.from_pretrained(tmp_path / "run")
     assert type(whole) is AdaptedForConditionalGeneration
     assert model.config.languages == LANGUAGES
     assert model.config.encoder_config.model_type == kind
@@ -332,7 +331,8 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
 def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
     """With the encoder as it was, and its prompt, as a teacher."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
-    encoder, texts = tmp_path / "encoder", ["haus hund", "house"]
+    encoder = tmp_path / "encoder"
+    texts = ["haus hund", "house"]
     shutil.copytree(encoders["bert"], encoder)
     prompts = {"prompts": {"query": "katze: "}, "default_prompt_name": "query"}
     (encoder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
@@ -362,7 +362,9 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
 
 @pytest.mark.slow
 def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tmp_path):
-    encoder, whole, resumed = tmp_path / "encoder", tmp_path / "whole", tmp_path / "run"
+    encoder = tmp_path / "encoder"
+    whole = tmp_path / "whole"
+    resumed = tmp_path / "run"
     shutil.copytree(encoders["bert"], encoder)
     options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE, "model.pooling=cls"]
     trained(whole, *options)
@@ -382,11 +384,9 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
 
 @pytest.mark.slow
 def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
-    start, folder, options = (
-        tmp_path / "start",
-        tmp_path / "run",
-        ["--train", rows_file, *SMALL_RUN, *TMDE],
-    )
+    start = tmp_path / "start"
+    folder = tmp_path / "run"
+    options = ["--train", rows_file, *SMALL_RUN, *TMDE]
     trained(start, "--encoder", encoders["xlm-roberta"], *options, "model.pooling=cls")
     frozen = [
         "max_steps=1",

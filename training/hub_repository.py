@@ -18,6 +18,7 @@ from huggingface_hub import (
 )
 from huggingface_hub.errors import HfHubHTTPError, HTTPError
 
+from modeling_tmde import TmdeError
 from tmde import hub_cards
 
 CARD = "README.md"
@@ -49,7 +50,8 @@ def _hub_errors() -> Iterator[None]:
     """Raise errors of the Hub's client as one sentence.
 
     Raises:
-        HubUploadError: In place of any of them.
+        HubUploadError: In place of errors of the connection and of answers of the Hub.
+        TmdeError: In place of a ValueError: the client or the Hub rejects a name or metadata.
     """
     try:
         yield
@@ -63,6 +65,8 @@ def _hub_errors() -> Iterator[None]:
         reason = lines[-1] if lines else type(cause).__name__
         advice = ADVICE.get(status, OTHER_ADVICE)
         raise HubUploadError(f"Nothing was published: {reason.rstrip('.')}; {advice}") from error
+    except ValueError as error:
+        raise TmdeError(f"Nothing was published: {' '.join(str(error).split())}") from error
 
 
 @dataclass

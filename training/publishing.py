@@ -61,8 +61,7 @@ def push_model(
         The bytes of each path in the repository, and the commit; None after a dry run.
 
     Raises:
-        TmdeError: `folder` holds no complete model.
-        ValueError: The Hub rejects `repo_id` or `license`.
+        TmdeError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`.
         HubUploadError: There is no token, no permission or no connection, or the repository holds
             something else.
     """
@@ -120,7 +119,7 @@ def push_corpus(
     Raises:
         CorpusError: There are no valid rows; empty texts and rows with fewer than two languages are
             dropped and counted.
-        ValueError: As for `push_model`.
+        TmdeError: As for `push_model`.
         HubUploadError: As for `push_model`.
     """
     source = Path(source).expanduser()

@@ -77,6 +77,9 @@ class TmdeTrainer(HubTrainer):
             or FSDP is asked for where there is none.
     """
 
+    args: TmdeTrainingArguments
+    processing_class: PreTrainedTokenizerBase
+
     def __init__(
         self,
         model: ParallelModel,

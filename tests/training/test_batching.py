@@ -198,14 +198,14 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
     """300 rows of de and en alone, 300 of de, en and es. A row of three can give three pairs.
 
     By a row's own chances: 300 + 100 de-en, 100 de-es, 100 en-es. With weight 1 / n, n = 600, 300,
-    300, the rows of
-    three are drawn 1 : 2 : 2: 300 + 60, 120, 120.
+    300, the rows of three are drawn 1 : 2 : 2: 300 + 60, 120, 120.
     """
     rows = [
         {"de": f"haus {n}", "en": f"house {n}", "es": f"casa {n}" if n % 2 else None}
         for n in range(600)
     ]
-    dataset, frequencies = make_dataset(rows), {1.0: Counter(), float("inf"): Counter()}
+    dataset = make_dataset(rows)
+    frequencies = {1.0: Counter(), float("inf"): Counter()}
     for (temperature, counter), seed in itertools.product(frequencies.items(), range(3)):
         options = {"temperature": temperature, "seed": seed}
         for batch in ParallelBatches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options):
@@ -391,7 +391,8 @@ def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
 @pytest.mark.parametrize("documented", [False, True])
 def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
     rows = numbered_rows(60, seed=6)
-    rows[25]["it"], rows[45]["en"] = None, ""
+    rows[25]["it"] = None
+    rows[45]["en"] = ""
     names = [f"d{number // 10}" for number in range(60)]
     dataset = with_documents(rows, names) if documented else make_dataset(rows)
 

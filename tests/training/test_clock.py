@@ -20,7 +20,8 @@ class Hands:
     """Of a faked clock: seconds on the wall and of the processor."""
 
     def __init__(self, wall: float = 0.0, cpu: float = 0.0):
-        self.wall, self.cpu = wall, cpu
+        self.wall = wall
+        self.cpu = cpu
 
     def set(self, monkeypatch: pytest.MonkeyPatch) -> "Hands":
         fake = SimpleNamespace(perf_counter=lambda: self.wall, process_time=lambda: self.cpu)
@@ -46,12 +47,10 @@ class Work(TrainerCallback):
         killed_after: int | None = None,
         cpu_seconds: float = STEP,
     ):
-        self.hands, self.seconds, self.killed_after, self.cpu_seconds = (
-            hands,
-            seconds,
-            killed_after,
-            cpu_seconds,
-        )
+        self.hands = hands
+        self.seconds = seconds
+        self.killed_after = killed_after
+        self.cpu_seconds = cpu_seconds
         self.rates: list[float] = []
 
     def on_pre_optimizer_step(self, args, state, control, optimizer=None, **kwargs):

@@ -108,7 +108,8 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     }
     arguments |= {"micro_batch_tokens": 400, "eval_pairs": ["de-es"], "learning_rate": 5e-3}
     arguments |= {"token_cache_dir": str(tmp_path / "caches")}
-    two, one = tmp_path / "two", tmp_path / "one"
+    two = tmp_path / "two"
+    one = tmp_path / "one"
     two.mkdir()
     options = {"tokenizer": str(tmp_path / "tokenizer"), "teacher": str(teacher[0])}
     options["arguments"] = {**arguments, "output_dir": str(two)}

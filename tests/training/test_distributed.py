@@ -41,7 +41,8 @@ def components(found: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 @pytest.mark.parametrize("name", SAME_LANGUAGES)
 def test_gradient_of_two_processes_is_that_of_one_with_all_rows(name, folder):
-    case, found = worker.CASES[name], of_both(folder, name)
+    case = worker.CASES[name]
+    found = of_both(folder, name)
     (ids, languages), (others, _) = (worker.batch_of(case, rank) for rank in (0, 1))
     expected = worker.gradients(case, torch.cat([ids, others], dim=1), languages, processes=1)
     assert components(expected)
@@ -68,7 +69,8 @@ def test_processes_with_other_languages_and_rows(name, folder):
     """No process waits for another, and texts at the same place among the languages are the
     negatives.
     """
-    case, found = worker.CASES[name], of_both(folder, name)
+    case = worker.CASES[name]
+    found = of_both(folder, name)
     model = worker.model_of(case[0]).encoder
     embeddings = []
     for rank in (0, 1):
@@ -87,10 +89,8 @@ def test_processes_with_other_languages_and_rows(name, folder):
 @pytest.mark.parametrize("case", worker.OBJECTIVE_CASES)
 def test_two_processes_are_one_that_accumulates_for_every_objective(case, folder):
     """Gradients, in double precision; negatives and masks are drawn alike."""
-    expected, found = (
-        worker.objective_gradients(case, [0, 1]),
-        of_both(folder, f"objectives {case}"),
-    )
+    expected = worker.objective_gradients(case, [0, 1])
+    found = of_both(folder, f"objectives {case}")
     for rank in (0, 1):
         assert found[rank].keys() == expected.keys()
         for name, value in expected.items():

@@ -108,7 +108,8 @@ def test_infonce():
 @pytest.mark.parametrize("epsilon", [1e-3, 0.1])
 def test_similarity_softmax_is_finite_where_the_cosine_is_zero(epsilon):
     """Both rows of u choose themselves, both of v the second: two differences of exactly 1."""
-    u, v = torch.tensor([[30.0, 0.0], [0.0, 30.0]]), torch.tensor([[1.0, 0.0], [300.0, 0.0]])
+    u = torch.tensor([[30.0, 0.0], [0.0, 30.0]])
+    v = torch.tensor([[1.0, 0.0], [300.0, 0.0]])
     angle = math.pi / 2 * (1 - epsilon)
     line = -math.log(math.cos(angle)) + epsilon * math.pi / 2 * math.tan(angle)
     assert SimilaritySoftmax(epsilon=epsilon)(torch.stack([u, v])).loss.item() == pytest.approx(
@@ -117,7 +118,8 @@ def test_similarity_softmax_is_finite_where_the_cosine_is_zero(epsilon):
 
 
 # X1X2 = 3, X1Y1 = X2Y2 = 4, X1Y2 = X2Y1 = 5; with two rows the negative of each is the other.
-X, Y = torch.tensor([[0.0, 0.0], [3.0, 0.0]]), torch.tensor([[0.0, 4.0], [3.0, 4.0]])
+X = torch.tensor([[0.0, 0.0], [3.0, 0.0]])
+Y = torch.tensor([[0.0, 4.0], [3.0, 4.0]])
 
 
 def test_xnli_alignment():
@@ -182,7 +184,8 @@ def test_infonce_of_centered_vectors():
 
 
 def test_distillation_skips_rows_without_a_vector():
-    embeddings, vectors = drawn(2, 3, 4).requires_grad_(), drawn(3, 4, seed=1)
+    embeddings = drawn(2, 3, 4).requires_grad_()
+    vectors = drawn(3, 4, seed=1)
     vectors[1] = torch.nan
     output = Distillation("teacher")(embeddings, vectors, torch.tensor([True, False, True]))
     alone = Distillation("teacher")(
@@ -207,8 +210,10 @@ def test_weight_regularization():
 
 
 def assert_equals_reference(objective, reference, embeddings: torch.Tensor) -> None:
-    leaf, exact = embeddings.clone().requires_grad_(), embeddings.double().requires_grad_()
-    output, expected = objective(leaf), reference(exact)
+    leaf = embeddings.clone().requires_grad_()
+    exact = embeddings.double().requires_grad_()
+    output = objective(leaf)
+    expected = reference(exact)
     torch.testing.assert_close(output.loss.double(), expected, rtol=1e-4, atol=1e-4)
     assert output.components["loss"].item() == output.loss.item()
     (found,) = torch.autograd.grad(output.loss, leaf)
@@ -311,7 +316,8 @@ def test_negatives_are_drawn_anew_and_evenly(objective):
 
 def test_xnli_negatives_are_other_rows_drawn_evenly():
     torch.manual_seed(0)
-    x, y = drawn(6, 4), 3 * drawn(6, 4, seed=1)
+    x = drawn(6, 4)
+    y = 3 * drawn(6, 4, seed=1)
     pairs = [[references.euclidean(p, q).item() for q in y] for p in x]
     others = sum(pairs[i][j] for i in range(6) for j in range(6) if i != j) / 5
     found = [XnliAlignment()(torch.stack([x, y]), ("en", "de")).loss.item() for _ in range(2000)]
@@ -372,7 +378,8 @@ def test_counts_are_the_numbers_of_terms():
         name: OBJECTIVES[name](**({"teacher": "t"} if name == "distillation" else {}))
         for name in OBJECTIVES
     }
-    ordered, unordered = 5 * 4 * 3, 5 * 6
+    ordered = 5 * 4 * 3
+    unordered = 5 * 6
     assert {name: objective.count(sizes) for name, objective in counts.items()} == {
         "translation": 131,
         "distance": ordered,

@@ -54,7 +54,8 @@ def make_trainer(
 @pytest.fixture
 def encoded(monkeypatch) -> list[list[tuple[str, str]]]:
     """The texts of every call of an embedder, with their languages."""
-    calls, encode = [], DocumentEmbedder.encode
+    calls = []
+    encode = DocumentEmbedder.encode
 
     def recording(embedder, texts, *args, language=None, **options):
         codes = (
@@ -80,9 +81,11 @@ def scores_by_hand(model, tokenizer, task: ClassificationData) -> dict[str, floa
     }
     scores = {}
     for split, prefix in (("dev", ""), ("test", "test_")):
-        same, cross = [], []
+        same = []
+        cross = []
         for source in task.languages:
-            train, dev = task.splits[source]["train"], task.splits[source]["dev"]
+            train = task.splits[source]["train"]
+            dev = task.splits[source]["dev"]
             devs = {source: (vectors[source, "dev"], dev.labels)}
             head = get_head("logistic_regression").fit(
                 vectors[source, "train"], train.labels, devs, seed=0
@@ -274,17 +277,16 @@ def plant(monkeypatch, values: list[float]) -> list[float]:
 
 def test_cross_chooses_the_checkpoint_and_the_log_has_it(tokenizer, tmp_path, monkeypatch):
     plant(monkeypatch, [0.9, 0.2, 0.8])
-    cross, states = iter([0.3, 0.61, 0.4]), []
+    cross = iter([0.3, 0.61, 0.4])
+    states = []
 
     def measure(embedder, *args):
         states.append({name: value.clone() for name, value in embedder.model.state_dict().items()})
         return {"same": 0.9, "cross": next(cross), "all": 0.5, "test_same": 0.8, "test_cross": 0.39}
 
     monkeypatch.setattr("tmde.training.evaluation.measure_task", measure)
-    dev, options = (
-        make_dataset(make_rows(8, seed=3)),
-        {"max_steps": 3, "metric_for_best_model": "cross"},
-    )
+    dev = make_dataset(make_rows(8, seed=3))
+    options = {"max_steps": 3, "metric_for_best_model": "cross"}
     trainer = make_trainer(tmp_path, tokenizer, dev, sample_task(), save_total_limit=1, **options)
     trainer.train()
     assert trainer.state.best_global_step == 2
@@ -325,10 +327,8 @@ VALUES = [
 def test_a_run_stops_after_evaluations_without_improvement_also_after_a_resume(
     tokenizer, tmp_path, monkeypatch
 ):
-    dev, options = (
-        make_dataset(make_rows(8, seed=3)),
-        {"early_stopping_patience": 3, "save_total_limit": None},
-    )
+    dev = make_dataset(make_rows(8, seed=3))
+    options = {"early_stopping_patience": 3, "save_total_limit": None}
     left = plant(monkeypatch, VALUES)
     trainer = make_trainer(tmp_path, tokenizer, dev, **options)
     trainer.train()

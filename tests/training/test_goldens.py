@@ -89,9 +89,9 @@ def batch() -> dict:
 
 
 def measure(case: str) -> dict[str, tuple[float, float]]:
-    """Every component of every objective, and of the gradient of each parameter its norm and its
-    product with fixed
-    random numbers."""
+    """Every component of every objective with 0, and for each parameter the norm of its gradient
+    and the gradient's product with fixed random numbers.
+    """
     make, options = CASES[case]
     parallel = ParallelModel(
         make(), {name: OBJECTIVES[name](**values) for name, values in options.items()}

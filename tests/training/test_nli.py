@@ -1,6 +1,4 @@
-"""InferSent's training: the loss by hand, a planted task learned and resumed, and data in the
-layout of the Hub.
-"""
+"""InferSent's training: the loss by hand, a planted task, and data in the layout of the Hub."""
 
 import json
 import random
@@ -37,7 +35,8 @@ TINY += ["dataloader_num_workers=0", "learning_rate=0.3"]
 def test_loss():
     objective = NaturalLanguageInference(hidden_size=2)
     objective.build(width=1)
-    hidden, output = objective.classifier[1], objective.classifier[4]
+    hidden = objective.classifier[1]
+    output = objective.classifier[4]
     with torch.no_grad():
         hidden.weight.copy_(torch.tensor([[1.0, 0, 0, 0], [0, 1, 2, 3]]))
         output.weight.copy_(torch.tensor([[1.0, 0], [0, 1], [0, 0]]))
@@ -54,13 +53,12 @@ def test_loss():
 
 def write_pairs(path, rows: int, seed: int) -> str:
     """A hypothesis repeats a word of the premise, denies it, or speaks of another."""
-    draw, words = (
-        random.Random(seed),
-        [f"{first}{last}" for first in "bdfgk" for last in ("ana", "olo", "imi", "eru")],
-    )
+    draw = random.Random(seed)
+    words = [f"{first}{last}" for first in "bdfgk" for last in ("ana", "olo", "imi", "eru")]
     with path.open("w") as file:
         for row in range(rows):
-            premise, label = draw.sample(words, 2), draw.randrange(3)
+            premise = draw.sample(words, 2)
+            label = draw.randrange(3)
             hypothesis = (premise[0], draw.choice(words), f"not {premise[0]}")[label]
             label = -1 if row % 10 == 9 else ("entailment", 1, "2")[label]
             file.write(
@@ -71,10 +69,8 @@ def write_pairs(path, rows: int, seed: int) -> str:
 
 
 def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
-    train, dev = (
-        write_pairs(tmp_path / "train.jsonl", 1500, 0),
-        write_pairs(tmp_path / "held.jsonl", 300, 1),
-    )
+    train = write_pairs(tmp_path / "train.jsonl", 1500, 0)
+    dev = write_pairs(tmp_path / "held.jsonl", 300, 1)
     recipe = load_recipe("infersent", [f"data.train={train}", f"data.dev={dev}", *TINY])
     whole = train_recipe(recipe, tmp_path / "whole")
     results = json.loads((tmp_path / "whole" / "results.json").read_text())

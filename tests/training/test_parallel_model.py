@@ -1,6 +1,4 @@
-"""`ParallelModel` against models that are called directly, on one text and one direction at a
-time.
-"""
+"""`ParallelModel` against models called directly, one text and one direction at a time."""
 
 import itertools
 from dataclasses import replace
@@ -80,7 +78,8 @@ def translation_reference(
     """Label-smoothed cross-entropy, one text and one direction at a time; `seen` is what the
     encoder reads.
     """
-    texts, total = texts_of(batch), torch.zeros(())
+    texts = texts_of(batch)
+    total = torch.zeros(())
     for source, target in itertools.permutations(range(len(batch.languages)), 2):
         if batch.languages[target] not in model.config.pivot_languages:
             continue
@@ -114,7 +113,8 @@ def objectives() -> dict:
 @pytest.mark.parametrize("languages", [("es", "de"), ("es", "de", "en")], ids="-".join)
 @pytest.mark.parametrize("kind", DECODING)
 def test_losses_and_gradients_equal_the_plain_reference(kind, languages, tokenizer):
-    model, batch = DECODING[kind](), one_batch(tokenizer, languages)
+    model = DECODING[kind]()
+    batch = one_batch(tokenizer, languages)
     outputs = ParallelModel(model, objectives())(batch)
     expected = translation_reference(model, batch, batch.attention_mask)
     if kind == "dual":
@@ -158,8 +158,10 @@ def calls_of(module: nn.Module) -> list[dict]:
 
 
 def test_every_language_is_encoded_once_for_all_objectives(tokenizer):
-    model, batch = tiny_model(), one_batch(tokenizer, ("de", "en", "es"))
-    encoder_calls, decoder_calls = calls_of(model.model), calls_of(model.decoder)
+    model = tiny_model()
+    batch = one_batch(tokenizer, ("de", "en", "es"))
+    encoder_calls = calls_of(model.model)
+    decoder_calls = calls_of(model.decoder)
     ParallelModel(model, objectives())(batch)
     assert [len(call["input_ids"]) for call in encoder_calls] == [3 * 6]
     assert [len(call["input_ids"]) for call in decoder_calls] == [
@@ -169,7 +171,8 @@ def test_every_language_is_encoded_once_for_all_objectives(tokenizer):
 
 
 def test_only_sources_are_encoded_if_no_objective_needs_more(tokenizer):
-    model, batch = ntdv(pivot_languages=["de"]), one_batch(tokenizer, ("es", "de", "en"))
+    model = ntdv(pivot_languages=["de"])
+    batch = one_batch(tokenizer, ("es", "de", "en"))
     calls = calls_of(model.model)
     parallel = ParallelModel(
         model, {"translation": TranslationObjective(label_smoothing=SMOOTHING)}
@@ -197,7 +200,8 @@ class Spread(EmbeddingObjective):
 
 @pytest.mark.parametrize("shared", [True, False])
 def test_the_decoder_is_frozen_and_unused_if_no_objective_needs_it(shared, tokenizer):
-    model, batch = tiny_model(share_embeddings=shared), one_batch(tokenizer, ("de", "en"))
+    model = tiny_model(share_embeddings=shared)
+    batch = one_batch(tokenizer, ("de", "en"))
     calls = calls_of(model.decoder)
     ParallelModel(model, {"spread": Spread()})(batch)["spread"]["total"].backward()
     assert calls == []
@@ -224,7 +228,9 @@ def test_nothing_is_fetched_from_the_device(tokenizer, monkeypatch):
 
 @pytest.mark.parametrize("kind", [MaskedLanguageModel, TranslationLanguageModel])
 def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
-    model, batch, objective = encoder(), one_batch(tokenizer, ("de", "en", "es")), kind()
+    model = encoder()
+    batch = one_batch(tokenizer, ("de", "en", "es"))
+    objective = kind()
     torch.manual_seed(3)
     found = ParallelModel(model, {"mlm": objective})(batch)["mlm"]["total"]
     torch.manual_seed(3)
@@ -296,7 +302,8 @@ def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
     seen = parallel._drop_tokens(ids, mask).bool()
     own = mask.bool() & (ids > 2)
     assert torch.equal(seen & ~own, mask.bool() & ~own)  # special tokens stay, padding stays hidden
-    numbers, kept = own.sum(-1), (seen & own).sum(-1)
+    numbers = own.sum(-1)
+    kept = (seen & own).sum(-1)
     assert (kept[numbers > 0] >= 1).all()
     filled = numbers[numbers > 0]
     expected = (filled * rate - rate**filled).sum().item()
@@ -314,7 +321,8 @@ def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
 
 @pytest.mark.parametrize("kind", ["first", "full"])
 def test_the_decoder_writes_the_whole_text_of_what_is_left(kind, tokenizer):
-    model, batch = DECODING[kind](), one_batch(tokenizer, ("de", "en", "es"))
+    model = DECODING[kind]()
+    batch = one_batch(tokenizer, ("de", "en", "es"))
     parallel = ParallelModel(model, objectives(), token_dropout=0.5).train()
     calls = calls_of(model.model)
     total = parallel(batch)["translation"]["total"]

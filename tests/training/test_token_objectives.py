@@ -1,6 +1,4 @@
-"""Losses on tokens: translation, masked and translation language modeling, and the unified
-generative task.
-"""
+"""Losses on tokens: translation, language modeling, and the unified generative task."""
 
 import math
 from math import exp, log
@@ -55,7 +53,8 @@ def test_two_tokens_by_hand():
     weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
     # logits: (1, 0, 1) and (0, 2, 2); targets: the first and the second word
     output = TranslationObjective(label_smoothing=0.1)(hidden, weight, torch.tensor([0, 1]))
-    first, second = log(exp(1) + exp(0) + exp(1)), log(exp(0) + exp(2) + exp(2))
+    first = log(exp(1) + exp(0) + exp(1))
+    second = log(exp(0) + exp(2) + exp(2))
     nll = (first - 1) + (second - 2)
     smooth = ((first - 1) + (first - 0) + (first - 1)) / 3 + (
         (second - 0) + (second - 2) + (second - 2)
@@ -81,7 +80,8 @@ def test_value_and_gradients_equal_cross_entropy(label_smoothing, tokens, chunk_
 
 def test_logits_are_held_one_chunk_at_a_time(monkeypatch):
     """The thesis's 50,000 entries and a batch of 8k tokens are 1.6 GB of logits in fp32."""
-    shapes, softmax = [], torch.Tensor.log_softmax
+    shapes = []
+    softmax = torch.Tensor.log_softmax
 
     def recorded(logits, **options):
         shapes.append(tuple(logits.shape))
@@ -171,7 +171,8 @@ def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share
         pair = [list(side) for side in zip(*neighbors(len(ids)), strict=True)]
         ids, mask = (torch.cat([part[side] for side in pair], dim=-1) for part in (ids, mask))
         assert torch.equal(mask.flatten(0, 1), masked.attention_mask)
-    flat, shown = ids.flatten(), masked.input_ids.flatten()
+    flat = ids.flatten()
+    shown = masked.input_ids.flatten()
     assert len(masked.places) == len(set(masked.places.tolist())) == count
     assert torch.equal(flat[masked.places], masked.targets)
     assert (masked.targets >= 5).all()
@@ -185,7 +186,8 @@ def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
     ids, mask = batch([[1002] * 20, [502] * 20])
     torch.manual_seed(0)
     masked = MaskedLanguageModel(share=0.5).mask(ids, mask, CONFIG)
-    number, shown = len(masked.places), masked.input_ids.flatten()[masked.places]
+    number = len(masked.places)
+    shown = masked.input_ids.flatten()[masked.places]
     assert number == 15000
     assert (shown == 4).float().mean().item() == pytest.approx(
         0.8, abs=5 * math.sqrt(0.16 / number)
@@ -242,7 +244,8 @@ def test_causal_language_model():
         torch.nn.functional.pad(part, (3, 0), value=value)
         for part, value in ((ids[0], 1), (mask[0], 0))
     ]
-    alone, left = model.model(ids[0], mask[0]).pooler_output, model.model(*padded).pooler_output
+    alone = model.model(ids[0], mask[0]).pooler_output
+    left = model.model(*padded).pooler_output
     assert torch.allclose(alone, left, atol=1e-6)
     config.causal = False
     with pytest.raises(ValueError, match="set model.causal=true"):
@@ -330,12 +333,13 @@ def test_one_pair_by_hand():
     """`<s> 5 6 </s>` with 5 hidden, and `<s> 7 8 </s>`, over a vocabulary of ten.
 
     The first predicts 7 and 8 with 1/4 each, and 5 with 1/2 (eq. 4); the second 5 and 6 with 1/2
-    each (eq. 3). The
-    logits are 0 for all tokens but 7, which has 2, and 0 for all but 5, which has 1.
+    each (eq. 3). The logits are 0 for all tokens but 7, which has 2, and 0 for all but 5, which has
+    1.
     """
     ids = torch.tensor([[[0, 5, 6, 2]], [[0, 7, 8, 2]]])
     weight = torch.zeros(10, 2)
-    weight[7, 0], weight[5, 1] = 1.0, 1.0
+    weight[7, 0] = 1.0
+    weight[5, 1] = 1.0
     hidden = torch.tensor([[[2.0, 0.0]], [[0.0, 1.0]]])
     shown = ids.clone()
     shown[0, 0, 1] = 4
@@ -362,10 +366,8 @@ def test_unified_task_equals_a_plain_loop(lengths, task, vocabulary, seed):
     torch.manual_seed(seed)
     objective = UnifiedGenerativeTask(task=task)
     masked = objective.mask(ids, mask, CONFIG)
-    hidden, weight = (
-        torch.randn(*ids.shape[:2], 8, requires_grad=True),
-        torch.randn(50, 8, requires_grad=True),
-    )
+    hidden = torch.randn(*ids.shape[:2], 8, requires_grad=True)
+    weight = torch.randn(50, 8, requires_grad=True)
     output = objective(hidden, weight, masked, ids, mask)
     expected = unified_reference(hidden, weight, masked, ids, task)
     assert task != "xtr" or torch.equal(masked.input_ids, ids)

@@ -1,6 +1,4 @@
-"""`TmdeTrainer`: gradients, processes, limits, schedules, logs, evaluation, memory and precision
-options.
-"""
+"""`TmdeTrainer`: gradients, limits, schedules, logs, resuming and precision."""
 
 import copy
 import itertools

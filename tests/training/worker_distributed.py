@@ -1,6 +1,7 @@
-"""Started by `torchrun` in `test_distributed.py`: gradients of batches that differ from process to
-process, and a
-training under FSDP2; each process writes what it holds."""
+"""Started by `torchrun` in `test_distributed.py`; each process writes what it holds.
+
+It takes gradients of batches that differ from process to process, and trains under FSDP2.
+"""
 
 import json
 import os
@@ -38,7 +39,8 @@ from tmde.training.objectives.gather import sum_on_host
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.trainer import TmdeTrainer
 
-LENGTH, VOCABULARY = 7, 400
+LENGTH = 7
+VOCABULARY = 400
 
 
 # ---- Gathered negatives
@@ -79,7 +81,8 @@ def batch_of(case: Case, rank: int) -> tuple[torch.Tensor, tuple[str, ...]]:
     languages, rows = case[1][rank]
     generator = torch.Generator().manual_seed(10 * len(languages) + rank)
     ids = torch.randint(5, VOCABULARY, (len(languages), rows, LENGTH), generator=generator)
-    ids[..., 0], ids[..., -1] = 0, 2
+    ids[..., 0] = 0
+    ids[..., -1] = 2
     return ids, languages
 
 
@@ -205,9 +208,9 @@ ARGUMENTS |= {"use_cpu": True, "disable_tqdm": True, "metric_for_best_model": "r
 
 class ShardedOnCpu(TmdeTrainer):
     """accelerate shards on accelerators alone: `AcceleratorState` does not look at its FSDP plugin
-    on a CPU. All that
-    comes after, FSDP2 itself and what accelerate and transformers do with it, is the same on any
-    device."""
+    on a CPU. All that comes after, FSDP2 itself and what accelerate and transformers do with it, is
+    the same on any device.
+    """
 
     def create_accelerator_and_postprocess(self) -> None:
         super().create_accelerator_and_postprocess()
@@ -234,7 +237,8 @@ def fsdp_model() -> ParallelModel:
 def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
     """A short training on 150 rows in five languages, evaluated on 20 others."""
     args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments))
-    rows, dev = make_dataset(make_rows(150, seed=2)), make_dataset(make_rows(20, seed=3))
+    rows = make_dataset(make_rows(150, seed=2))
+    dev = make_dataset(make_rows(20, seed=3))
     trainer = ShardedOnCpu(fsdp_model(), args, rows, tokenizer, eval_dataset={"dev": dev})
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     trainer.save_model(str(folder / "best"))
@@ -251,7 +255,8 @@ def forget_processes(distributed_type: DistributedType) -> None:
 def main() -> None:
     folder = Path(sys.argv[1])
     tokenizer = AutoTokenizer.from_pretrained(folder / "tokenizer")
-    kind, rank = PartialState(cpu=True).distributed_type, PartialState().process_index
+    kind = PartialState(cpu=True).distributed_type
+    rank = PartialState().process_index
     gather(folder, rank)
     fsdp = {"fsdp": True, "fsdp_config": {"version": 2}, "gradient_accumulation_steps": 2}
     trainer = run(tokenizer, folder / "run", **fsdp)

@@ -1,6 +1,4 @@
-"""Started by `torchrun` in `test_distillation_training.py`: trains as `one_run` says and writes
-the weights.
-"""
+"""Started by `torchrun` in `test_distillation_training.py`: trains and writes the weights."""
 
 import json
 import sys

@@ -21,12 +21,14 @@ def num_processes() -> int:
 @lru_cache(maxsize=1)
 def _gloo_group(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
     """Return a new gloo group; `world` is the key of the cache."""
-    return distributed.new_group(backend="gloo")
+    group: distributed.ProcessGroup = distributed.new_group(backend="gloo")
+    return group
 
 
 def host_group() -> distributed.ProcessGroup:
     """Return a group of all processes that exchanges tensors in host memory."""
     world = distributed.group.WORLD
+    assert world is not None  # processes train together
     if distributed.get_backend() == "gloo":
         return world
     return _gloo_group(world)

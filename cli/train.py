@@ -8,19 +8,12 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from tmde.cli.options import DevOption, TrainOption
+
 if TYPE_CHECKING:
     from tmde.training.recipe import Recipe
     from tmde.training.trainer import TmdeTrainer
 
-TrainOption = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--train", help="Parallel text: file, folder, glob, Hub id or 'sample'. Repeatable."
-    ),
-]
-DevOption = Annotated[
-    list[str] | None, typer.Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
-]
 DEFAULT_OUTPUT = Path("runs/tmde")
 
 

@@ -9,7 +9,7 @@ from modeling_tmde import BagConfig, BagModel
 from tests.cli.conftest import ok, write_rows
 from tests.conftest import LANGUAGES, save
 from tmde import DocumentEmbedder
-from tmde.cli import quickstart
+from tmde.cli import run_quickstart
 from tmde.data.sample import sample_documents, sample_sentences
 from tmde.embedding.loading import DEFAULT_FOLDER
 from tmde.hub_cards import describe_origins
@@ -80,7 +80,7 @@ def test_index_and_search(tmp_path, monkeypatch):
 
 
 def test_quickstart_begins_with_a_search(capsys):
-    quickstart._search(sample_documents(20))
+    run_quickstart._search(sample_documents(20))
     assert [
         line.split()[0] for line in capsys.readouterr().out.splitlines() if line[3:5] in LANGUAGES
     ] == [*LANGUAGES]

@@ -171,7 +171,7 @@ def test_an_interrupted_run_goes_on(bag, tmp_path, monkeypatch):
         rows.append({"id": str(number), "text": " ".join(translation.values())})
     docs, out = write_rows(tmp_path / "docs.jsonl", rows), tmp_path / "index"
     monkeypatch.setattr(index_module, "BATCH", 50)
-    encode = DocumentEmbedder.encode
+    encode = DocumentEmbedder.encode_with_report
     batches = 0
 
     def interrupted(self, texts, *args, **kwargs):
@@ -182,7 +182,7 @@ def test_an_interrupted_run_goes_on(bag, tmp_path, monkeypatch):
         return encode(self, texts, *args, **kwargs)
 
     with monkeypatch.context() as patch:
-        patch.setattr(DocumentEmbedder, "encode", interrupted)
+        patch.setattr(DocumentEmbedder, "encode_with_report", interrupted)
         assert run("index", docs, "-o", out, "-m", bag).exit_code == 130
     assert sorted(DocumentIndex.open(out)) == sorted(row["id"] for row in rows[:100])
     assert "200 added, 0 updated, 100 unchanged" in ok("index", docs, "-o", out).stderr

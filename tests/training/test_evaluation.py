@@ -1,5 +1,6 @@
 """Dev evaluation in training: what is measured, what it chooses, and when it ends a run."""
 
+import inspect
 import itertools
 import json
 import random
@@ -55,16 +56,19 @@ def make_trainer(
 def encoded(monkeypatch) -> list[list[tuple[str, str]]]:
     """The texts of every call of an embedder, with their languages."""
     calls = []
-    encode = DocumentEmbedder.encode
+    encode = DocumentEmbedder.encode_with_report
 
-    def recording(embedder, texts, *args, language=None, **options):
-        codes = (
-            [language] * len(texts) if language is None or isinstance(language, str) else language
-        )
+    def recording(*args, **options):
+        call = inspect.signature(encode).bind(*args, **options)
+        texts = list(call.arguments["texts"])
+        language = call.arguments.get("language")
+        codes = language
+        if language is None or isinstance(language, str):
+            codes = [language] * len(texts)
         calls.append(list(zip(texts, codes, strict=True)))
-        return encode(embedder, texts, *args, language=language, **options)
+        return encode(*args, **options)
 
-    monkeypatch.setattr(DocumentEmbedder, "encode", recording)
+    monkeypatch.setattr(DocumentEmbedder, "encode_with_report", recording)
     return calls
 
 

@@ -1,4 +1,4 @@
-"""The model that comes with the package: opened without a name, by every command, and to begin a training with."""
+"""The packaged model: opened without a name, by every command, and to begin a training with."""
 
 import json
 

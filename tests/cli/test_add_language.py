@@ -15,7 +15,8 @@ def place(tmp_path_factory) -> Path:
 
 
 def run(place: Path, output: str, *more: str, **changes: str):
-    words = f"add-language bag {NEW} --train new.parquet --replay old.parquet --dev planted=dev.parquet -o".split()
+    words = ["add-language", "bag", NEW, "--train", "new.parquet", "--replay", "old.parquet"]
+    words += ["--dev", "planted=dev.parquet", "-o"]
     arguments = [
         changes.get(word.partition(".")[0], word) for word in [*words, output, *SHORT, *more]
     ]

@@ -31,43 +31,77 @@ def trained(tmp_path_factory) -> Path:
 
 
 def make_file(path: Path, name: str, trained: Path) -> None:
-    """Makes the file or folder that pages call `name` at `path`."""
+    """Make the file or folder that pages call `name` at `path`."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if name in ("tmde-quickstart/model", "runs/mine", "runs/other"):
         shutil.copytree(trained, path)
-    elif name == "my_corpus":
-        path.mkdir()
-        _parallel(1000).to_parquet(path / "part-0.parquet")
-    elif name == "dev.jsonl":
-        _parallel(60, "dev").to_json(path, force_ascii=False)
-    elif name == "it-en.jsonl":
-        rows = _parallel(1000, seed=3)["translation"]
-        rows = [{"translation": {code: row[code] for code in ("it", "en")}} for row in rows]
-        datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
-    elif name == "news.parquet":
-        _documents(LANGUAGES).to_parquet(path)
-    elif name in ("news.jsonl", "german.jsonl", "english.jsonl"):
-        languages = {"german.jsonl": ("de",), "english.jsonl": ("en",)}.get(name, LANGUAGES)
-        _documents(languages).to_json(path, force_ascii=False)
-    elif name == "notes.txt":
-        _write(path, sample_documents(8, "test", seed=4)["text"])
+    elif name in FILE_MAKERS:
+        FILE_MAKERS[name](path)
     elif name.startswith("moses/"):
-        _write(path, [row[name[-2:]] for row in sample_sentences(1000)["translation"]])
-    elif name in (
-        "de.txt",
-        "en.txt",
-    ):  # 200 sentences have a translation in every such file, the others in none
-        shared = sample_sentences(200, "test", seed=0)["translation"]
-        other = sample_sentences(100, "dev", seed=LANGUAGES.index(name[:2]))["translation"]
-        _write(path, [row[name[:2]] for row in [*shared, *other]])
+        language = name[-2:]
+        _write(path, [row[language] for row in sample_sentences(1000)["translation"]])
     elif name.endswith(".vec"):
         _write(path, ["2 2", f"haus{name[5]} 0.5 0.1", "2026 0.1 0.5"])
-    elif name == "de-en.txt":
-        _write(path, ["hausd hause"])
     else:
         raise ValueError(
             f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it"
         )
+
+
+def _make_corpus(path: Path) -> None:
+    path.mkdir()
+    _parallel(1000).to_parquet(path / "part-0.parquet")
+
+
+def _make_dev_rows(path: Path) -> None:
+    _parallel(60, "dev").to_json(path, force_ascii=False)
+
+
+def _make_italian_rows(path: Path) -> None:
+    rows = []
+    for row in _parallel(1000, seed=3)["translation"]:
+        rows.append({"translation": {code: row[code] for code in ("it", "en")}})
+    datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
+
+
+def _make_news_table(path: Path) -> None:
+    _documents(LANGUAGES).to_parquet(path)
+
+
+def _make_news(path: Path) -> None:
+    languages = {"german.jsonl": ("de",), "english.jsonl": ("en",)}.get(path.name, LANGUAGES)
+    _documents(languages).to_json(path, force_ascii=False)
+
+
+def _make_notes(path: Path) -> None:
+    _write(path, sample_documents(8, "test", seed=4)["text"])
+
+
+def _make_sentences(path: Path) -> None:
+    """Write 200 sentences with a translation in every such file, and 100 with none."""
+    language = path.stem
+    shared = sample_sentences(200, "test", seed=0)["translation"]
+    alone = sample_sentences(100, "dev", seed=LANGUAGES.index(language))["translation"]
+    _write(path, [row[language] for row in [*shared, *alone]])
+
+
+def _make_dictionary(path: Path) -> None:
+    _write(path, ["hausd hause"])
+
+
+FILE_MAKERS = {
+    "my_corpus": _make_corpus,
+    "dev.jsonl": _make_dev_rows,
+    "it-en.jsonl": _make_italian_rows,
+    "news.parquet": _make_news_table,
+    "news.jsonl": _make_news,
+    "german.jsonl": _make_news,
+    "english.jsonl": _make_news,
+    "notes.txt": _make_notes,
+    "de.txt": _make_sentences,
+    "en.txt": _make_sentences,
+    "de-en.txt": _make_dictionary,
+}
 
 
 def _parallel(number: int, split: str = "train", seed: int = 0) -> datasets.Dataset:

@@ -1,10 +1,12 @@
-"""The bash and python blocks of README.md and docs/*.md run as they stand there; commands and links lead somewhere.
+"""The bash and python blocks of README.md and docs/*.md run as they stand there.
 
-The blocks of a page run in order in one folder, each `tmde` command and Python block in a fork of a process that has
-imported the package. Comments in the page steer them:
+Commands, options and links that the pages name exist.
+
+The blocks of a page run in order in one folder, each `tmde` command and Python block in a fork of
+a process that has imported the package. Comments in the page steer them:
 
     <!-- files: my_corpus dev.jsonl -->   the page presupposes these; conftest.py makes them
-    <!-- hub: user -->                    there is a local Hub (tests/hub_server.py) with the token of `user`
+    <!-- hub: user -->                    a Hub of tests/hub_server.py knows the token of `user`
     <!-- skip: next "needs four GPUs" --> the next block does not run
     <!-- append: max_steps=10 -->         words added to each `tmde train` of the next block
 """
@@ -28,6 +30,7 @@ from tests.docs.conftest import make_file
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 from tmde.cli.main import app
+from tmde.training.objectives import OBJECTIVES
 from tmde.training.recipe import load_recipe, packaged_names
 
 ROOT = Path(__file__).parents[2]
@@ -43,7 +46,8 @@ BASH = """
 pip() { [ "$1" = install ]; }
 tmde() {
     case "${1-} ${2-}" in
-        train*|add-language*) set -- "$@" max_steps=3 max_rows=600 batch_tokens=2048 micro_batch_tokens=2048 %s;;
+        train*|add-language*)
+            set -- "$@" max_steps=3 max_rows=600 batch_tokens=2048 micro_batch_tokens=2048 %s;;
         "eval "*=*) set -- "$@" --languages de,en --no-tfidf;;
     esac
     command tmde "$@"
@@ -201,3 +205,14 @@ def test_links_lead_somewhere(path):
         assert not anchor or file.suffix != ".md" or anchor in anchors_of(file), (
             f"{path.name}: {target}"
         )
+
+
+@pytest.mark.parametrize("name", packaged_names())
+def test_every_recipe_is_in_the_table_of_the_guide(name):
+    assert f"`{name}`" in (ROOT / "docs" / "train.md").read_text("utf-8")
+
+
+def test_every_objective_has_a_name_on_model_cards():
+    template = (ROOT / "hub_cards" / "model_card.md.jinja").read_text("utf-8")
+    for name in OBJECTIVES:
+        assert f'"{name}": (' in template

@@ -1,4 +1,4 @@
-"""Every decimal of RESULTS.md stands in a file of `benchmarks/results/`, to the digits that are printed."""
+"""Every decimal of RESULTS.md stands in a file of `benchmarks/results/`, to the printed digits."""
 
 import json
 import re
@@ -32,7 +32,10 @@ NUMBER = r"[+-]?\d[\d,]*\.\d+"
 
 
 def lists_of_numbers(value: object) -> Iterator[list[float]]:
-    """All lists of numbers, and single numbers as lists of one. Shares also in %, large numbers also in millions."""
+    """Yield all lists of numbers, and single numbers as lists of one.
+
+    Shares also come in percent, and large numbers in millions.
+    """
     if isinstance(value, dict | list) and not all(isinstance(each, int | float) for each in value):
         for each in value.values() if isinstance(value, dict) else value:
             yield from lists_of_numbers(each)
@@ -57,7 +60,7 @@ def test_every_decimal_is_in_a_file(section):
         for name in (*names, "stated")
     ]
     lists = sum(known, [])
-    # A value with its interval is looked up as three numbers that belong together, where they are stored so.
+    # A value with its interval is looked up as three numbers, if they are stored together.
     triples = {tuple(f"{each:.1f}" for each in found) for found in lists if len(found) == 3}
     singles = {
         f"{abs(each):.{digits}f}"

@@ -1,7 +1,9 @@
 """Checks that the transcript in docs/share.md is still what docs/hub_walkthrough.sh prints.
 
-    python tests/docs/transcript.py WORK/transcript.txt docs/share.md            # fails with a diff if it is not
-    python tests/docs/transcript.py WORK/transcript.txt docs/share.md --write    # replaces it
+    python tests/docs/transcript.py WORK/transcript.txt docs/share.md
+    python tests/docs/transcript.py WORK/transcript.txt docs/share.md --write
+
+The first command fails with a diff if it is not; the second replaces it.
 
 Numbers may differ, and so may what follows `> `, which a model says.
 """

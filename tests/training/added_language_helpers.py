@@ -1,4 +1,7 @@
-"""A bag that knows three languages by construction, and rows that pair them with Greek, which it reads as bytes."""
+"""A bag that knows three languages by construction, and rows that pair them with Greek.
+
+The bag reads Greek as bytes.
+"""
 
 import random
 from pathlib import Path
@@ -10,7 +13,19 @@ from tests.conftest import WORDS, make_dataset
 
 OLD = ("de", "en", "es")
 NEW = "el"
-GREEK = {**WORDS, NEW: "σπίτι σκύλος γάτα δέντρο ποτάμι πόλη φως νύχτα ψωμί νερό".split()}
+GREEK_WORDS = [
+    "σπίτι",
+    "σκύλος",
+    "γάτα",
+    "δέντρο",
+    "ποτάμι",
+    "πόλη",
+    "φως",
+    "νύχτα",
+    "ψωμί",
+    "νερό",
+]
+GREEK = {**WORDS, NEW: GREEK_WORDS}
 QUIET = [
     "disable_tqdm=true",
     "token_cache_dir=null",
@@ -77,7 +92,10 @@ def planted_bag(folder: Path, recipe: bool = True) -> Path:
 
 
 def planted_place(folder: Path) -> Path:
-    """A checkpoint `bag`, training rows `new.parquet` (English and Greek) and `old.parquet`, and `dev.parquet`."""
+    """Write a checkpoint `bag`, and rows of three files.
+
+    `new.parquet` pairs English and Greek, `old.parquet` the old languages; `dev.parquet` has both.
+    """
     planted_bag(folder / "bag")
     write_rows(folder / "new.parquet", greek_rows(300, 1, ("en", NEW)))
     write_rows(folder / "old.parquet", greek_rows(300, 2, OLD))

@@ -11,14 +11,14 @@ from tmde.training import callbacks
 
 @pytest.fixture(autouse=True)
 def no_pictures(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Runs draw no curves, which takes a second of each, except in tests that ask for `pictures`."""
+    """Let runs draw no curves, which take a second, except in tests that ask for `pictures`."""
     if "pictures" not in request.fixturenames:
         monkeypatch.setattr(callbacks, "draw_training_curves", lambda *args: None)
 
 
 @pytest.fixture(autouse=True, scope="session")
 def token_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where token caches are kept by default: a folder that all tests share, instead of the user's."""
+    """Keep token caches in a folder that all tests share, instead of the user's."""
     folder = tmp_path_factory.getbasetemp() / "tmde_tokens"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("tmde.data.tokens.default_folder", lambda: folder)

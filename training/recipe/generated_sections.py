@@ -129,8 +129,14 @@ def _objective_section(objective_class: type[Objective]) -> type[Section]:
     hints = typing.get_type_hints(objective_class.__init__)
     options: dict[str, Any] = {}
     for name, parameter in inspect.signature(objective_class.__init__).parameters.items():
-        if name != "self":
-            options[name] = (recipe_type(hints[name]), parameter.default)
+        if name == "self":
+            continue
+        if name not in hints:
+            raise TypeError(
+                f"{objective_class.__name__}.__init__: argument {name!r} needs a type annotation, "
+                "because it is a recipe key"
+            )
+        options[name] = (recipe_type(hints[name]), parameter.default)
     return create_model(f"{objective_class.__name__}Section", __base__=Section, **options)
 
 

@@ -49,7 +49,8 @@ FROM_FILES = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wm
 
 
 def test_every_task_has_a_case_here_or_tests_of_its_files():
-    assert set(TASKS) == {*CONFIGS, *GROUPS["probing"], *GROUPS["senteval"], *FROM_FILES}
+    described = {*CONFIGS, *GROUPS["probing"], *GROUPS["senteval"], *FROM_FILES}
+    assert set(TASKS) == described, "name a new task in CONFIGS, or in FROM_FILES"
 
 
 @pytest.mark.parametrize("name", TASKS)

@@ -22,7 +22,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
 import torch
@@ -30,7 +30,7 @@ from torch import nn
 from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde import TmdeError
+from modeling_tmde import BagModel, TmdeError
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import DEFAULT_MODEL, default_prompt, local_or_hub
@@ -250,7 +250,8 @@ class DocumentEmbedder:
         if device is None and "device_map" not in model_kwargs:
             device = _best_device()
         if device is not None:
-            model.to(device)
+            # transformers' wrapper of `to` hides its `self` from type checkers.
+            model.to(device)  # type: ignore[arg-type]
         if compile:
             model.compile(dynamic=True)
         return cls(
@@ -321,7 +322,8 @@ class DocumentEmbedder:
 
     def to(self, device: str | torch.device) -> DocumentEmbedder:
         """Move the model, and return this embedder."""
-        self.model.to(device)
+        # transformers' wrapper of `to` hides its `self` from type checkers.
+        self.model.to(device)  # type: ignore[arg-type]
         return self
 
     def encode(
@@ -595,7 +597,7 @@ class DocumentEmbedder:
         documents: TokenizedTexts | SplitDocuments,
         batch_tokens: int,
         progress: Callable[[int], object],
-    ) -> EncodeOutput:
+    ) -> tuple[torch.Tensor, EncodeReport]:
         """Return the vectors (n, d) float32 of a group, on any device, and the report on it."""
         longest = int(documents.full_lengths.max())
         if isinstance(documents, TokenizedTexts):
@@ -606,7 +608,7 @@ class DocumentEmbedder:
                 longest=longest,
                 pieces=len(documents),
             )
-            return EncodeOutput(self._embed_texts(documents, batch_tokens, progress), report)
+            return self._embed_texts(documents, batch_tokens, progress), report
 
         assert self._long is not None  # Nothing else splits documents.
 
@@ -621,7 +623,7 @@ class DocumentEmbedder:
             split=int((embedded.piece_counts > 1).sum()),
             pieces=int(embedded.piece_counts.sum()),
         )
-        return EncodeOutput(embedded.vectors, report)
+        return embedded.vectors, report
 
     def _embed_texts(
         self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], object]
@@ -629,10 +631,11 @@ class DocumentEmbedder:
         """Return the vectors (n, d) float32 of inputs of the model, on its device."""
         vectors = torch.empty((len(texts), self.dimension), device=self.device)
         if self._is_ragged:
+            bag = cast(BagModel, self.model)
             for batch in texts.ragged_batches(batch_tokens):
                 token_ids = self._to_device(batch.token_ids)
                 lengths = self._to_device(batch.lengths)
-                vectors[batch.texts] = self.model.embed_ragged(token_ids, lengths).float()
+                vectors[batch.texts] = bag.embed_ragged(token_ids, lengths).float()
                 progress(len(batch.lengths))
             return vectors
         is_compiled = self.model._compiled_call_impl is not None
@@ -665,7 +668,7 @@ class DocumentEmbedder:
         if self.pooling == "cls" and is_ours(self.model):
             options["pooled_only"] = True
         outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)
-        hidden = outputs[0]  # (rows, length or 1, d)
+        hidden: torch.Tensor = outputs[0]  # (rows, length or 1, d)
         if self.pooling == "cls":
             return hidden[:, 0].float()
         return mean_pooled(hidden, attention_mask)
@@ -752,7 +755,7 @@ def has_fast_bf16(use_cpu: bool) -> bool:
         use_cpu: Whether to compute on the CPU, even if there is an accelerator.
     """
     if not use_cpu and torch.cuda.is_available():
-        return torch.cuda.is_bf16_supported(including_emulation=False)
+        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
     cpuinfo = Path("/proc/cpuinfo")
     if not cpuinfo.exists():
         return False
@@ -821,7 +824,7 @@ def _length_limit(
 
 def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
     """Return an id for padding, which is masked, so that any id will do."""
-    candidates = (
+    candidates: tuple[int | None, ...] = (
         tokenizer.pad_token_id,
         getattr(model.config, "pad_token_id", None),
         tokenizer.eos_token_id,
@@ -834,7 +837,7 @@ def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
 
 def _empty_text_id(tokenizer: PreTrainedTokenizerBase, pad_id: int) -> int:
     """Return the token that stands for a text without any token."""
-    candidates = (
+    candidates: tuple[int | None, ...] = (
         tokenizer.eos_token_id,
         tokenizer.bos_token_id,
         tokenizer.cls_token_id,

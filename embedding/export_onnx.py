@@ -144,7 +144,8 @@ class _EncoderOutput(nn.Module):
 
     def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self.options)
-        return outputs[0]
+        states: torch.Tensor = outputs[0]
+        return states
 
 
 def _padded_batch(
@@ -170,6 +171,7 @@ def _write_graph(encoder: _EncoderOutput, embedder: DocumentEmbedder, path: Path
                 dynamic_shapes=(axes, axes),
                 custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
             )
+            assert program is not None  # `dynamo=True` gives a program.
             program.save(path)
     except Exception as error:  # torch.onnx raises many kinds.
         raise TmdeError(
@@ -188,7 +190,9 @@ def _searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, **_
     Returns:
         (batch, m), the number of elements before each value.
     """
-    from onnxscript import opset18 as op
+    from onnxscript import opset18
+
+    op: Any = opset18  # Its types do not tell what an operation returns.
 
     ordered = op.Unsqueeze(sorted_sequence, op.Constant(value_ints=[-2]))  # (batch, 1, n)
     values = op.Unsqueeze(values, op.Constant(value_ints=[-1]))  # (batch, m, 1)

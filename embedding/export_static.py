@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import json
 import os
+from typing import cast
 
 import numpy as np
 import torch
 from tokenizers import Tokenizer
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde import TmdeError
+from modeling_tmde import BagModel, TmdeError
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.export_check import TEXTS, TOLERANCE
 
@@ -44,8 +45,9 @@ def export_static_embedding(
     from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
 
     _check_is_a_normalized_mean(model)
+    weighted_table = _weighted_table(cast(BagModel, model))
     static_embedding = StaticEmbedding(
-        _tokenizer_of_plain_text(tokenizer), embedding_weights=_weighted_table(model)
+        _tokenizer_of_plain_text(tokenizer), embedding_weights=weighted_table
     )
     static_model = SentenceTransformer(
         modules=[static_embedding, Normalize()], device="cpu", similarity_fn_name="cosine"
@@ -78,13 +80,13 @@ def _check_is_a_normalized_mean(model: PreTrainedModel) -> None:
 
 
 @torch.no_grad()
-def _weighted_table(model: PreTrainedModel) -> torch.Tensor:
+def _weighted_table(model: BagModel) -> torch.Tensor:
     """Return the vector of each token times its weight, (vocab_size, d_model) float32."""
     weights = model.token_weights.float().exp().cpu()  # (vocab_size,)
     return weights[:, None] * model.embed_tokens.weight.float().cpu()
 
 
-def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerFast) -> Tokenizer:
+def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """Return a tokenizer without special tokens, for which a literal `</s>` is text."""
     state = json.loads(tokenizer.backend_tokenizer.to_str())
     state["truncation"] = None

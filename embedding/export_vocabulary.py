@@ -8,8 +8,9 @@ import copy
 import itertools
 import os
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
+import numpy as np
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 
@@ -104,14 +105,15 @@ def _largest_change(
     """Return the largest difference between vectors of texts, over their largest element."""
     if not texts:
         return 0.0
-    old_vectors = before.encode(texts)
-    new_vectors = after.encode(texts)
+    old_vectors = np.asarray(before.encode(texts))
+    new_vectors = np.asarray(after.encode(texts))
     return float(abs(old_vectors - new_vectors).max() / abs(old_vectors).max())
 
 
 def _keep_rows(model: PreTrainedModel, kept_ids: list[int]) -> None:
     """Cut all tables and weights of tokens to the rows of the kept ids."""
-    vocab_size = len(model.get_input_embeddings().weight)
+    table = cast(nn.Embedding, model.get_input_embeddings())
+    vocab_size = len(table.weight)
     for module, name in _token_parameters(model):
         weight = getattr(module, name)
         if len(weight) == vocab_size:
@@ -159,6 +161,7 @@ def _token_parameters(model: PreTrainedModel) -> set[tuple[nn.Module, str]]:
 def _embeddings_of_part(part: PreTrainedModel) -> set[nn.Module | None]:
     """Return the input and output embeddings of a model within a model; some raise for none."""
     try:
-        return {part.get_input_embeddings(), part.get_output_embeddings()}
+        output_table = part.get_output_embeddings()  # type: ignore[no-untyped-call]
+        return {part.get_input_embeddings(), output_table}
     except (AttributeError, NotImplementedError):
         return set()

@@ -134,7 +134,8 @@ def default_prompt(
         raise TmdeError(
             f"{path}: default_prompt_name is {prompt_name!r}, expected one of {sorted(prompts)}"
         )
-    return prompts[prompt_name]
+    prompt: str = prompts[prompt_name]
+    return prompt
 
 
 def _find_prompts_file(

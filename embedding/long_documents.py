@@ -275,6 +275,7 @@ class _Aggregate:
 
     def result(self) -> torch.Tensor:
         """Return the vectors of the documents, (documents, d) float32."""
+        assert self._values is not None  # Every document has a piece.
         return (self._values / self._weight_sums).float()
 
 

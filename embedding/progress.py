@@ -14,7 +14,7 @@ from tqdm.std import tqdm as tqdm_std
 _SECONDS_BETWEEN_LINES = 30
 
 
-class _LogLines(tqdm_std):
+class _LogLines(tqdm_std):  # type: ignore[misc]  # tqdm has no types.
     """Progress for a log: whole lines, at most one every 30 seconds, and none if it takes less."""
 
     last_print_t: float

@@ -131,11 +131,14 @@ class SentenceDensity:
             (n,) float32, above 0 and at most 1.
         """
         log_ratios = self.log_density(vectors) - self.log_b_
-        return (1 / (1 + np.exp(log_ratios))).astype(np.float32)
+        weights: np.ndarray = 1 / (1 + np.exp(log_ratios))
+        return weights.astype(np.float32)
 
     def _project(self, vectors: np.ndarray) -> np.ndarray:
         """Reduce vectors (n, d) to (n, components) float64."""
-        return (np.asarray(vectors, dtype=np.float64) - self.mean_) @ self.axes_.T
+        centered: np.ndarray = np.asarray(vectors, dtype=np.float64) - self.mean_
+        projected: np.ndarray = centered @ self.axes_.T
+        return projected
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write one file of arrays (numpy's .npz, without pickle), complete or not at all."""
@@ -197,7 +200,9 @@ def _log_density(
     """Return the logarithm of the kernel density of `points` (m, k) at `queries` (n, k), (n,)."""
     from sklearn.neighbors import KernelDensity
 
-    return KernelDensity(bandwidth=bandwidth, kernel=kernel).fit(points).score_samples(queries)
+    density = KernelDensity(bandwidth=bandwidth, kernel=kernel).fit(points)
+    log_density: np.ndarray = density.score_samples(queries)
+    return log_density
 
 
 def _choose_bandwidth(points: np.ndarray, kernel: str, rng: np.random.Generator) -> float:

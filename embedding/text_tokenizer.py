@@ -210,7 +210,8 @@ class TextTokenizer:
     def _truncated_token_ids(self, tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
         """Return the token ids of one text, as the tokenizer itself truncates it."""
         options = _CALL_OPTIONS | {"truncation": True, "max_length": self.max_length}
-        return tokenizer(text, **options)["input_ids"]
+        token_ids: list[int] = tokenizer(text, **options)["input_ids"]
+        return token_ids
 
 
 def _lengths(rows: list[list[int]]) -> np.ndarray:

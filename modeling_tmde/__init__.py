@@ -74,6 +74,7 @@ _BASE_MODELS = (
 def _register(base_model: type[EmbedderPreTrainedModel]) -> None:
     """Register a family with the Auto classes, and have `save_pretrained` copy its code."""
     config_class = base_model.config_class
+    assert config_class is not None  # Every family declares its configuration.
     transformers.AutoConfig.register(config_class.model_type, config_class, exist_ok=True)
     config_class.register_for_auto_class()
     for auto_name, class_path in base_model._auto_map.items():

@@ -42,14 +42,16 @@ class TranslationCollator(DataCollatorForSeq2Seq):
         """
         if self.model is None:
             raise TmdeError("model: found None, expected the model that is trained")
-        targets_only = [self._without_start(feature) for feature in features]
+        start_id = self.model.config.decoder_start_token_id
+        targets_only = [_without_start(feature, start_id) for feature in features]
         return super().__call__(targets_only, return_tensors)
 
-    def _without_start(self, feature: dict[str, Any]) -> dict[str, Any]:
-        """Return a feature whose labels do not begin with `<s>`."""
-        labels = feature.get("labels")
-        if labels is None or len(labels) == 0:
-            return feature
-        if labels[0] != self.model.config.decoder_start_token_id:
-            return feature
-        return {**feature, "labels": labels[1:]}
+
+def _without_start(feature: dict[str, Any], start_id: int) -> dict[str, Any]:
+    """Return a feature whose labels do not begin with `<s>`, which has the id `start_id`."""
+    labels = feature.get("labels")
+    if labels is None or len(labels) == 0:
+        return feature
+    if labels[0] != start_id:
+        return feature
+    return {**feature, "labels": labels[1:]}

@@ -5,7 +5,7 @@
 import math
 import os
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
 from huggingface_hub.dataclasses import as_validated_field, strict
@@ -19,10 +19,8 @@ from transformers.modeling_outputs import (
     Seq2SeqLMOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
-from transformers.processing_utils import Unpack
 from transformers.utils import (
     ModelOutput,
-    TransformersKwargs,
     can_return_tuple,
     is_tracing,
 )
@@ -174,16 +172,19 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         table = super().resize_token_embeddings(*args, **kwargs)
         num_tokens = table.num_embeddings
         for module in self.modules():
-            if hasattr(module, "token_weights"):
-                module.token_weights = resized_token_weights(module.token_weights, num_tokens)
-            if hasattr(module, "bag_tokens"):
-                module.bag_tokens = self._get_resized_embeddings(module.bag_tokens, num_tokens)
+            token_weights = getattr(module, "token_weights", None)
+            if token_weights is not None:
+                module.token_weights = resized_token_weights(token_weights, num_tokens)
+            bag_tokens = getattr(module, "bag_tokens", None)
+            if bag_tokens is not None:
+                module.bag_tokens = self._get_resized_embeddings(bag_tokens, num_tokens)
         return table
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
-        if isinstance(getattr(module, "token_weights", None), nn.Parameter):
-            init.zeros_(module.token_weights)
+        token_weights = getattr(module, "token_weights", None)
+        if isinstance(token_weights, nn.Parameter):
+            init.zeros_(token_weights)
         if isinstance(module, TmdeOutputProjection):
             init.normal_(module.weight, std=module.in_features**-0.5)
         elif isinstance(module, nn.Linear):
@@ -209,8 +210,9 @@ class EmbedderPreTrainedModel(PreTrainedModel):
             kwargs: As in transformers.
         """
         self.config.auto_map = dict(self._auto_map)
-        if is_main_process and self.write_companions is not None:
-            type(self).write_companions(self, save_directory)
+        write_companions = type(self).write_companions
+        if is_main_process and write_companions is not None:
+            write_companions(self, save_directory)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
 
 
@@ -274,7 +276,7 @@ class TmdeSelfAttention(nn.Module):
         config: EmbedderConfig,
         num_heads: int,
         is_causal: bool = False,
-        layer_idx: int | None = None,
+        layer_idx: int = 0,
     ):
         super().__init__()
         self.config = config
@@ -405,9 +407,12 @@ def check_inputs(
     Raises:
         ValueError: If both or neither are there, or the mask is not (batch, length).
     """
-    if (input_ids is None) == (inputs_embeds is None):
+    if input_ids is not None and inputs_embeds is None:
+        inputs = input_ids
+    elif inputs_embeds is not None and input_ids is None:
+        inputs = inputs_embeds
+    else:
         raise TmdeError("Give exactly one of input_ids and inputs_embeds")
-    inputs = input_ids if inputs_embeds is None else inputs_embeds
     if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
         raise TmdeError(
             f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, "
@@ -624,7 +629,16 @@ def bag_direction(
 # ---- Encoder-decoders
 
 
-class EmbeddingSeq2Seq:
+if TYPE_CHECKING:
+    from transformers import GenerationMixin
+
+    class _Seq2SeqModel(EmbedderPreTrainedModel, GenerationMixin):
+        """What every class with the mixin inherits beside it, for type checkers."""
+else:
+    _Seq2SeqModel = object
+
+
+class EmbeddingSeq2Seq(_Seq2SeqModel):
     """Mixin for models with a translation decoder.
 
     They have an encoder `model`, whose `pooler_output` is the embedding, a `decoder` that takes the
@@ -666,7 +680,7 @@ class EmbeddingSeq2Seq:
     # ---- Target languages
 
     def language_ids(
-        self, target_language: str | list[str] | torch.LongTensor | None, batch_size: int
+        self, target_language: str | list[str] | torch.Tensor | None, batch_size: int
     ) -> torch.Tensor:
         """Return the ids of target languages, (batch,).
 
@@ -739,7 +753,7 @@ class EmbeddingSeq2Seq:
     def translation_loss(
         self,
         logits: torch.Tensor,
-        labels: torch.LongTensor,
+        labels: torch.Tensor,
         num_items_in_batch: int | torch.Tensor | None,
     ) -> torch.Tensor:
         """Return the cross-entropy per target, where padding and a leading `<s>` are no targets.
@@ -768,7 +782,7 @@ class EmbeddingSeq2Seq:
     def decoder_loss(
         self,
         logits: torch.Tensor,
-        labels: torch.LongTensor,
+        labels: torch.Tensor,
         num_items_in_batch: int | torch.Tensor | None,
         decoder_inputs: dict[str, Any],
     ) -> torch.Tensor:
@@ -818,7 +832,8 @@ class EmbeddingSeq2Seq:
         if isinstance(encoder_outputs, tuple):
             encoder_outputs = BaseModelOutput(last_hidden_state=encoder_outputs[0])
         if encoder_outputs.get("pooler_output") is not None:
-            return encoder_outputs
+            # It is the output of an encoder, of a class with these fields and perhaps more.
+            return cast(BaseModelOutputWithPooling, encoder_outputs)
         states = encoder_outputs["last_hidden_state"]  # (batch, length, d_model)
         embedding = self.embedding_as_encoder_outputs(states[:, 0]).pooler_output
         return BaseModelOutputWithPooling(
@@ -841,8 +856,8 @@ class EmbeddingSeq2Seq:
 
     def _decode(
         self,
-        input_ids: torch.LongTensor | None,
-        leading_padding: torch.LongTensor | None,
+        input_ids: torch.Tensor | None,
+        leading_padding: torch.Tensor | None,
         logits_to_keep: int,
         **decoder_inputs,
     ) -> tuple[torch.Tensor, ModelOutput]:
@@ -852,7 +867,7 @@ class EmbeddingSeq2Seq:
         Padding that rows begin with is therefore moved behind them, and their logits are moved
         back. The logits at such padding are 0, so that no loss has a gradient there.
         """
-        if leading_padding is None:
+        if input_ids is None or leading_padding is None:
             outputs = self.decoder(input_ids=input_ids, **decoder_inputs)
             return self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:]), outputs
         length = input_ids.shape[1]
@@ -869,23 +884,23 @@ class EmbeddingSeq2Seq:
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        decoder_input_ids: torch.LongTensor | None = None,
+        decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
         encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
-        target_language: str | list[str] | torch.LongTensor | None = None,
-        language_ids: torch.LongTensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
+        labels: torch.Tensor | None = None,
+        target_language: str | list[str] | torch.Tensor | None = None,
+        language_ids: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
         bottleneck_only: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Encode texts, unless `encoder_outputs` are given, and decode into the target language.
 
@@ -944,8 +959,9 @@ class EmbeddingSeq2Seq:
             use_cache = is_inference and getattr(self.config, "use_cache", False)
 
         embedding = encoder_outputs.pooler_output  # (batch, d_model)
+        assert embedding is not None  # Every encoder returns it.
         states = encoder_outputs.last_hidden_state  # (batch, length, d_model)
-        decoder_inputs = {
+        decoder_inputs: dict[str, Any] = {
             "input_ids": decoder_input_ids,
             "leading_padding": leading_padding,
             "logits_to_keep": logits_to_keep,
@@ -969,12 +985,12 @@ class EmbeddingSeq2Seq:
 
     def _encode_source(
         self,
-        input_ids: torch.LongTensor | None,
+        input_ids: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
-        language_ids: torch.LongTensor | None,
-        token_type_ids: torch.LongTensor | None,
-        **kwargs: Unpack[TransformersKwargs],
+        language_ids: torch.Tensor | None,
+        token_type_ids: torch.Tensor | None,
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Return the output of the encoder, which gets only those optional inputs that are there.
 
@@ -1001,13 +1017,14 @@ class EmbeddingSeq2Seq:
     ) -> Seq2SeqLMOutput:
         """Join the outputs of encoder and decoder as transformers names them."""
         # A decoder of one slot has no cross-attention: asked for attentions, it returns none of it.
-        cross_attentions = None if decoder_outputs.attentions is None else ()
+        attentions = decoder_outputs.get("attentions")
+        cross_attentions = None if attentions is None else ()
         return Seq2SeqLMOutput(
             loss=loss,
             logits=logits,
             past_key_values=decoder_outputs.get("past_key_values"),
-            decoder_hidden_states=decoder_outputs.hidden_states,
-            decoder_attentions=decoder_outputs.attentions,
+            decoder_hidden_states=decoder_outputs.get("hidden_states"),
+            decoder_attentions=attentions,
             cross_attentions=decoder_outputs.get("cross_attentions", cross_attentions),
             encoder_last_hidden_state=encoder_outputs.last_hidden_state,
             encoder_hidden_states=encoder_outputs.hidden_states,
@@ -1018,10 +1035,10 @@ class EmbeddingSeq2Seq:
         self,
         inputs: torch.Tensor | None = None,
         *args,
-        target_language: str | list[str] | torch.LongTensor | None = None,
+        target_language: str | list[str] | torch.Tensor | None = None,
         encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
         **kwargs,
-    ) -> ModelOutput | torch.LongTensor:
+    ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`.
 
         Args:
@@ -1042,9 +1059,12 @@ class EmbeddingSeq2Seq:
                 encoder_outputs = encoder_outputs.to(self.device, self.dtype)
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
             kwargs["encoder_outputs"] = encoder_outputs
-            batch_size = len(encoder_outputs.pooler_output)
+            embedding = encoder_outputs.pooler_output  # (batch, d_model)
+            assert embedding is not None  # `as_encoder_outputs` has seen to it.
+            batch_size = len(embedding)
         kwargs["target_language"] = self.language_ids(target_language, batch_size)
-        return super().generate(inputs, *args, **kwargs)
+        # The protocol by which transformers types `self` does not match its own models.
+        return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 
     @staticmethod
     def _source_batch_size(

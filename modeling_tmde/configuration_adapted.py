@@ -3,7 +3,7 @@
 """Configuration of T-MDE's bottleneck and decoder on an encoder of the Hub."""
 
 import math
-from typing import Any, Literal
+from typing import Any, Literal, cast
 
 from huggingface_hub.dataclasses import strict
 from transformers import CONFIG_MAPPING, AutoConfig, PreTrainedConfig
@@ -113,9 +113,14 @@ class AdaptedConfig(EmbedderConfig):
         super().__post_init__(**kwargs)
 
     @property
+    def settled_encoder_config(self) -> PreTrainedConfig:
+        """`encoder_config`, which is a configuration after `__post_init__`."""
+        return cast(PreTrainedConfig, self.encoder_config)
+
+    @property
     def d_model(self) -> int:
         """The width of the encoder's outputs, the decoder and the document embedding."""
-        return self.encoder_config.hidden_size
+        return self.settled_encoder_config.hidden_size
 
     @property
     def hidden_size(self) -> int:
@@ -125,19 +130,20 @@ class AdaptedConfig(EmbedderConfig):
     @property
     def vocab_size(self) -> int:
         """The rows of the encoder's table, which may exceed the entries of its tokenizer."""
-        return self.encoder_config.vocab_size
+        return self.settled_encoder_config.vocab_size
 
     @vocab_size.setter
     def vocab_size(self, size: int) -> None:
-        self.encoder_config.vocab_size = size
+        self.settled_encoder_config.vocab_size = size
 
     def validate_architecture(self) -> None:
         """Check that sizes fit together; called for every new configuration."""
         super().validate_architecture()
-        if self.d_model % self.decoder_attention_heads:
+        num_heads = cast(int, self.decoder_attention_heads)  # `__post_init__` has set it.
+        if self.d_model % num_heads:
             raise TmdeError(
                 f"the encoder's hidden_size={self.d_model} is not a multiple of "
-                f"decoder_attention_heads={self.decoder_attention_heads}"
+                f"decoder_attention_heads={num_heads}"
             )
         self._check_even("d_model", "positions are pairs of sine and cosine")
 

@@ -2,7 +2,6 @@
 
 """Questions about any encoder: which part embeds, and how long its inputs may be."""
 
-from torch import nn
 from transformers import PreTrainedModel
 
 from .modeling_adapted import longest_input
@@ -10,12 +9,12 @@ from .modeling_adapted import longest_input
 NO_LIMIT = 10**9  # tokens of an input; tokenizers without a limit say 1e30
 
 
-def is_ours(model: nn.Module) -> bool:
+def is_ours(model: PreTrainedModel) -> bool:
     """Return whether this is a model of this package."""
     return model.config.model_type.startswith("tmde")
 
 
-def encoder_body(model: nn.Module) -> nn.Module:
+def encoder_body(model: PreTrainedModel) -> PreTrainedModel:
     """Return the part that embeds.
 
     This is the body of a model with a head, and the encoder of an encoder-decoder (T5, Marian,

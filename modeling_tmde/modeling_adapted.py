@@ -8,7 +8,7 @@ encoder may be.
 
 import inspect
 from collections import OrderedDict
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -71,8 +71,8 @@ def encoder_class(config: PreTrainedConfig) -> type[PreTrainedModel]:
             f"{config.model_type!r}"
         )
     if isinstance(model_class, tuple):
-        return model_class[0]
-    return model_class
+        return cast(type[PreTrainedModel], model_class[0])
+    return cast(type[PreTrainedModel], model_class)
 
 
 def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
@@ -150,8 +150,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
-        model_class = encoder_class(config.encoder_config)
-        self.encoder = model_class(config.encoder_config, **pooler_options(model_class))
+        encoder_config = config.settled_encoder_config
+        model_class = encoder_class(encoder_config)
+        self.encoder = model_class(encoder_config, **pooler_options(model_class))
         self._settle_longest_input(config)
         if config.bag_residual:
             self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model).requires_grad_(False)
@@ -169,6 +170,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
             TmdeError: The encoder has fewer positions beside the prompt.
         """
         limit = longest_input(self.encoder)
+        encoder_type = config.settled_encoder_config.model_type
         if limit is not None and config.prompt_ids:
             limit -= len(config.prompt_ids)
         if config.max_position_embeddings is None:
@@ -176,29 +178,29 @@ class AdaptedModel(AdaptedPreTrainedModel):
         elif limit is not None and config.max_position_embeddings > limit:
             raise TmdeError(
                 f"max_position_embeddings={config.max_position_embeddings} is more than the "
-                f"{limit} tokens for which the encoder ({config.encoder_config.model_type!r}) has "
-                "positions beside the prompt"
+                f"{limit} tokens for which the encoder ({encoder_type!r}) has positions "
+                " beside the prompt"
             )
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the encoder's table of tokens."""
-        return self.encoder.get_input_embeddings()
+        return cast(nn.Embedding, self.encoder.get_input_embeddings())
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the encoder's table of tokens."""
         self.encoder.set_input_embeddings(value)
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.LongTensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | list[int] | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embed texts.
 
@@ -232,10 +234,11 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 accelerator, the latter is checked in evaluation mode only.
         """
         tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
-        shape = tokens.shape[:2]
+        batch_size, length = tokens.shape[:2]
+        shape = (batch_size, length)
         self._check_options(inputs_embeds, kwargs.get("position_ids"))
         has_mask = attention_mask is not None
-        if not has_mask:
+        if attention_mask is None:
             attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
         first_columns = first_places(attention_mask)  # (batch,)
         encoder_inputs = kwargs | {"attention_mask": attention_mask}
@@ -264,9 +267,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
             last_hidden_state = torch.cat([last_hidden_state, states[:, 1:]], dim=1)
         hidden_states = outputs.get("hidden_states")
         if hidden_states and self._moves_tokens(first_columns if has_mask else None):
-            hidden_states = tuple(
-                self._at_input_places(state, first_columns, shape) for state in hidden_states
-            )
+            hidden_states = self._hidden_states_at_input_places(hidden_states, first_columns, shape)
         return BaseModelOutputWithPooling(
             last_hidden_state=last_hidden_state,
             pooler_output=embedding,
@@ -275,7 +276,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         )
 
     def _check_options(
-        self, inputs_embeds: torch.Tensor | None, position_ids: torch.LongTensor | None
+        self, inputs_embeds: torch.Tensor | None, position_ids: torch.Tensor | None
     ) -> None:
         """Check the arguments that not every configuration takes.
 
@@ -297,7 +298,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 "by them"
             )
 
-    def _bag(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    def _bag(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return the second summand of P, (batch, d_model)."""
         vectors = self.bag_tokens(input_ids)  # (batch, length, d_model)
         direction = bag_direction(
@@ -308,7 +309,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
     # ---- Where the encoder reads the tokens: padding behind the text, the prompt behind `<s>`
 
     def _at_encoder_places(
-        self, inputs: dict[str, Any], first_columns: torch.LongTensor, shape: tuple[int, int]
+        self, inputs: dict[str, Any], first_columns: torch.Tensor, shape: tuple[int, int]
     ) -> dict[str, Any]:
         """Move inputs to the places at which the encoder reads them.
 
@@ -362,7 +363,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
         """The place of the prompt: behind `<s>`, if texts begin with it."""
         return 1 if self.config.reads_bos else 0
 
-    def _moves_tokens(self, first_columns: torch.LongTensor | None) -> bool:
+    def _moves_tokens(self, first_columns: torch.Tensor | None) -> bool:
         """Return whether the encoder reads tokens at other places than those of the input.
 
         Args:
@@ -378,26 +379,38 @@ class AdaptedModel(AdaptedPreTrainedModel):
 
     def _at_input_places(
         self,
-        states: torch.Tensor | None,
-        first_columns: torch.LongTensor,
+        states: torch.Tensor,
+        first_columns: torch.Tensor,
         shape: tuple[int, int],
-    ) -> torch.Tensor | None:
+    ) -> torch.Tensor:
         """Move states of the encoder to the places of the input.
 
         Args:
-            states: (batch, prompt + length, d_model); None for a state that was not asked for.
+            states: (batch, prompt + length, d_model).
             first_columns: (batch,) places of the first tokens of the input.
             shape: (batch, length).
 
         Returns:
-            (batch, length, d_model), or None.
+            (batch, length, d_model).
         """
-        if states is None:
-            return None
         return _turn(self._without_prompt(states), -first_columns, shape)
 
+    def _hidden_states_at_input_places(
+        self,
+        hidden_states: tuple[torch.Tensor | None, ...],
+        first_columns: torch.Tensor,
+        shape: tuple[int, int],
+    ) -> tuple[torch.Tensor | None, ...]:
+        """Move hidden states to the places of the input; those not asked for are None."""
+        moved_states = []
+        for states in hidden_states:
+            if states is not None:
+                states = self._at_input_places(states, first_columns, shape)
+            moved_states.append(states)
+        return tuple(moved_states)
 
-def _turn(value: Any, shifts: torch.LongTensor, shape: tuple[int, int]) -> Any:
+
+def _turn(value: Any, shifts: torch.Tensor, shape: tuple[int, int]) -> Any:
     """Rotate each row of a tensor to the left.
 
     Args:
@@ -437,7 +450,9 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
 
     def __init__(self, config: AdaptedConfig, layer_idx: int):
         super().__init__()
-        num_heads = config.decoder_attention_heads
+        # The configuration has set the sizes that may be left open.
+        num_heads = cast(int, config.decoder_attention_heads)
+        ffn_dim = cast(int, config.decoder_ffn_dim)
         slot_dim = config.d_model + config.language_embedding_dim
         self.self_attn = TmdeSelfAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
         self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
@@ -448,8 +463,8 @@ class AdaptedDecoderLayer(GradientCheckpointingLayer):
                 out_proj=nn.Linear(config.d_model, config.d_model),
             )
         )
-        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
-        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
+        self.fc1 = nn.Linear(config.d_model, ffn_dim)
+        self.fc2 = nn.Linear(ffn_dim, config.d_model)
         self.final_layer_norm = nn.LayerNorm(config.d_model)
         self.activation_fn = ACT2FN[config.activation_function]
         self.dropout = nn.Dropout(config.dropout)
@@ -488,9 +503,8 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = TmdeSinusoidalPositions(
-            config.max_position_embeddings, config.d_model
-        )
+        max_positions = cast(int, config.max_position_embeddings)  # The encoder has set it.
+        self.embed_positions = TmdeSinusoidalPositions(max_positions, config.d_model)
         self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
         self.embed_scale = config.decoder_embedding_scale or config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
@@ -504,9 +518,9 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         embedding: torch.Tensor | None = None,
-        language_ids: torch.LongTensor | None = None,
+        language_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         past_key_values: EncoderDecoderCache | None = None,
         inputs_embeds: torch.Tensor | None = None,
@@ -530,6 +544,7 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
         Returns:
             `last_hidden_state` (batch, length, d_model), ready for the output projection.
         """
+        assert embedding is not None  # `EmbeddingSeq2Seq._decode` passes it.
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
@@ -547,7 +562,7 @@ class AdaptedDecoder(AdaptedPreTrainedModel):
 
     def _embed(
         self,
-        input_ids: torch.LongTensor | None,
+        input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         past_key_values: EncoderDecoderCache | None,
     ) -> torch.Tensor:
@@ -575,6 +590,9 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
         >>> model.generate(encoder_outputs=embedding, target_language="es")
         ```
     """
+
+    model: AdaptedModel
+    decoder: AdaptedDecoder
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
@@ -615,7 +633,7 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
         """Return the encoder's table of tokens."""
         return self.model.get_input_embeddings()
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Replace the encoder's table of tokens."""
         self.model.set_input_embeddings(value)
 

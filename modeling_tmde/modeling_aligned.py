@@ -5,6 +5,9 @@
 Source: paper 004, section 4.2.4.
 """
 
+from collections.abc import Iterable
+from typing import cast
+
 import torch
 from torch import nn
 from transformers import initialization as init
@@ -41,7 +44,7 @@ class AlignedBilstm(TmdeSequenceReader):
         )
         self.make_layers(settings)
 
-    def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (batch, d_model) of ids and mask, both (batch, length)."""
         return self.read(self.embed_tokens(input_ids), attention_mask).embedding
 
@@ -55,7 +58,7 @@ class AlignedBag(nn.Module):
         self.embed_tokens = nn.Embedding(config.vocab_size, self.settings.d_model)
         self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
 
-    def forward(self, input_ids: torch.LongTensor, attention_mask: torch.Tensor) -> torch.Tensor:
+    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return the embeddings (batch, d_model) of ids and mask, both (batch, length)."""
         is_token = attention_mask.bool()
         return weighted_bag(
@@ -68,7 +71,9 @@ class AlignedBag(nn.Module):
         )
 
 
-ENCODER_CLASSES: dict[str, type[AlignedBilstm] | type[AlignedBag]] = {
+AlignedEncoder = AlignedBilstm | AlignedBag
+
+ENCODER_CLASSES: dict[str, type[AlignedEncoder]] = {
     "bilstm": AlignedBilstm,
     "bag": AlignedBag,
 }
@@ -117,9 +122,10 @@ class AlignedModel(AlignedPreTrainedModel):
 
     def get_input_embeddings(self) -> nn.Embedding:
         """Return the table of the source language's encoder; the others have their own."""
-        return self.encoders[self.config.source_language].embed_tokens
+        encoder = cast(AlignedEncoder, self.encoders[self.config.source_language])
+        return encoder.embed_tokens
 
-    def set_input_embeddings(self, value: nn.Embedding) -> None:
+    def set_input_embeddings(self, value: nn.Module) -> None:
         """Set the table of the source language's encoder."""
         self.encoders[self.config.source_language].embed_tokens = value
 
@@ -134,7 +140,7 @@ class AlignedModel(AlignedPreTrainedModel):
         Returns:
             The table of the source language. New tokens of a bag have the median weight.
         """
-        for encoder in self.encoders.values():
+        for encoder in cast(Iterable[AlignedEncoder], self.encoders.values()):
             table = self._get_resized_embeddings(encoder.embed_tokens, *args, **kwargs)
             encoder.embed_tokens = table
             if isinstance(encoder, AlignedBag):
@@ -148,9 +154,9 @@ class AlignedModel(AlignedPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        language_ids: torch.LongTensor | None = None,
+        language_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         language: str | None = None,
         pooled_only: bool = False,
@@ -181,7 +187,7 @@ class AlignedModel(AlignedPreTrainedModel):
                 "AlignedModel takes input_ids only: the encoder of each language looks up vectors "
                 "in a table of its own"
             )
-        check_inputs(input_ids, None, attention_mask)
+        input_ids = check_inputs(input_ids, None, attention_mask)
         if attention_mask is None:
             attention_mask = torch.ones_like(input_ids)
         languages = self.config.languages

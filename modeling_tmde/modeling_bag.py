@@ -69,7 +69,7 @@ class BagModel(BagPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         pooled_only: bool = False,
@@ -98,7 +98,7 @@ class BagModel(BagPreTrainedModel):
                 "BagModel takes input_ids only: inputs_embeds have no token ids to look up weights "
                 "by"
             )
-        check_inputs(input_ids, None, attention_mask)
+        input_ids = check_inputs(input_ids, None, attention_mask)
         if attention_mask is None:
             is_token = torch.ones_like(input_ids, dtype=torch.bool)
         else:

@@ -9,6 +9,7 @@ thesis 004 (section 4.3), with which thesis 000 (section 4.3.1) compares T-MDE.
 """
 
 from dataclasses import dataclass
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -20,8 +21,7 @@ from transformers.modeling_outputs import (
     MaskedLMOutput,
     SequenceClassifierOutput,
 )
-from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple
+from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
@@ -54,7 +54,7 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
             undefined at padding.
     """
 
-    token_states: torch.FloatTensor | None = None
+    token_states: torch.Tensor | None = None
 
 
 class TmdeEncoderBlock(GradientCheckpointingLayer):
@@ -117,6 +117,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
     # A checkpoint with the prediction head opens here too, without the head.
     _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^lm_head\."]
 
+    embed_positions: nn.Embedding | TmdeSinusoidalPositions
+
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__(config)
         self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
@@ -136,12 +138,12 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
     @capture_outputs(tie_last_hidden_states=False)
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         pooled_only: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> TmdeEncoderOutput:
         """Embed texts.
 
@@ -200,7 +202,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         )
 
     def _add_positions(
-        self, inputs_embeds: torch.Tensor, position_ids: torch.LongTensor
+        self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor
     ) -> torch.Tensor:
         """Return H^0 (batch, length, d_model): scaled token vectors and those of the positions."""
         positions = nn.functional.embedding(position_ids, self.embed_positions.weight)
@@ -224,7 +226,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             return torch.arange(length, device=inputs.device).expand(batch_size, length)
         return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
 
-    def _check_given_positions(self, position_ids: torch.LongTensor, inputs: torch.Tensor) -> None:
+    def _check_given_positions(self, position_ids: torch.Tensor, inputs: torch.Tensor) -> None:
         """Check the positions that a caller gave.
 
         Raises:
@@ -292,13 +294,13 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.LongTensor | None = None,
+        position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
-        labels: torch.LongTensor | None = None,
+        labels: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> MaskedLMOutput:
         """Predict the tokens of texts.
 
@@ -356,17 +358,18 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
         super().__init__(config)
         self.model = TmdeEncoderModel(config)
         self.dropout = nn.Dropout(config.dropout)
-        self.classifier = nn.Linear(config.d_model, config.num_labels)
+        num_labels = cast(int, config.num_labels)  # A configuration always counts its labels.
+        self.classifier = nn.Linear(config.d_model, num_labels)
         self.post_init()
 
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> SequenceClassifierOutput:
         """Classify texts.
 

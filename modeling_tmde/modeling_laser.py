@@ -10,7 +10,7 @@ loss).
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import nn
@@ -73,12 +73,12 @@ class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
         pooled_only: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embed texts.
 
@@ -144,7 +144,7 @@ class LaserState:
         """Return the number of tokens read so far, as a cache of transformers does."""
         return self.length
 
-    def reorder_cache(self, beams: torch.LongTensor) -> None:
+    def reorder_cache(self, beams: torch.Tensor) -> None:
         """Replace the rows of the state by the rows `beams`, as beam search asks."""
         self.hidden = self.hidden.index_select(1, beams)
         self.cell = self.cell.index_select(1, beams)
@@ -203,9 +203,9 @@ class LaserDecoder(LaserPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         embedding: torch.Tensor | None = None,
-        language_ids: torch.LongTensor | None = None,
+        language_ids: torch.Tensor | None = None,
         past_key_values: LaserState | None = None,
         inputs_embeds: torch.Tensor | None = None,
         use_cache: bool = False,
@@ -228,6 +228,7 @@ class LaserDecoder(LaserPreTrainedModel):
         """
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, embedding_dim)
+        assert embedding is not None  # `EmbeddingSeq2Seq._decode` passes it.
         embedding = embedding.to(inputs_embeds.dtype)
         language = self.embed_languages(language_ids)  # (batch, language_dim)
         constant = embedding
@@ -250,7 +251,8 @@ class LaserDecoder(LaserPreTrainedModel):
             next_state = LaserState(hidden, cell, past_key_values.length + length)
         return BaseModelOutputWithPast(
             last_hidden_state=self.dropout(states),  # (batch, length, decoder_hidden_size)
-            past_key_values=next_state,
+            # transformers names one class, but calls the methods that `LaserState` has too.
+            past_key_values=next_state,  # type: ignore[arg-type]
         )
 
     def initial_state(self, embedding: torch.Tensor) -> LaserState:

@@ -49,8 +49,8 @@ class NtdvEncoderOutput(BaseModelOutputWithPooling):
         memory: (batch, length, d_model), what the decoders attend; zeros at padding.
     """
 
-    context: torch.FloatTensor | None = None
-    memory: torch.FloatTensor | None = None
+    context: torch.Tensor | None = None
+    memory: torch.Tensor | None = None
 
 
 def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
@@ -117,7 +117,7 @@ class NtdvSharedLayers(nn.Module):
         )
 
     def forward(
-        self, states: torch.Tensor, real: torch.Tensor, lengths: torch.LongTensor
+        self, states: torch.Tensor, real: torch.Tensor, lengths: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the context vectors (batch, r * d_model) and the memory (batch, length, d_model).
 
@@ -194,9 +194,9 @@ class NtdvModel(NtdvPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        language_ids: torch.LongTensor | None = None,
+        language_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         language: str | None = None,
         pooled_only: bool = False,
@@ -321,9 +321,9 @@ class NtdvDecoder(NtdvPreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         embedding: torch.Tensor | None = None,
-        language_ids: torch.LongTensor | None = None,
+        language_ids: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
@@ -347,6 +347,9 @@ class NtdvDecoder(NtdvPreTrainedModel):
         Raises:
             ValueError: If a language has no decoder.
         """
+        # `EmbeddingSeq2Seq._decode` passes both.
+        assert encoder_hidden_states is not None
+        assert language_ids is not None
         memory = encoder_hidden_states
         if encoder_attention_mask is None:
             encoder_attention_mask = torch.ones(memory.shape[:2], device=memory.device)
@@ -397,7 +400,7 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
         return False  # There is no cache.
 
     def prepare_inputs_for_generation(
-        self, input_ids: torch.LongTensor, next_sequence_length: int | None = None, **kwargs
+        self, input_ids: torch.Tensor, next_sequence_length: int | None = None, **kwargs
     ) -> dict[str, Any]:
         """Prepare inputs as transformers does, with all tokens generated so far.
 
@@ -408,4 +411,9 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
             next_sequence_length: Not used: how many tokens are new.
             kwargs: As in transformers.
         """
-        return super().prepare_inputs_for_generation(input_ids, next_sequence_length=None, **kwargs)
+        # The protocol by which transformers types `self` does not match its own models.
+        return super().prepare_inputs_for_generation(  # type: ignore[misc]
+            input_ids,  # type: ignore[arg-type]
+            next_sequence_length=None,
+            **kwargs,
+        )

@@ -42,7 +42,7 @@ from .common import (
 from .configuration_tmde import TmdeConfig
 
 # Rows and columns of the first token of each text, both (batch,).
-FirstTokens = tuple[torch.LongTensor, torch.LongTensor]
+FirstTokens = tuple[torch.Tensor, torch.Tensor]
 
 
 class TmdeAttention(nn.Module):
@@ -62,7 +62,7 @@ class TmdeAttention(nn.Module):
         num_heads: int,
         memory_dim: int | None = None,
         is_causal: bool = False,
-        layer_idx: int | None = None,
+        layer_idx: int = 0,
     ):
         super().__init__()
         self.config = config
@@ -148,7 +148,8 @@ class TmdeAttention(nn.Module):
         if past_key_values is None:
             return self._project(memory)
         if past_key_values.is_updated.get(self.layer_idx):
-            cached = past_key_values.cross_attention_cache.layers[self.layer_idx]
+            # Only layers of linear attention, which no model here has, are without keys and values.
+            cached: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
             return cached.keys, cached.values
         key, value = self._project(memory)
         key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
@@ -402,13 +403,13 @@ class TmdeModel(TmdePreTrainedModel):
     @can_return_tuple
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
+        **kwargs: Any,
     ) -> BaseModelOutputWithPooling:
         """Embed texts.
 
@@ -478,7 +479,7 @@ class TmdeModel(TmdePreTrainedModel):
 
     def _embed(
         self,
-        input_ids: torch.LongTensor | None,
+        input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor,
         attention_mask: torch.Tensor | None,
         first_tokens: FirstTokens,
@@ -609,9 +610,9 @@ class TmdeDecoder(TmdePreTrainedModel):
     @capture_outputs
     def forward(
         self,
-        input_ids: torch.LongTensor | None = None,
+        input_ids: torch.Tensor | None = None,
         embedding: torch.Tensor | None = None,
-        language_ids: torch.LongTensor | None = None,
+        language_ids: torch.Tensor | None = None,
         encoder_hidden_states: torch.Tensor | None = None,
         encoder_attention_mask: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
@@ -641,6 +642,7 @@ class TmdeDecoder(TmdePreTrainedModel):
         Returns:
             `last_hidden_state` (batch, length, d_model), ready for the output projection.
         """
+        assert embedding is not None  # `EmbeddingSeq2Seq._decode` passes it.
         if use_cache and past_key_values is None:
             past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
         self_cache = None if past_key_values is None else past_key_values.self_attention_cache
@@ -654,6 +656,7 @@ class TmdeDecoder(TmdePreTrainedModel):
         memory_mask = None
         is_dual_with_memory = self.config.bottleneck == "dual" and not bottleneck_only
         if self.config.bottleneck == "full" or is_dual_with_memory:
+            assert encoder_hidden_states is not None  # They come with the embedding.
             memory = self._memory(encoder_hidden_states, language)
             memory_mask = create_bidirectional_mask(
                 self.config, hidden_states, encoder_attention_mask, encoder_hidden_states=memory
@@ -668,7 +671,7 @@ class TmdeDecoder(TmdePreTrainedModel):
 
     def _embed(
         self,
-        input_ids: torch.LongTensor | None,
+        input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor | None,
         past_key_values: EncoderDecoderCache | None,
     ) -> torch.Tensor:
@@ -729,7 +732,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
     def decoder_loss(
         self,
         logits: torch.Tensor,
-        labels: torch.LongTensor,
+        labels: torch.Tensor,
         num_items_in_batch: int | torch.Tensor | None,
         decoder_inputs: dict[str, Any],
     ) -> torch.Tensor:
@@ -758,7 +761,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         *args: Any,
         encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
         **kwargs: Any,
-    ) -> ModelOutput | torch.LongTensor:
+    ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`, as [`EmbeddingSeq2Seq.generate`] does.
 
         Args:

@@ -8,7 +8,7 @@ their states. `check_language_ids` and `by_language` serve models with a part fo
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -310,7 +310,8 @@ class TmdeSequenceReader(nn.Module):
             if isinstance(layer, nn.Conv1d):
                 states.append(self._convolve(layer, layer_input, order.is_token))
             else:
-                states.append(read_texts(layer, layer_input, order.mirrored))
+                recurrent_layer = cast(nn.LSTM | nn.GRU, layer)
+                states.append(read_texts(recurrent_layer, layer_input, order.mirrored))
         return TmdeSequenceOutput(self._pool(states, order), states, order)
 
     def _convolve(
@@ -385,6 +386,7 @@ def check_language_ids(
                 "DocumentEmbedder"
             )
         return torch.tensor([languages.index(language)]).expand(batch_size)
+    assert language_ids is not None  # One of both is given.
     if language_ids.dim() != 1 or len(language_ids) not in (1, batch_size):
         raise TmdeError(
             f"language_ids {tuple(language_ids.shape)} must be ({batch_size},), one for each text"
@@ -396,7 +398,7 @@ def by_language(
     language_ids: torch.Tensor,
     languages: Sequence[str],
     parts: nn.ModuleDict,
-    apply: Callable[[nn.Module, torch.Tensor], torch.Tensor],
+    apply: Callable[[Any, torch.Tensor], torch.Tensor],
 ) -> torch.Tensor:
     """Call `apply(part, rows)` for every language of a batch, and join the results in batch order.
 
@@ -417,7 +419,7 @@ def by_language(
     results = []
     for language_id in torch.unique(language_ids).tolist():
         code = languages[language_id] if 0 <= language_id < len(languages) else None
-        if code not in parts:
+        if code is None or code not in parts:
             raise TmdeError(
                 f"language id {language_id} ({code!r} of languages={languages}): this model has "
                 f"{list(parts)}"

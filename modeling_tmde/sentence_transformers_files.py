@@ -23,8 +23,11 @@ PROMPTS_FILE = "config_sentence_transformers.json"
 
 # What sentence-transformers does to a text, by the names of its version 5; a literal `</s>` is
 # text, as for `DocumentEmbedder`. Earlier versions of this package did not say the latter.
-_READING = {"do_lower_case": False, "tokenizer_args": {"split_special_tokens": True}}
-_EARLIER_READING = {"do_lower_case": False}
+_READING: dict[str, Any] = {
+    "do_lower_case": False,
+    "tokenizer_args": {"split_special_tokens": True},
+}
+_EARLIER_READING: dict[str, Any] = {"do_lower_case": False}
 _LIMIT_OF_THE_TOKENIZER = {"max_seq_length": NO_LIMIT}
 
 
@@ -160,7 +163,7 @@ def _is_edited(name: str, stored: Any, folder: Path) -> bool:
 
 def _is_our_transformer(stored: dict[str, Any]) -> bool:
     """Return whether this package writes, or wrote, this `sentence_bert_config.json`."""
-    contents = []
+    contents: list[dict[str, Any]] = []
     for reading in (_READING, _EARLIER_READING):
         contents.append(reading)
         contents.append(_LIMIT_OF_THE_TOKENIZER | reading)

@@ -145,7 +145,7 @@ def train_tokenizer(
 def _untrained_tokenizer(lowercase: bool, add_prefix_space: bool) -> Tokenizer:
     """Return a byte-level BPE without a vocabulary; the arguments are those of training."""
     tokenizer = Tokenizer(models.BPE())
-    steps = []
+    steps: list[normalizers.Normalizer] = []
     if lowercase:
         steps.append(normalizers.Lowercase())
     if add_prefix_space:

@@ -844,27 +844,78 @@ class EmbeddingSeq2Seq:
         input_ids: torch.LongTensor | None,
         leading_padding: torch.LongTensor | None,
         logits_to_keep: int,
+        attention_mask: torch.Tensor | None,
         **decoder_inputs,
     ) -> tuple[torch.Tensor, ModelOutput]:
         """Return the logits (batch, length, vocab_size) and the output of the decoder.
 
         Decoders count positions from the first column, and recurrent ones read all of a row.
-        Padding that rows begin with is therefore moved behind them, and their logits are moved
-        back. The logits at such padding are 0, so that no loss has a gradient there.
+        Padding that rows begin with is therefore moved behind them, together with its part of the
+        mask, and their logits are moved back. The logits at such padding are 0, so that no loss has
+        a gradient there.
         """
         if leading_padding is None:
-            outputs = self.decoder(input_ids=input_ids, **decoder_inputs)
+            outputs = self.decoder(
+                input_ids=input_ids, attention_mask=attention_mask, **decoder_inputs
+            )
             return self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:]), outputs
         length = input_ids.shape[1]
         columns = torch.arange(length, device=input_ids.device)
         shifts = leading_padding.unsqueeze(1)  # (batch, 1)
-        shifted_ids = input_ids.gather(1, (columns + shifts) % length)  # (batch, length)
-        outputs = self.decoder(input_ids=shifted_ids, **decoder_inputs)
+        sources = (columns + shifts) % length  # (batch, length)
+        if attention_mask is not None:
+            attention_mask = self._moved_mask(attention_mask, sources)
+        outputs = self.decoder(
+            input_ids=input_ids.gather(1, sources), attention_mask=attention_mask, **decoder_inputs
+        )
         states = outputs.last_hidden_state  # (batch, length, width)
         rows = torch.arange(len(states), device=states.device).unsqueeze(1)  # (batch, 1)
         states = states[rows, (columns - shifts) % length]
         states = states.masked_fill((columns < shifts).unsqueeze(2), 0)
         return self.lm_head(states[:, -logits_to_keep:]), outputs
+
+    @staticmethod
+    def _moved_mask(attention_mask: torch.Tensor, sources: torch.LongTensor) -> torch.Tensor:
+        """Return the mask of a target whose tokens were moved.
+
+        Args:
+            attention_mask: (batch, past + length).
+            sources: (batch, length), the columns of the target that the new ones are made of.
+
+        Returns:
+            (batch, past + length); the part of the past stays where it is.
+
+        Raises:
+            ValueError: If the mask has no entry for every token of the target.
+        """
+        length = sources.shape[1]
+        if attention_mask.dim() != 2 or attention_mask.shape[1] < length:
+            raise TmdeError(
+                f"decoder_attention_mask {tuple(attention_mask.shape)} must be (batch, past + "
+                f"length) of the target, {tuple(sources.shape)} without a past, because rows of "
+                "the target begin with padding"
+            )
+        past = attention_mask[:, :-length]  # (batch, past)
+        moved = attention_mask[:, -length:].gather(1, sources)  # (batch, length)
+        return torch.cat([past, moved], dim=1)
+
+    @staticmethod
+    def _is_whole_target(
+        labels: torch.LongTensor | None,
+        decoder_attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+        use_cache: bool | None,
+    ) -> bool:
+        """Return whether `decoder_input_ids` that a caller gave are whole targets.
+
+        Padding that whole targets begin with is not read. Generation continues targets, and masks
+        the padding of those that it was given.
+        """
+        if past_key_values is not None:
+            return False
+        if labels is not None:
+            return True
+        return not use_cache and decoder_attention_mask is None
 
     @can_return_tuple
     def forward(
@@ -895,7 +946,8 @@ class EmbeddingSeq2Seq:
             decoder_input_ids: (batch, target_length), beginning with `<s>`; made from `labels` if
                 missing. Padding before `<s>` is not read, except in generation. With
                 `past_key_values`, only the new ones.
-            decoder_attention_mask: (batch, past + target_length).
+            decoder_attention_mask: (batch, past + target_length), of the `decoder_input_ids` that
+                are given or made.
             encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
                 ...) whose position 0 is the embedding, or embeddings (batch, d_model).
             past_key_values: The cache of earlier calls.
@@ -933,11 +985,13 @@ class EmbeddingSeq2Seq:
             if labels is None:
                 raise TmdeError("Give decoder_input_ids, or labels to make them from")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-
+            is_whole_target = True
+        else:
+            is_whole_target = self._is_whole_target(
+                labels, decoder_attention_mask, past_key_values, use_cache
+            )
         leading_padding = None
-        is_generating = labels is None and use_cache
-        is_continued = past_key_values is not None or decoder_attention_mask is not None
-        if decoder_input_ids is not None and not (is_generating or is_continued):
+        if decoder_input_ids is not None and is_whole_target:
             leading_padding = self._leading_padding(decoder_input_ids)
         if use_cache is None:
             is_inference = labels is None and leading_padding is None

@@ -787,6 +787,8 @@ class EmbeddingSeq2Seq:
     def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
         """Return embeddings (batch, d_model) as encoder outputs of length 1.
 
+        They come from anywhere, so they are moved to the device and the type of the model.
+
         Raises:
             ValueError: If the decoder needs more than the embedding.
         """
@@ -796,6 +798,7 @@ class EmbeddingSeq2Seq:
                 f"which an embedding alone ({tuple(embedding.shape)}) does not give; pass "
                 "input_ids, or what get_encoder() returned"
             )
+        embedding = embedding.to(self.device, self.dtype)
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding
         )
@@ -1092,8 +1095,6 @@ class EmbeddingSeq2Seq:
         if encoder_outputs is None:
             batch_size = self._source_batch_size(inputs, **kwargs)
         else:
-            if isinstance(encoder_outputs, torch.Tensor):
-                encoder_outputs = encoder_outputs.to(self.device, self.dtype)
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
             kwargs["encoder_outputs"] = encoder_outputs
             batch_size = len(encoder_outputs.pooler_output)

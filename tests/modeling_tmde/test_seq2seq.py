@@ -636,6 +636,26 @@ def test_an_embedding_alone_is_decoded(family):
     assert torch.equal(model.generate(encoder_outputs=embedding, **options), expected)
 
 
+@pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
+def test_an_embedding_of_another_type_is_decoded(family):
+    """As a vector of numpy is, which often has float64."""
+    model = filled(family)
+    embedding = model.get_encoder()(**padded()).pooler_output.detach()
+    options = {"target_language": "en"}
+    if family == "dual":
+        options["bottleneck_only"] = True
+    expected = model(encoder_outputs=embedding, labels=torch.tensor(LABELS), **options).loss
+    embedding = embedding.double().requires_grad_()
+    for encoder_outputs in (embedding, (embedding[:, None],)):
+        outputs = model(encoder_outputs=encoder_outputs, labels=torch.tensor(LABELS), **options)
+        torch.testing.assert_close(outputs.loss, expected)
+    outputs.loss.backward()
+    assert embedding.grad.abs().sum() > 0
+
+    translated = model.generate(encoder_outputs=embedding.detach(), max_new_tokens=3, **options)
+    assert len(translated) == 4
+
+
 @pytest.mark.parametrize(
     ("target_language", "message"),
     [

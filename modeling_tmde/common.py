@@ -801,6 +801,8 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
     def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
         """Return embeddings (batch, d_model) as encoder outputs of length 1.
 
+        They come from anywhere, so they are moved to the device and the type of the model.
+
         Raises:
             ValueError: If the decoder needs more than the embedding.
         """
@@ -810,6 +812,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
                 f"which an embedding alone ({tuple(embedding.shape)}) does not give; pass "
                 "input_ids, or what get_encoder() returned"
             )
+        embedding = embedding.to(self.device, self.dtype)
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding
         )
@@ -859,27 +862,78 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         input_ids: torch.Tensor | None,
         leading_padding: torch.Tensor | None,
         logits_to_keep: int,
+        attention_mask: torch.Tensor | None,
         **decoder_inputs,
     ) -> tuple[torch.Tensor, ModelOutput]:
         """Return the logits (batch, length, vocab_size) and the output of the decoder.
 
         Decoders count positions from the first column, and recurrent ones read all of a row.
-        Padding that rows begin with is therefore moved behind them, and their logits are moved
-        back. The logits at such padding are 0, so that no loss has a gradient there.
+        Padding that rows begin with is therefore moved behind them, together with its part of the
+        mask, and their logits are moved back. The logits at such padding are 0, so that no loss has
+        a gradient there.
         """
         if input_ids is None or leading_padding is None:
-            outputs = self.decoder(input_ids=input_ids, **decoder_inputs)
+            outputs = self.decoder(
+                input_ids=input_ids, attention_mask=attention_mask, **decoder_inputs
+            )
             return self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:]), outputs
         length = input_ids.shape[1]
         columns = torch.arange(length, device=input_ids.device)
         shifts = leading_padding.unsqueeze(1)  # (batch, 1)
-        shifted_ids = input_ids.gather(1, (columns + shifts) % length)  # (batch, length)
-        outputs = self.decoder(input_ids=shifted_ids, **decoder_inputs)
+        sources = (columns + shifts) % length  # (batch, length)
+        if attention_mask is not None:
+            attention_mask = self._moved_mask(attention_mask, sources)
+        outputs = self.decoder(
+            input_ids=input_ids.gather(1, sources), attention_mask=attention_mask, **decoder_inputs
+        )
         states = outputs.last_hidden_state  # (batch, length, width)
         rows = torch.arange(len(states), device=states.device).unsqueeze(1)  # (batch, 1)
         states = states[rows, (columns - shifts) % length]
         states = states.masked_fill((columns < shifts).unsqueeze(2), 0)
         return self.lm_head(states[:, -logits_to_keep:]), outputs
+
+    @staticmethod
+    def _moved_mask(attention_mask: torch.Tensor, sources: torch.LongTensor) -> torch.Tensor:
+        """Return the mask of a target whose tokens were moved.
+
+        Args:
+            attention_mask: (batch, past + length).
+            sources: (batch, length), the columns of the target that the new ones are made of.
+
+        Returns:
+            (batch, past + length); the part of the past stays where it is.
+
+        Raises:
+            ValueError: If the mask has no entry for every token of the target.
+        """
+        length = sources.shape[1]
+        if attention_mask.dim() != 2 or attention_mask.shape[1] < length:
+            raise TmdeError(
+                f"decoder_attention_mask {tuple(attention_mask.shape)} must be (batch, past + "
+                f"length) of the target, {tuple(sources.shape)} without a past, because rows of "
+                "the target begin with padding"
+            )
+        past = attention_mask[:, :-length]  # (batch, past)
+        moved = attention_mask[:, -length:].gather(1, sources)  # (batch, length)
+        return torch.cat([past, moved], dim=1)
+
+    @staticmethod
+    def _is_whole_target(
+        labels: torch.LongTensor | None,
+        decoder_attention_mask: torch.Tensor | None,
+        past_key_values: Cache | None,
+        use_cache: bool | None,
+    ) -> bool:
+        """Return whether `decoder_input_ids` that a caller gave are whole targets.
+
+        Padding that whole targets begin with is not read. Generation continues targets, and masks
+        the padding of those that it was given.
+        """
+        if past_key_values is not None:
+            return False
+        if labels is not None:
+            return True
+        return not use_cache and decoder_attention_mask is None
 
     @can_return_tuple
     def forward(
@@ -910,7 +964,8 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             decoder_input_ids: (batch, target_length), beginning with `<s>`; made from `labels` if
                 missing. Padding before `<s>` is not read, except in generation. With
                 `past_key_values`, only the new ones.
-            decoder_attention_mask: (batch, past + target_length).
+            decoder_attention_mask: (batch, past + target_length), of the `decoder_input_ids` that
+                are given or made.
             encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
                 ...) whose position 0 is the embedding, or embeddings (batch, d_model).
             past_key_values: The cache of earlier calls.
@@ -948,11 +1003,13 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             if labels is None:
                 raise TmdeError("Give decoder_input_ids, or labels to make them from")
             decoder_input_ids = self.prepare_decoder_input_ids_from_labels(labels)
-
+            is_whole_target = True
+        else:
+            is_whole_target = self._is_whole_target(
+                labels, decoder_attention_mask, past_key_values, use_cache
+            )
         leading_padding = None
-        is_generating = labels is None and use_cache
-        is_continued = past_key_values is not None or decoder_attention_mask is not None
-        if decoder_input_ids is not None and not (is_generating or is_continued):
+        if decoder_input_ids is not None and is_whole_target:
             leading_padding = self._leading_padding(decoder_input_ids)
         if use_cache is None:
             is_inference = labels is None and leading_padding is None
@@ -1055,8 +1112,6 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         if encoder_outputs is None:
             batch_size = self._source_batch_size(inputs, **kwargs)
         else:
-            if isinstance(encoder_outputs, torch.Tensor):
-                encoder_outputs = encoder_outputs.to(self.device, self.dtype)
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
             kwargs["encoder_outputs"] = encoder_outputs
             embedding = encoder_outputs.pooler_output  # (batch, d_model)

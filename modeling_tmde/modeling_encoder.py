@@ -114,8 +114,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
     ```
     """
 
-    # A checkpoint with the prediction head opens here too, without the head.
-    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^lm_head\."]
+    # A checkpoint with a prediction head or a classifier opens here too, without them.
+    _keys_to_ignore_on_load_unexpected = [r"^head\.", r"^lm_head\.", r"^classifier\."]
 
     embed_positions: nn.Embedding | TmdeSinusoidalPositions
 

@@ -222,6 +222,49 @@ def test_inputs_made_from_labels_give_the_logits_of_the_labels(family):
     torch.testing.assert_close(logits, expected)
 
 
+@pytest.mark.parametrize("is_made", [True, False])
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_a_mask_moves_with_the_target(family, is_made):
+    """As for labels alone, whether the target is made of them or given as a collator makes it."""
+    model = filled(family)
+    inputs = padded(model=model) | {"target_language": "en"}
+    labels = mixed_labels()
+    expected = model(**inputs, labels=labels)
+    decoder_input_ids = model.prepare_decoder_input_ids_from_labels(labels)
+    masks = {"of the labels": labels.ne(-100), "of the inputs": decoder_input_ids.ne(1)}
+    if not is_made:
+        inputs["decoder_input_ids"] = decoder_input_ids
+    for name, mask in masks.items():
+        outputs = model(**inputs, labels=labels, decoder_attention_mask=mask.long())
+        torch.testing.assert_close(outputs.loss, expected.loss, msg=name)
+        is_target = model.mask_labels(labels) != -100
+        torch.testing.assert_close(outputs.logits[is_target], expected.logits[is_target], msg=name)
+
+
+def test_the_mask_of_a_past_stays_before_that_of_the_target():
+    """As prefix tuning asks for: the keys and values of a prefix, and a mask for all of them."""
+    model = filled("first")
+    inputs = padded(model=model) | {"target_language": "en"}
+    prefix = torch.full((4, 2), 11)
+    prefix_mask = torch.tensor([[1, 1], [0, 1], [1, 0], [1, 1]])
+
+    def loss_of(labels: torch.Tensor) -> torch.Tensor:
+        past = model(**inputs, decoder_input_ids=prefix, use_cache=True).past_key_values
+        mask = torch.cat([prefix_mask, labels.ne(-100).long()], dim=1)
+        options = {"labels": labels, "decoder_attention_mask": mask, "past_key_values": past}
+        return model(**inputs, **options).loss
+
+    torch.testing.assert_close(loss_of(mixed_labels()), loss_of(torch.tensor(LABELS)))
+
+
+def test_a_mask_that_does_not_fit_a_moved_target_is_named():
+    model = filled("first")
+    inputs = padded(model=model) | {"target_language": "en", "labels": mixed_labels()}
+    message = r"decoder_attention_mask \(4, 5\) must be .*\(4, 6\) without a past"
+    with pytest.raises(ValueError, match=message):
+        model(**inputs, decoder_attention_mask=torch.ones(4, 5))
+
+
 @pytest.mark.parametrize("family", SEQ2SEQ)
 def test_labels_are_the_ninth_argument(family):
     model = filled(family)
@@ -591,6 +634,26 @@ def test_an_embedding_alone_is_decoded(family):
     expected = model.generate(**padded(), **options, **bands)
     embedding = model.get_encoder()(**padded()).pooler_output
     assert torch.equal(model.generate(encoder_outputs=embedding, **options), expected)
+
+
+@pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
+def test_an_embedding_of_another_type_is_decoded(family):
+    """As a vector of numpy is, which often has float64."""
+    model = filled(family)
+    embedding = model.get_encoder()(**padded()).pooler_output.detach()
+    options = {"target_language": "en"}
+    if family == "dual":
+        options["bottleneck_only"] = True
+    expected = model(encoder_outputs=embedding, labels=torch.tensor(LABELS), **options).loss
+    embedding = embedding.double().requires_grad_()
+    for encoder_outputs in (embedding, (embedding[:, None],)):
+        outputs = model(encoder_outputs=encoder_outputs, labels=torch.tensor(LABELS), **options)
+        torch.testing.assert_close(outputs.loss, expected)
+    outputs.loss.backward()
+    assert embedding.grad.abs().sum() > 0
+
+    translated = model.generate(encoder_outputs=embedding.detach(), max_new_tokens=3, **options)
+    assert len(translated) == 4
 
 
 @pytest.mark.parametrize(

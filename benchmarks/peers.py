@@ -21,7 +21,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from types import SimpleNamespace
 from typing import Annotated, Any
 
 import numpy as np
@@ -49,7 +48,8 @@ from tmde.eval import (
 from tmde.eval.figures import COLORS
 from tmde.eval.results import TaskResult, write_results
 from tmde.eval.runner import LoadedTask
-from tmde.eval.systems import System, default_cache_dir
+from tmde.eval.systems import Language, default_cache_dir
+from tmde.eval.tasks.base import text_fingerprint
 from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -58,7 +58,7 @@ STATIC = "StaticEmbedding"
 # The files that decide the vectors of a model.
 MODEL_FILES = ("model.safetensors", "config.json", "tokenizer.json", "sentence_bert_config.json")
 ENGLISH = "SIB-200 from English"
-# By title, the task and its file in the data folder.
+# The task of each title, and its file in the data folder.
 TASKS = {
     "documentation": ("sentence_retrieval", "parallel_dev.parquet"),
     "general": ("sentence_retrieval", "general_dev.parquet"),
@@ -72,11 +72,21 @@ TASKS = {
 }
 # Most systems know five of the 31 languages of the first; the second is generated.
 NOT_DRAWN = (ENGLISH, "sample")
-PILOT_TEXTS = 64  # by which the speed of a system is estimated
-SPEED_SECONDS = 3  # what a system reads at most to measure its speed
+PILOT_TEXTS = 64  # The speed of a system is estimated by these.
+SPEED_SECONDS = 3  # A system reads at most so many texts as it can in this time.
 
 
 # ---- Systems
+
+
+def fingerprint_of_files(folder: Path, settings: str) -> str:
+    """Return a hash of settings and of the files that decide the vectors of a model."""
+    digest = hashlib.sha256(settings.encode())
+    for name in MODEL_FILES:
+        path = folder / name
+        if path.exists():
+            digest.update(name.encode() + path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 class Model(EmbeddingSystem):
@@ -107,35 +117,75 @@ class Model(EmbeddingSystem):
     @property
     def fingerprint(self) -> str:
         """Identifies files and settings, not the code that reads them."""
-        digest = hashlib.sha256(self.settings.encode())
-        for name in MODEL_FILES:
-            path = self.folder / name
-            if path.exists():
-                digest.update(name.encode() + path.read_bytes())
-        return digest.hexdigest()[:16]
+        return fingerprint_of_files(self.folder, self.settings)
+
+    @property
+    def network(self) -> torch.nn.Module:
+        """The module whose parameters are counted."""
+        return self.embedder.model
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Compute the vectors of texts, (n, d) float32, without the cache."""
+        vectors, _ = self._encode(texts, "en")
+        return vectors
 
 
-class Static(Model):
-    """`StaticEmbedding` as sentence-transformers runs it, in batches of 1,024 texts."""
+class Static:
+    """`StaticEmbedding` as sentence-transformers runs it, in batches of 1,024 texts.
 
-    def __init__(self, name: str, folder: Path, cache: Path) -> None:
+    It follows the protocol `tmde.eval.systems.System`. Its vectors are not cached on disk, because
+    it computes them as fast as a file is read.
+
+    Args:
+        name: Its name in the table.
+        folder: Its folder.
+    """
+
+    dense = True
+    # The model has no positions, so that no text is too long.
+    truncated = 0
+
+    def __init__(self, name: str, folder: Path) -> None:
         self.name = name
         self.folder = folder
-        self.cache = cache
-        self.settings = ""
-        self.embedder = SimpleNamespace(
-            model=SentenceTransformer(str(folder), device="cpu"),
-            needs_language=False,
-            pooling="mean",
-            max_length=None,
-            prompt="",
-            long_documents="truncate",
-        )
+        self.fingerprint = fingerprint_of_files(folder, settings="")
+        self.network = SentenceTransformer(str(folder), device="cpu")
         self.begin()
 
-    def _encode(self, texts: list[str], language: object) -> tuple[np.ndarray, dict[str, int]]:
-        vectors = self.embedder.model.encode(texts, batch_size=1024)
-        return vectors, {"texts": len(texts), "truncated": 0}
+    def begin(self) -> None:
+        """Start a new task: reset the counts, and forget the vectors of the last one."""
+        self.texts = 0
+        self.seconds = 0.0
+        self._vectors: dict[str, np.ndarray] = {}
+
+    def describe(self) -> dict[str, str | int]:
+        """Return how texts become vectors."""
+        return {"pooling": "mean", "dtype": "float32"}
+
+    def represent(
+        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: Language = None
+    ) -> np.ndarray:
+        """Return the vectors of texts, (n, d) float32.
+
+        Args:
+            texts: n texts.
+            fit_on: Not used.
+            language: Not used.
+        """
+        key = text_fingerprint(texts)
+        if key not in self._vectors:
+            start = time.perf_counter()
+            self._vectors[key] = self.encode(list(texts))
+            self.seconds += time.perf_counter() - start
+            self.texts += len(texts)
+        return self._vectors[key]
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Compute the vectors of texts, (n, d) float32."""
+        return self.network.encode(texts, batch_size=1024)
+
+
+MeasuredSystem = Model | Static | CharacterTfidf
 
 
 def train_static(folder: Path, train: Sequence[str], minutes: float, width: int = 512) -> None:
@@ -192,13 +242,13 @@ def load_systems(
     dtypes: Mapping[str, str],
     static: Path | None,
     cache: Path,
-) -> list[System]:
+) -> list[MeasuredSystem]:
     """Return TF-IDF, `StaticEmbedding` and the models, as far as they are wanted."""
-    systems: list[System] = []
+    systems: list[MeasuredSystem] = []
     if TFIDF in wanted:
         systems.append(CharacterTfidf())
     if static is not None and STATIC in wanted:
-        systems.append(Static(STATIC, static, cache))
+        systems.append(Static(STATIC, static))
     for name, folder in folders.items():
         if name in wanted:
             path = Path(local_or_hub(folder))
@@ -246,7 +296,7 @@ def select_documents(path: Path, count: int, cache: Path) -> Path:
 
 
 def measure_quality(
-    tasks: Sequence[LoadedTask], systems: Sequence[System], cache: Path
+    tasks: Sequence[LoadedTask], systems: Sequence[MeasuredSystem], cache: Path
 ) -> list[TaskResult]:
     """Return the results of all systems on all tasks."""
     results = []
@@ -273,7 +323,7 @@ def speed_texts(tasks: Sequence[LoadedTask]) -> list[str]:
     return shuffled
 
 
-def measure_speed(systems: Sequence[System], texts: list[str]) -> dict[str, Any]:
+def measure_speed(systems: Sequence[MeasuredSystem], texts: list[str]) -> dict[str, Any]:
     """Return the texts a second of each system; all are measured in turn.
 
     A slow system reads what it can in three seconds.
@@ -290,10 +340,10 @@ def measure_speed(systems: Sequence[System], texts: list[str]) -> dict[str, Any]
     return speeds
 
 
-def _reader(system: System, texts: list[str]) -> Callable[[], Any]:
+def _reader(system: MeasuredSystem, texts: list[str]) -> Callable[[], Any]:
     """Return a function that embeds the texts without the cache."""
-    if system.dense:
-        return lambda: system._encode(texts, "en")
+    if not isinstance(system, CharacterTfidf):
+        return lambda: system.encode(texts)
 
     def fit_and_transform() -> None:
         system.begin()
@@ -302,11 +352,11 @@ def _reader(system: System, texts: list[str]) -> Callable[[], Any]:
     return fit_and_transform
 
 
-def describe_size(system: System) -> dict[str, float | None]:
+def describe_size(system: MeasuredSystem) -> dict[str, float | None]:
     """Return parameters, megabytes of weights and tokenizer, and minutes of training if known."""
     if isinstance(system, CharacterTfidf):
         return {"parameters, M": None, "MB": None, "minutes": None}
-    parameters = sum(weights.numel() for weights in system.embedder.model.parameters())
+    parameters = sum(weights.numel() for weights in system.network.parameters())
     files = [system.folder / name for name in ("model.safetensors", "tokenizer.json")]
     size = sum(file.stat().st_size for file in files)
     minutes = 0.0

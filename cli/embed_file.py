@@ -7,7 +7,7 @@ and embeds every n-th shard; the first process joins them.
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +19,13 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde import __version__
-from tmde.cli.models import load_embedder
+from tmde.cli.models import load_embedder, truncation_counted
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents
 from tmde.data.io import locked
 from tmde.embedding import DocumentEmbedder, EncodeReport
+from tmde.embedding.progress import progress_bar
 
 
 @dataclass(frozen=True)
@@ -86,63 +87,6 @@ class Worker:
         return f"cuda:{os.environ['LOCAL_RANK']}"
 
 
-class MissingShards:
-    """The documents of the shards that a process still has to embed, in the order of the file.
-
-    `DocumentEmbedder.encode_iter` reads the texts of one shard, embeds them, and yields their
-    vectors before it reads on, because all chunks but the last have `shard_size` documents. So
-    `number` and `chunk` always belong to the vectors that it yielded last.
-
-    Args:
-        documents: The open file.
-        shards: Where shards that exist already are left out.
-        worker: The process whose shards are read.
-
-    Attributes:
-        sizes: The number of documents of every shard that was read, those of other processes
-            included.
-        number: The number of the shard that was read last.
-        chunk: Its documents.
-    """
-
-    def __init__(self, documents: Documents, shards: Shards, worker: Worker) -> None:
-        self.sizes: list[int] = []
-        self.number: int | None = None
-        self.chunk: Chunk | None = None
-        self._documents = documents
-        self._shards = shards
-        self._worker = worker
-
-    def texts(self) -> Iterator[str]:
-        """Yield the texts of the missing shards."""
-        for number, chunk in enumerate(self._documents.chunks):
-            self.sizes.append(len(chunk.texts))
-            is_mine = number % self._worker.processes == self._worker.rank
-            if is_mine and not self._shards.path(number).exists():
-                self.number = number
-                self.chunk = chunk
-                yield from chunk.texts
-
-    def languages(self, field: str, known: list[str] | None) -> Iterator[str]:
-        """Yield the language of each text, read in step with `texts`.
-
-        Args:
-            field: The field that holds it.
-            known: The languages of a model that needs one; None if any code will do.
-
-        Raises:
-            TmdeError: The model does not know a language.
-        """
-        while True:
-            for row, code in zip(self.chunk.numbers, self.chunk.languages, strict=True):
-                if known is not None and code not in known:
-                    place = self._documents.place(row, field)
-                    raise TmdeError(
-                        f"{place}: found {code!r}, expected one of the model's languages {known}"
-                    )
-                yield code
-
-
 def embed_file(job: EmbedJob) -> None:
     """Embed the documents of a file, and print what was done.
 
@@ -154,9 +98,7 @@ def embed_file(job: EmbedJob) -> None:
     if keeps_shards:
         _check_can_be_read_twice(job.source)
     folder = Path(f"{job.output.resolve()}.shards")
-    # The folder of shards may outlive a kill beside the finished file: then the file is made again.
-    overwrite = job.overwrite or (keeps_shards and folder.exists())
-    target = check_output(job.output, overwrite, tuple(SHARDS_OF_SUFFIX))
+    target = _check_output(job, worker, is_unfinished=keeps_shards and folder.exists())
     if folder.exists() and not keeps_shards:
         raise TmdeError(
             f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it"
@@ -179,12 +121,23 @@ def embed_file(job: EmbedJob) -> None:
                 shards.wait_for_begin(settings)
         sizes = _embed_missing_shards(job, worker, documents, embedder, shards)
         if not worker.is_first:
+            shards.report_done(worker.rank)
             return
-        shards.wait_for(len(sizes))
+        shards.wait_for_others(worker.processes)
         shards.join(sizes, target)
         if keeps_shards:
             shards.delete()
     typer.echo(f"{job.output}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
+
+
+def _check_output(job: EmbedJob, worker: Worker, is_unfinished: bool) -> Path:
+    """Check the file of vectors before the work begins, and return it with symlinks resolved.
+
+    A file that exists is refused by the first process alone: the others may start after the first
+    one has written it. If a run was killed before it deleted the shards, its file is written again.
+    """
+    replaces = job.overwrite or is_unfinished or not worker.is_first
+    return check_output(job.output, replaces, tuple(SHARDS_OF_SUFFIX))
 
 
 def _check_can_be_read_twice(source: str) -> None:
@@ -257,28 +210,59 @@ def _embed_missing_shards(
     Returns:
         The number of documents of every shard, those of other processes included.
     """
-    missing = MissingShards(documents, shards, worker)
-    language = job.language
-    if job.language_field is not None:
-        known = embedder.model.config.languages if embedder.needs_language else None
-        language = missing.languages(job.language_field, known)
+    known_languages = None
+    if embedder.needs_language:
+        known_languages = embedder.model.config.languages
     start = time.perf_counter()
     report = EncodeReport()
-    outputs = embedder.encode_iter_with_reports(
-        missing.texts(),
-        chunk_size=job.shard_size,
-        batch_tokens=job.batch_tokens,
-        show_progress_bar=True,
-        normalize=job.normalize,
-        total=documents.rows,
-        language=language,
-    )
-    for vectors, chunk_report in outputs:
-        shards.write(missing.number, missing.chunk, vectors)
-        report += chunk_report
+    sizes = []
+    bar = progress_bar(total=documents.rows, desc="Embedding", unit=" texts")
+    with bar, truncation_counted():
+        for number, chunk in enumerate(documents.chunks):
+            sizes.append(len(chunk.texts))
+            is_mine = number % worker.processes == worker.rank
+            if is_mine and not shards.path(number).exists():
+                vectors, chunk_report = embedder.encode_with_report(
+                    chunk.texts,
+                    batch_tokens=job.batch_tokens,
+                    show_progress_bar=False,
+                    normalize=job.normalize,
+                    language=_languages_of(chunk, job, documents, known_languages),
+                )
+                shards.write(number, chunk, vectors)
+                report += chunk_report
+            bar.update(len(chunk.texts))
+    embedder.warn_of_truncation(report)
     seconds = time.perf_counter() - start
     typer.echo(_describe_work(report, seconds, worker), err=True)
-    return missing.sizes
+    return sizes
+
+
+def _languages_of(
+    chunk: Chunk, job: EmbedJob, documents: Documents, known_languages: Sequence[str] | None
+) -> str | list[str] | None:
+    """Return the language of a chunk, or of each of its texts.
+
+    Args:
+        chunk: The documents.
+        job: Names the language, or the field that holds it.
+        documents: The open file, for the message.
+        known_languages: The languages of a model that needs one; None if any code will do.
+
+    Raises:
+        TmdeError: The model does not know the language of a text.
+    """
+    if job.language_field is None:
+        return job.language
+    if known_languages is not None:
+        for row, code in zip(chunk.numbers, chunk.languages, strict=True):
+            if code not in known_languages:
+                place = documents.place(row, job.language_field)
+                raise TmdeError(
+                    f"{place}: found {code!r}, expected one of the model's languages "
+                    f"{known_languages}"
+                )
+    return chunk.languages
 
 
 def _describe_work(report: EncodeReport, seconds: float, worker: Worker) -> str:
@@ -291,7 +275,7 @@ def _describe_work(report: EncodeReport, seconds: float, worker: Worker) -> str:
         pieces = f", {report.split:,} split, {report.pieces:,} pieces in all"
     speed = report.texts / seconds
     return (
-        f"{process}{report.texts:,} texts ({report.tokens:,} tokens, {report.truncated:,} "
-        f"truncated{pieces}) "
+        f"{process}{report.texts:,} texts "
+        f"({report.tokens:,} tokens, {report.truncated:,} truncated{pieces}) "
         f"in {seconds:.1f} s, {speed:,.0f} texts/s"
     )

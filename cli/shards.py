@@ -4,6 +4,8 @@ import json
 import os
 import shutil
 import time
+import uuid
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +15,19 @@ import pyarrow.parquet as pq
 from modeling_tmde import TmdeError
 from tmde.data.documents import VECTOR_COLUMN, Chunk
 from tmde.data.io import replacing, write_atomically
+
+
+@dataclass(frozen=True)
+class _Manifest:
+    """What is written into the folder of shards when a run begins.
+
+    Attributes:
+        settings: All that decides the content of the shards, by name.
+        run: An id that changes each time the first process begins.
+    """
+
+    settings: dict[str, str]
+    run: str
 
 
 class Shards:
@@ -47,32 +62,42 @@ class Shards:
             TmdeError: The folder holds shards of another run, and `overwrite` is not set.
         """
         begun = self._read_manifest()
-        if begun == settings:
-            return
-        if self.folder.exists() and any(self.folder.iterdir()):
-            if not overwrite:
-                changed = [name for name in settings if begun.get(name) != settings[name]]
-                name = changed[0] if changed else "run"
-                raise TmdeError(
-                    f"{self.folder} holds shards of another run: its {name} is "
-                    f"{begun.get(name)!r}, "
-                    f"now {settings.get(name)!r}; give --overwrite to delete them, or another "
-                    "--output"
-                )
-            shutil.rmtree(self.folder)
-        self.folder.mkdir(exist_ok=True)
-        write_atomically(self._manifest, json.dumps(settings, indent=2))
+        if begun is None or begun.settings != settings:
+            self._check_or_delete(begun, settings, overwrite)
+            self.folder.mkdir(exist_ok=True)
+        manifest = _Manifest(settings, run=uuid.uuid4().hex)
+        write_atomically(self._manifest, json.dumps(asdict(manifest), indent=2))
 
     def wait_for_begin(self, settings: dict[str, str]) -> None:
         """Wait until the first process has begun; the launcher ends this one if that one fails."""
-        while self._read_manifest() != settings:
+        manifest = self._read_manifest()
+        while manifest is None or manifest.settings != settings:
             time.sleep(0.1)
+            manifest = self._read_manifest()
 
-    def wait_for(self, count: int) -> None:
-        """Wait for the shards of other processes; the launcher ends this one if one fails."""
-        paths = [self.path(number) for number in range(count)]
-        while not all(path.exists() for path in paths):
+    def report_done(self, rank: int) -> None:
+        """Tell the first process that all shards of this one exist, and wait for it to finish.
+
+        The note holds the id of the run, because one of an interrupted run may still be there. The
+        first process may begin after this one: then the id changes, and the note is written again.
+        """
+        noted_run = None
+        manifest = self._read_manifest()
+        while manifest is not None:
+            if manifest.run != noted_run:
+                noted_run = manifest.run
+                write_atomically(self._done_path(rank), noted_run)
             time.sleep(0.2)
+            manifest = self._read_manifest()
+
+    def wait_for_others(self, processes: int) -> None:
+        """Wait until all other processes are done; the launcher ends this one if one fails.
+
+        A process may have no shard to write, but it needs the folder until it knows that.
+        """
+        for rank in range(1, processes):
+            while not self._is_done(rank):
+                time.sleep(0.2)
 
     def write(self, number: int, chunk: Chunk, vectors: np.ndarray) -> None:
         """Write a shard.
@@ -97,16 +122,55 @@ class Shards:
         os.replace(whole, target)
 
     def delete(self) -> None:
-        """Delete the folder with all shards."""
+        """Delete the folder with all shards. The other processes end when the manifest is gone."""
+        self._manifest.unlink()
         shutil.rmtree(self.folder)
 
     def _join(self, sizes: list[int], path: Path) -> None:
         raise NotImplementedError
 
-    def _read_manifest(self) -> dict[str, str]:
-        if not self._manifest.exists():
-            return {}
-        return json.loads(self._manifest.read_text(encoding="utf-8"))
+    def _done_path(self, rank: int) -> Path:
+        return self.folder / f"rank-{rank}.done"
+
+    def _is_done(self, rank: int) -> bool:
+        """Return whether a process has finished its shards in this run."""
+        path = self._done_path(rank)
+        manifest = self._read_manifest()
+        return path.exists() and path.read_text(encoding="utf-8") == manifest.run
+
+    def _read_manifest(self) -> _Manifest | None:
+        """Return the manifest; None if the folder has none, or not any more."""
+        try:
+            fields = json.loads(self._manifest.read_text(encoding="utf-8"))
+        except FileNotFoundError:
+            return None
+        return _Manifest(**fields)
+
+    def _check_or_delete(
+        self, begun: _Manifest | None, settings: dict[str, str], overwrite: bool
+    ) -> None:
+        """Delete the shards of another run if `overwrite` is set, and otherwise refuse to."""
+        if not self.folder.exists() or not any(self.folder.iterdir()):
+            return
+        if not overwrite:
+            name, begun_value, value = _first_difference(begun, settings)
+            raise TmdeError(
+                f"{self.folder} holds shards of another run: its {name} is {begun_value!r}, "
+                f"now {value!r}; give --overwrite to delete them, or another --output"
+            )
+        shutil.rmtree(self.folder)
+
+
+def _first_difference(
+    begun: _Manifest | None, settings: dict[str, str]
+) -> tuple[str, str | None, str | None]:
+    """Return the name of the first setting that differs, its value in a begun run, and now."""
+    begun_settings = {} if begun is None else begun.settings
+    for name, value in settings.items():
+        begun_value = begun_settings.get(name)
+        if begun_value != value:
+            return name, begun_value, value
+    return "run", None, None
 
 
 class NpyShards(Shards):

@@ -401,7 +401,7 @@ class DocumentEmbedder:
         options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
         with self._progress_bar(show_progress_bar, len(text_list)) as bar:
             vectors, report = self._encode_list(text_list, codes, options, bar.update)
-        self._warn_of_truncation(report)
+        self.warn_of_truncation(report)
         return EncodeOutput(vectors[0] if is_single_text else vectors, report)
 
     def embed_batch(
@@ -521,7 +521,7 @@ class DocumentEmbedder:
                     total_report += output.report
                     yield output
             finally:  # also when the reader of this stream stops early
-                self._warn_of_truncation(total_report)
+                self.warn_of_truncation(total_report)
 
     def _encode_list(
         self,
@@ -695,8 +695,8 @@ class DocumentEmbedder:
             show = is_verbose or (are_many and is_terminal)
         return progress_bar(total=total, desc="Embedding", unit=" texts", disable=not show)
 
-    def _warn_of_truncation(self, report: EncodeReport) -> None:
-        """Log how many texts were truncated, if any."""
+    def warn_of_truncation(self, report: EncodeReport) -> None:
+        """Log a warning with the number of texts that were truncated, if any."""
         if report.truncated:
             logger.warning(
                 f"{report.truncated:,} of {report.texts:,} texts were longer than "

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +16,7 @@ import pytest
 from tests.cli import conftest
 from tests.conftest import save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
+from tmde.cli.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import SentenceDensity
 
@@ -255,6 +257,48 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
     environment = os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2"}
     words = [sys.executable, "-m", "tmde", "embed", *map(str, command)]
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
+def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
+    """The first process must not finish before it: it would find the output, or no folder."""
+    source, out = tmp_path / "in.txt", tmp_path / "out.npy"
+    source.write_text("one shard\n")
+    folder = tmp_path / "out.npy.shards"
+    command = [source, "-o", out, "-m", model, "--device", "cpu", *options]
+    first = start_rank(0, command)
+    end = time.monotonic() + 60
+    while not (folder / "00000000.npy").exists() and time.monotonic() < end:
+        time.sleep(0.05)
+    time.sleep(0.5)
+    second = start_rank(1, command)
+    for process in (first, second):
+        message = process.communicate(timeout=60)[1]
+        assert process.returncode == 0, message
+    assert np.load(out).shape == (1, 32)
+    assert not folder.exists()
+
+
+def make_shards(folder):
+    return NpyShards(folder, pa.schema([]), dimension=2)
+
+
+def test_a_note_of_an_earlier_run_does_not_count(tmp_path):
+    shards = make_shards(tmp_path / "shards")
+    shards.begin({"model": "a"}, overwrite=False)
+    with ThreadPoolExecutor() as pool:
+        # The second process finds the manifest of the run that was killed, and is done at once.
+        second = pool.submit(shards.report_done, 1)
+        note = shards.folder / "rank-1.done"
+        while not note.exists():
+            time.sleep(0.01)
+        earlier_run = note.read_text()
+        shards.begin({"model": "a"}, overwrite=False)
+        shards.wait_for_others(2)
+        assert note.read_text() != earlier_run
+        shards.delete()
+        second.result(timeout=10)
 
 
 def kill_after_a_shard_of_the_second(processes, folder):

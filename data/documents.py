@@ -103,6 +103,7 @@ class Documents:
         self.name = "stdin" if source == "-" else source
         fields = _FieldSelection(field or "text", language_field, keep_columns)
         path = _readable_path(stack, source)
+        reader: _ParquetReader | _LineReader
         if kind == "parquet":
             reader = _ParquetReader(self.name, path, fields, size)
         else:
@@ -185,9 +186,11 @@ class _FieldSelection:
         return options
 
     def keeps(self, column: str) -> bool:
-        if self.keep is True or column in self.options:
+        if column in self.options:
             return True
-        return bool(self.keep) and column in self.keep
+        if isinstance(self.keep, bool):
+            return self.keep
+        return column in self.keep
 
     def check_present(self, columns: Iterable[str], place: str, number: int | None) -> None:
         """Raise [`CorpusError`] if a field that must hold strings is not among the columns."""

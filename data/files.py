@@ -9,7 +9,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any
+from typing import Any, TypeAlias, overload
 
 import datasets
 import huggingface_hub
@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 
 from .checks import CorpusError, Unquoted, bad_value, is_code
 
-AnyDataset = datasets.Dataset | datasets.IterableDataset
+AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Row = dict[str, Any]
 NumberedRows = Iterator[tuple[int, Row]]
 
@@ -61,6 +61,14 @@ class FileSource:
         return " + ".join(self.paths)
 
 
+@overload
+def find_files(source: Mapping[str, str | os.PathLike]) -> list[FileSource]: ...
+
+
+@overload
+def find_files(source: str | os.PathLike) -> list[FileSource] | None: ...
+
+
 def find_files(
     source: str | os.PathLike | Mapping[str, str | os.PathLike],
 ) -> list[FileSource] | None:
@@ -93,10 +101,19 @@ def find_files(
         if HUB_ID.fullmatch(path) and not has_local_parent:
             return None
         raise _no_files_error(path, "no such file or folder, and no file that matches")
-    for name in paths:
-        if format_of(name) is None:
-            raise _no_files_error(name, "a file of unknown format")
-    return [FileSource(format_of(name), (name,)) for name in paths]
+    return [_file_source(name) for name in paths]
+
+
+def _file_source(path: str) -> FileSource:
+    """Return a parquet, JSONL or TSV file.
+
+    Raises:
+        CorpusError: Its name says none of these formats.
+    """
+    format = format_of(path)
+    if format is None:
+        raise _no_files_error(path, "a file of unknown format")
+    return FileSource(format, (path,))
 
 
 def _moses_source(files: Mapping[str, str | os.PathLike]) -> FileSource:

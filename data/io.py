@@ -51,7 +51,7 @@ def _lock_path(path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def replacing(path: str | Path) -> Iterator[Path]:
+def replacing(path: str | os.PathLike) -> Iterator[Path]:
     """Yield a temporary path beside `path`.
 
     The file is renamed to `path` at the end, and removed after an error.

@@ -23,8 +23,10 @@ def limits_of(
     are_configs = all(part.is_config for part in parts)
     if max_rows is None or temperature is not None or not are_configs:
         return [max_rows] * len(parts)
-    total_rows = sum(part.rows for part in parts)
-    return [math.ceil(max_rows * part.rows / total_rows) for part in parts]
+    # Only streams have configs of unknown size, and `max_rows` does not reach their parts.
+    rows_of_parts = _known_sizes([part.rows for part in parts])
+    total_rows = sum(rows_of_parts)
+    return [math.ceil(max_rows * rows / total_rows) for rows in rows_of_parts]
 
 
 def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> list[float]:
@@ -32,17 +34,23 @@ def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> lis
 
     The probabilities are uniform if a size is not known.
     """
-    if any(size is None for size in sizes):
+    known_sizes = _known_sizes(sizes)
+    if len(known_sizes) < len(sizes):
         logger.warning(
             "The rows of some parts are not known before they are read: "
             "the parts are mixed uniformly."
         )
         return [1 / len(sizes)] * len(sizes)
     # The ratio is taken first because a power of the size itself overflows below T = 1.
-    largest = max(sizes)
-    weights = [(size / largest) ** (1 / temperature) for size in sizes]
+    largest = max(known_sizes)
+    weights = [(size / largest) ** (1 / temperature) for size in known_sizes]
     total_weight = sum(weights)
     return [weight / total_weight for weight in weights]
+
+
+def _known_sizes(sizes: Sequence[int | None]) -> list[int]:
+    """Return the sizes that are not None."""
+    return [size for size in sizes if size is not None]
 
 
 def mix(

@@ -113,11 +113,10 @@ def load_parallel(
     _check_arguments(languages, bad_rows, temperature)
     report = CorpusReport() if report is None else report
     requested = None if languages is None else tuple(sorted(set(languages)))
+    text_names = requested
     if labels:
         text_names = tuple(sorted(NLI_TEXTS))
         pivot_languages = None
-    else:
-        text_names = requested
     opener = PartOpener(
         text_names=text_names,
         languages=requested,

@@ -73,11 +73,14 @@ class PartOpener:
         """
         if source == "sample":
             return [self._sample_part()]
-        if not isinstance(source, Mapping):
-            source = os.path.expanduser(source)
-        files = find_files(source)
-        if files is None:
-            return self._config_parts(source)
+        files: list[FileSource] | None
+        if isinstance(source, Mapping):
+            files = find_files(source)
+        else:
+            source = os.path.expanduser(os.fspath(source))
+            files = find_files(source)
+            if files is None:
+                return self._config_parts(source)
         self._check_file_options(source)
         return [self._file_part(file) for file in files]
 
@@ -100,7 +103,7 @@ class PartOpener:
         elif isinstance(self.config, str):
             configs = [self.config]
         else:
-            configs = self.config
+            configs = list(self.config)
         return [self._config_part(path, config) for config in configs]
 
     def _config_part(self, path: str, config: str) -> Part:

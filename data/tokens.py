@@ -206,7 +206,7 @@ class Tokens:
 
     def _follow(self) -> np.ndarray:
         """Return the row that follows each row in its document or stream, or -1, (rows,)."""
-        if self.documented:
+        if self.documents is not None:
             streams = self.documents
             order = np.arange(len(self))
         else:

@@ -417,9 +417,9 @@ class DocumentIndex:
         vectors[old_texts] = self.vectors([rows[number]["id"] for number in old_texts])
         if not new_texts:
             return vectors, EncodeReport()
-        codes = [rows[number]["language"] for number in new_texts]
-        if rows[0]["language"] is None:
-            codes = None
+        codes = None
+        if rows[0]["language"] is not None:
+            codes = [rows[number]["language"] for number in new_texts]
         encoded, report = self.embedder.encode_with_report(
             [rows[number]["text"] for number in new_texts], language=codes, show_progress_bar=False
         )

@@ -194,7 +194,7 @@ class DocumentTable:
         all_ids, all_vectors = self._in_memory
         cosines = all_vectors @ vector  # (n,)
         best = np.argsort(-cosines, kind="stable")[:k]
-        ids = all_ids[best]
+        ids = all_ids[best].tolist()
         rows = self.fetch(ids, ["id", "text", "metadata"])
         return [(rows[id], cosine) for id, cosine in zip(ids, cosines[best], strict=True)]
 
@@ -269,7 +269,7 @@ class DocumentTable:
             search = self._table.search(query).distance_type("cosine").nprobes(nprobes)
             result = search.select(["_distance"]).limit(TUNING_K).to_arrow()
             cosines = 1 - result["_distance"].to_numpy()
-            found += np.count_nonzero(cosines >= lowest_cosine - TIE)
+            found += int(np.count_nonzero(cosines >= lowest_cosine - TIE))
         return found / (len(queries) * TUNING_K)
 
 

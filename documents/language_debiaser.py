@@ -75,9 +75,10 @@ class LanguageDebiaser:
         """
         components = {}
         for language, gram_matrix in sorted(grams.items()):
-            rank = self.rank
-            if isinstance(rank, Mapping):
-                rank = rank.get(language)
+            if isinstance(self.rank, Mapping):
+                rank = self.rank.get(language)
+            else:
+                rank = self.rank
             components[language] = _directions(gram_matrix, rank, language)
         self.components_ = components
         self.languages_ = list(components)
@@ -114,7 +115,7 @@ class LanguageDebiaser:
         return result
 
 
-def _directions(gram_matrix: np.ndarray, rank: object, language: str) -> np.ndarray:
+def _directions(gram_matrix: np.ndarray, rank: int | None, language: str) -> np.ndarray:
     """Return the dominant directions of a language, (rank, d), of its Gram matrix.
 
     Raises:
@@ -125,8 +126,7 @@ def _directions(gram_matrix: np.ndarray, rank: object, language: str) -> np.ndar
     rounding = values[-1] * dimension * np.finfo(float).eps
     spanned = np.count_nonzero(values > rounding)
     highest_rank = min(spanned, dimension - 1)
-    is_integer = isinstance(rank, int | np.integer)
-    if not is_integer or not 1 <= rank <= highest_rank:
+    if not isinstance(rank, int | np.integer) or not 1 <= rank <= highest_rank:
         raise TmdeError(
             f"rank: found {rank!r} for {language!r}, expected an integer from 1 to "
             f"{highest_rank}: its sentences span {spanned} of the {dimension} dimensions"

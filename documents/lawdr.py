@@ -182,7 +182,7 @@ class Lawdr:
             "density": None if self.density is None else asdict(self.density),
         }
         about = {"settings": settings, "languages": self.languages_}
-        arrays = {"about": np.array(json.dumps(about, default=_plain_number))}
+        arrays: dict[str, Any] = {"about": np.array(json.dumps(about, default=_plain_number))}
         for number, language in enumerate(self.languages_):
             if self.debiaser_ is not None:
                 arrays[f"{number}/directions"] = self.debiaser_.components_[language]

@@ -138,7 +138,7 @@ def mine_bitext(
     candidates = scored_pairs(first_matrix, second_matrix, scoring, k, search)
     chosen = retrieved_pairs(candidates, retrieval, threshold)
     mined = ScoredPairs(first_rows[chosen.first], second_rows[chosen.second], chosen.scores)
-    if drop_identical:
+    if drop_identical and first_texts is not None and second_texts is not None:
         mined = _without_identical(mined, first_texts, second_texts)
     return mined[:max_pairs]
 

@@ -158,7 +158,7 @@ class _RunningMean:
         count: Their number.
     """
 
-    total: np.ndarray = field(default_factory=lambda: np.float64(0))
+    total: np.ndarray | np.float64 = field(default_factory=lambda: np.float64(0))
     count: int = 0
 
     @property

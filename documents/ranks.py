@@ -92,7 +92,7 @@ class _Margins:
 
     def target_scores(self, cosines: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the scores of all queries and their targets, (n,), of their cosines."""
-        if self.scoring == "cosine":
+        if self.of_queries is None or self.of_candidates is None:
             return cosines
         means = (self.of_queries + self.of_candidates[targets]) / 2
         if self.scoring == "distance":
@@ -102,7 +102,7 @@ class _Margins:
     def needed_cosines(self, scores: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
         """Return the cosines that give candidates the scores, (rows, columns) or (rows, 1)."""
         needed = scores[:, None].astype(np.float32)
-        if self.scoring == "cosine":
+        if self.of_queries is None or self.of_candidates is None:
             return needed
         means = (self.of_queries[rows, None] + self.of_candidates[None, columns]) / 2
         if self.scoring == "distance":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TypeAlias
 
 import numpy as np
 import scipy.sparse
@@ -11,7 +12,7 @@ import torch
 from modeling_tmde import TmdeError
 from tmde.embedding.progress import progress_bar
 
-Matrix = np.ndarray | scipy.sparse.csr_matrix
+Matrix: TypeAlias = np.ndarray | scipy.sparse.csr_matrix
 
 BLOCK = 4096  # rows of a block on each side: 64 MiB of similarities
 

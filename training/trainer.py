@@ -470,7 +470,9 @@ class TmdeTrainer(HubTrainer):
             rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint, use_mtime=True)
 
     def _load_best_model(self) -> None:
-        best = Path(self.state.best_model_checkpoint)
+        checkpoint = self.state.best_model_checkpoint
+        assert checkpoint is not None  # `Trainer` calls this only where there is one.
+        best = Path(checkpoint)
         reason = damage(best, f" {SAFE_WEIGHTS_NAME}")
         if reason is not None:
             raise TmdeError(

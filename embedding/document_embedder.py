@@ -21,7 +21,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
-from pathlib import Path
 from typing import Any, NamedTuple, TypeVar, cast
 
 import numpy as np
@@ -743,24 +742,6 @@ def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Ten
     # A float32 sum: in bfloat16 a long text would lose its last tokens.
     sums = hidden.sum(dim=1, dtype=torch.float32)  # (rows, d)
     return sums / attention_mask.sum(dim=1, keepdim=True)
-
-
-def has_fast_bf16(use_cpu: bool) -> bool:
-    """Return whether this machine multiplies matrices in bfloat16 faster than in float32.
-
-    Recipes with `bf16: auto` ask for this. A CPU needs instructions of its own for that
-    (AVX512-BF16, AMX).
-
-    Args:
-        use_cpu: Whether to compute on the CPU, even if there is an accelerator.
-    """
-    if not use_cpu and torch.cuda.is_available():
-        return bool(torch.cuda.is_bf16_supported(including_emulation=False))
-    cpuinfo = Path("/proc/cpuinfo")
-    if not cpuinfo.exists():
-        return False
-    flags = cpuinfo.read_text(encoding="utf-8").split()
-    return "avx512_bf16" in flags or "amx_bf16" in flags
 
 
 @contextmanager

@@ -1,0 +1,1 @@
+"""Training: recipes, starts, objectives, batches, and the trainer that runs them."""

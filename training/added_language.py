@@ -45,6 +45,7 @@ from tmde.training.run_folder import RECIPE_NAME, check_new_folder, check_same_r
 from tmde.training.run_record import save_best, write_card
 from tmde.training.starts import STAGE_FOLDER, choose_start, open_config
 from tmde.training.starts.added_language import extended_tokenizer
+from tmde.training.starts.replay import replay_sources
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -158,7 +159,9 @@ def _check_new_languages(
 def _base_recipe(checkpoint: str, recipe: str | None) -> Recipe:
     """Return the recipe with the objectives and training settings."""
     try:
-        return load_recipe(recipe or cached_file(local_or_hub(checkpoint), RECIPE_NAME))
+        path = recipe or cached_file(local_or_hub(checkpoint), RECIPE_NAME)
+        assert path is not None  # A missing file is an OSError.
+        return load_recipe(path)
     except OSError as error:
         raise RecipeError(
             f"Checkpoint {checkpoint} has no recipe.yaml: give --recipe with one that fits"
@@ -168,8 +171,9 @@ def _base_recipe(checkpoint: str, recipe: str | None) -> Recipe:
 def _model_section(config: PreTrainedConfig) -> dict[str, Any]:
     """Return the `model` section of a checkpoint."""
     architecture = architecture_of(config)
+    assert architecture is not None  # `open_config` refuses models of other packages.
     options = json.loads(config.to_json_string(use_diff=False))
-    section = {"architecture": architecture}
+    section: dict[str, Any] = {"architecture": architecture}
     for key in MODEL_SECTIONS[architecture].model_fields:
         if key in options:
             section[key] = options[key]
@@ -266,7 +270,9 @@ def _prepare(
     arguments = build_arguments(recipe, str(folder))
     eval_tasks = load_eval_tasks(recipe.data.eval_task, languages)
     check_metric(arguments, data.dev, eval_tasks, languages)
-    source = local_or_hub(recipe.warm_start.checkpoint)
+    checkpoint = recipe.warm_start.checkpoint
+    assert checkpoint is not None  # `extension_recipe` has named it.
+    source = local_or_hub(checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(source)
     new_tokenizer = extended_tokenizer(recipe, tokenizer, data.train, new_tokens)
     model = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device)
@@ -295,7 +301,7 @@ def _prepare(
 
 def _first_report(recipe: Recipe, rows: datasets.Dataset) -> Report:
     """Return the beginning of the report, and warn if nothing protects the old languages."""
-    new_languages = recipe.data.replay.new_languages
+    new_languages = replay_sources(recipe).new_languages
     old_languages = [code for code in recipe.data.languages if code not in new_languages]
     new_rows = 0
     for row in rows["translation"]:

@@ -106,6 +106,7 @@ class TmdeTrainingArguments(TrainingArguments):
             memory. See `tmde.training.memory`.
     """
 
+    output_dir: str = "trainer_output"  # as transformers calls it where none is given
     optim: str = "adamw_torch_fused"
     adam_beta2: float = 0.98
     weight_decay: float = 1e-4
@@ -134,7 +135,8 @@ class TmdeTrainingArguments(TrainingArguments):
     token_dropout_share: float = 1.0
     train_max_length: int = 256
     token_cache_dir: str | None = "auto"
-    dataloader_num_workers: int | None = None
+    # None until `__post_init__` chooses, which transformers' annotation has no room for.
+    dataloader_num_workers: int | None = None  # type: ignore[assignment]
     eval_minutes: float | None = None
     max_minutes: float | None = None
     max_cpu_minutes: float | None = None

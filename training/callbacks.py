@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from transformers import (
     EarlyStoppingCallback,
@@ -62,7 +62,7 @@ class RunSchedule(TrainerCallback):
         self.evaluated_step = -1
         for entry in state.log_history:
             if "eval_minutes" in entry:
-                self.evaluated_step = max(self.evaluated_step, entry["step"])
+                self.evaluated_step = max(self.evaluated_step, int(entry["step"]))
 
     def on_step_end(
         self,
@@ -72,7 +72,7 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for what is due after a step."""
-        self._apply_eval_minutes(args, control)
+        self._apply_eval_minutes(control)
         if self.trainer.whole_epochs > self.epochs:
             self.epochs = self.trainer.whole_epochs
             self._apply_epoch_strategies(args, control)
@@ -116,7 +116,8 @@ class RunSchedule(TrainerCallback):
         """Note the step of a checkpoint."""
         self.saved_step = state.global_step
 
-    def _apply_eval_minutes(self, args: TrainingArguments, control: TrainerControl) -> None:
+    def _apply_eval_minutes(self, control: TrainerControl) -> None:
+        args = self.trainer.args
         elapsed = self.trainer.meter.elapsed
         if not args.eval_minutes or elapsed - self.last_evaluation < args.eval_minutes * 60:
             return
@@ -149,7 +150,9 @@ class EarlyStopping(EarlyStoppingCallback):
     ) -> TrainerControl:
         """Restore the count of a checkpoint, and stop at once if it is complete."""
         super().on_train_begin(args, state, control, **kwargs)
-        saved = state.stateful_callbacks.get(type(self).__name__)
+        # A list before the run begins; from then on the states by the names of their classes.
+        saved_states = cast(dict[str, Any], state.stateful_callbacks)
+        saved = saved_states.get(type(self).__name__)
         if state.global_step and saved:
             attributes = saved["attributes"]
             self.early_stopping_patience_counter = attributes["early_stopping_patience_counter"]
@@ -206,14 +209,14 @@ class RunProgress(TrainerCallback):
         args: TrainingArguments,
         state: TrainerState,
         control: TrainerControl,
-        logs: dict[str, float],
+        logs: dict[str, float] | None = None,
         **kwargs: Any,
     ) -> None:
         """Append a line to the log."""
-        if not state.is_world_process_zero:
+        if logs is None or not state.is_world_process_zero:
             return
         self.last_values |= logs
-        folder = Path(args.output_dir)
+        folder = Path(self.trainer.args.output_dir)
         folder.mkdir(parents=True, exist_ok=True)
         with open(folder / LOG_NAME, "a", encoding="utf-8") as log:
             log.write(json.dumps({"step": state.global_step, **logs}) + "\n")
@@ -229,7 +232,7 @@ class RunProgress(TrainerCallback):
         self.bar.close()
         if not state.is_world_process_zero or find_spec("matplotlib") is None:
             return
-        folder = Path(args.output_dir).resolve()
+        folder = Path(self.trainer.args.output_dir).resolve()
         try:
             draw_training_curves(folder / CURVES_NAME, {folder.name: folder / LOG_NAME})
         except Exception as error:  # a picture must not end a run

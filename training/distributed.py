@@ -2,6 +2,7 @@
 
 import copy
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from accelerate import Accelerator, PartialState, init_empty_weights
@@ -68,7 +69,8 @@ def gathered_weights(model: PreTrainedModel, everywhere: bool = False) -> dict[s
             host of the first alone.
     """
     options = StateDictOptions(full_state_dict=True, cpu_offload=not everywhere)
-    weights = get_model_state_dict(model, options=options)
+    # Whole weights are tensors; other options would give other values.
+    weights = cast(dict[str, torch.Tensor], get_model_state_dict(model, options=options))
     tied = model.all_tied_weights_keys
     return {name: tensor for name, tensor in weights.items() if name not in tied}
 
@@ -86,7 +88,7 @@ def whole_model(parallel: ParallelModel) -> ParallelModel:
     model.load_state_dict(weights, strict=False, assign=True)
     model.tie_weights()
     device = next(iter(weights.values())).device
-    model.to(device)
+    model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
     return ParallelModel(model, dict(parallel.objectives.items()))
 
 
@@ -100,7 +102,9 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
     """
     path = Path(folder) / SAFE_WEIGHTS_NAME
     if is_sharded(model):
-        weights = load_file(path) if PartialState().is_main_process else {}
+        weights: dict[str, Any] = {}
+        if PartialState().is_main_process:
+            weights = load_file(path)
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(model, weights, options=options)
         return

@@ -8,12 +8,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
 from pathlib import Path
+from typing import cast
 
 from huggingface_hub import (
     CommitInfo,
     CommitOperationAdd,
     CommitOperationDelete,
+    DatasetInfo,
     HfApi,
+    ModelInfo,
     RepoCard,
 )
 from huggingface_hub.errors import HfHubHTTPError, HTTPError
@@ -60,13 +63,20 @@ def _hub_errors() -> Iterator[None]:
         # A failed upload of a large file is a RuntimeError, raised from the error that says why.
         if isinstance(error, RuntimeError) and error.__cause__ is not None:
             cause = error.__cause__
-        status = cause.response.status_code if isinstance(cause, HfHubHTTPError) else None
         lines = str(cause).strip().splitlines()
         reason = lines[-1] if lines else type(cause).__name__
-        advice = ADVICE.get(status, OTHER_ADVICE)
-        raise HubUploadError(f"Nothing was published: {reason.rstrip('.')}; {advice}") from error
+        raise HubUploadError(
+            f"Nothing was published: {reason.rstrip('.')}; {_advice(cause)}"
+        ) from error
     except ValueError as error:
         raise TmdeError(f"Nothing was published: {' '.join(str(error).split())}") from error
+
+
+def _advice(cause: BaseException) -> str:
+    """Return what to do about an error of the Hub's client."""
+    if isinstance(cause, HfHubHTTPError):
+        return ADVICE.get(cause.response.status_code, OTHER_ADVICE)
+    return OTHER_ADVICE
 
 
 @dataclass
@@ -122,7 +132,10 @@ class Repository:
             self.api.create_branch(
                 self.repo_id, branch=self.revision, exist_ok=True, repo_type=self.repo_type
             )
-        info = self.api.repo_info(self.repo_id, revision=self.revision, repo_type=self.repo_type)
+        info = cast(
+            ModelInfo | DatasetInfo,
+            self.api.repo_info(self.repo_id, revision=self.revision, repo_type=self.repo_type),
+        )
         if self.private and not info.private:
             raise HubUploadError(
                 f"{self.repo_id} is public, expected a private repository; change its settings"
@@ -211,9 +224,9 @@ class Repository:
             The bytes of each path in the repository, and the commit; None after a dry run.
         """
         sizes = {}
-        for path in sorted(stage.rglob("*")):
-            if path.is_file():
-                sizes[path.relative_to(stage).as_posix()] = path.stat().st_size
+        for file in sorted(stage.rglob("*")):
+            if file.is_file():
+                sizes[file.relative_to(stage).as_posix()] = file.stat().st_size
         if self.dry_run:
             return sizes, None
         patterns = ("*",) if self.overwrite else stale

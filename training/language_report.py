@@ -37,7 +37,9 @@ class Measure(NamedTuple):
 
 def measures(report: Report) -> Iterator[Measure]:
     """Yield all that was measured."""
-    after = report.get("after", report["before"])
+    after = report["before"]
+    if "after" in report:
+        after = report["after"]
     for dev_set, measured in report["before"].items():
         for key, value in measured.items():
             prefix, pair = key.split("p1_", 1)  # of p1_de-en or doc_p1_de-en

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 
 from torch import nn
 from torch.optim.lr_scheduler import LambdaLR
+from transformers.trainer_utils import SchedulerType
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
@@ -32,9 +33,8 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
     if 0 < args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
     if args.lr_scheduler_type not in OPEN_SCHEDULES:
-        raise TmdeError(
-            f"lr_scheduler_type={args.lr_scheduler_type.value} needs max_steps to be set"
-        )
+        schedule = SchedulerType(args.lr_scheduler_type).value
+        raise TmdeError(f"lr_scheduler_type={schedule} needs max_steps to be set")
     for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
         steps = getattr(args, name)
         if steps is not None and 0 < steps < 1:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import ItemsView, Mapping, Sequence, ValuesView
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -23,6 +23,20 @@ from tmde.training.objectives.translation import translation_directions
 
 if TYPE_CHECKING:
     from tmde.training.batches import ParallelBatch
+
+
+class ObjectiveDict(nn.ModuleDict):
+    """The losses of a model by name."""
+
+    if TYPE_CHECKING:  # the values of `ModuleDict` are modules of any class
+
+        def __getitem__(self, key: str) -> Objective: ...
+
+        def values(self) -> ValuesView[Objective]:
+            """Return the losses."""
+
+        def items(self) -> ItemsView[str, Objective]:
+            """Return the losses with their names."""
 
 
 class ParallelModel(nn.Module):
@@ -64,7 +78,7 @@ class ParallelModel(nn.Module):
         self.token_dropout = token_dropout
         self.token_dropout_share = token_dropout_share
         self._check_objectives(objectives)
-        self.objectives = nn.ModuleDict(objectives)
+        self.objectives = ObjectiveDict(objectives)
         self.texts: Sequence[str] = model.config.languages
         for objective in objectives.values():
             objective.build(model.config.hidden_size)
@@ -143,6 +157,7 @@ class ParallelModel(nn.Module):
         """The objective that masks the texts that the encoder reads; None if none does."""
         for objective in self.objectives.values():
             if objective.requirements.masked_input:
+                assert isinstance(objective, MaskingObjective)  # No other class has `mask`.
                 return objective
         return None
 
@@ -157,10 +172,10 @@ class ParallelModel(nn.Module):
         parameters = []
         for module in self.model.modules():
             if isinstance(module, nn.Embedding) and len(module.weight) == self.config.vocab_size:
-                parameters.append(module.weight)
+                parameters.append(module.get_parameter("weight"))
         output_embeddings = self.model.get_output_embeddings()
         if output_embeddings is not None:
-            parameters.append(output_embeddings.weight)
+            parameters.append(output_embeddings.get_parameter("weight"))
         token_weights = getattr(self.encoder, "token_weights", None)
         if token_weights is not None:
             parameters.append(token_weights)

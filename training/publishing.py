@@ -6,11 +6,12 @@ import os
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import datasets
 from huggingface_hub import CommitInfo, run_as_future
-from transformers import AutoModel, AutoTokenizer, Trainer, TrainingArguments
+from transformers import AutoModel, AutoTokenizer, Trainer
+from transformers.trainer_utils import HubStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
 
@@ -20,6 +21,9 @@ from tmde import hub_cards
 from tmde.data import DOCUMENT_ID, load_parallel
 from tmde.embedding.loading import reading
 from tmde.training.hub_repository import CARD, HubUploadError, Repository
+
+if TYPE_CHECKING:
+    from tmde.training.arguments import TmdeTrainingArguments
 
 logger = logging.get_logger("tmde.training")
 
@@ -178,7 +182,7 @@ def _read_extra_columns(source: Path) -> datasets.Dataset | None:
 # ---- Training
 
 
-def open_hub_repository(args: TrainingArguments, model_type: str) -> Repository:
+def open_hub_repository(args: TmdeTrainingArguments, model_type: str) -> Repository:
     """Return the repository to which a run pushes.
 
     Args:
@@ -190,9 +194,8 @@ def open_hub_repository(args: TrainingArguments, model_type: str) -> Repository:
             `hub_strategy` is neither "end" nor "every_save".
     """
     if args.hub_strategy not in ("end", "every_save"):
-        raise HubUploadError(
-            f"hub_strategy: found {args.hub_strategy.value!r}, expected 'end' or 'every_save'"
-        )
+        strategy = HubStrategy(args.hub_strategy).value
+        raise HubUploadError(f"hub_strategy: found {strategy!r}, expected 'end' or 'every_save'")
     repository = Repository(
         args.hub_model_id or Path(args.output_dir).absolute().name,
         repo_type="model",
@@ -207,7 +210,9 @@ def open_hub_repository(args: TrainingArguments, model_type: str) -> Repository:
 class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of a run."""
 
-    def push_to_hub(
+    args: TmdeTrainingArguments
+
+    def push_to_hub(  # type: ignore[override]  # every push waits, and not all processes push
         self, commit_message: str | None = "End of training", **options: Any
     ) -> CommitInfo | None:
         """Push the model that the run's folder holds in one commit.
@@ -219,8 +224,9 @@ class HubTrainer(Trainer):
         """
         if not self.is_world_process_zero():
             return None
-        if self._is_pushing():
-            self.push_in_progress.wait_until_done()
+        push = getattr(self, "push_in_progress", None)
+        if push is not None:
+            push.wait_until_done()
         args = self.args
         folder = Path(args.output_dir).absolute()
         name = self.hub_model_id or folder.name
@@ -267,4 +273,5 @@ class HubTrainer(Trainer):
                 )
 
         # One thread runs all of these jobs in turn: the last one ends last.
-        self.push_in_progress = PushInProgress([run_as_future(push)])
+        # transformers annotates neither the attribute nor the list of jobs.
+        self.push_in_progress = PushInProgress([run_as_future(push)])  # type: ignore[assignment, arg-type]

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import datasets
 import numpy as np
@@ -28,11 +28,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
+from modeling_tmde.inspection import NO_LIMIT
 from tmde.data.io import digests, write_atomically
 from tmde.data.tokens import Tokens, map_once
-from tmde.embedding.document_embedder import has_fast_bf16
 from tmde.embedding.loading import default_prompt, reading
 from tmde.training.objectives import Distillation
+from tmde.training.precision import has_fast_bf16
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -45,7 +46,6 @@ logger = logging.get_logger("tmde.training")
 KEY = "objectives.distillation.teacher"  # of a recipe
 RECORD = "teacher.json"  # in the run's folder
 BATCH_SIZE = 64  # texts that a teacher reads at a time
-NO_LIMIT = 10**9  # models without a limit of their own say inf or 1e30
 LARGEST = float(np.finfo(np.float16).max)
 SHOWN_CHARACTERS = 60  # of a text in an error
 # What became of a row.
@@ -237,7 +237,7 @@ class Teacher:
         prompt = self.objective.teacher_prompt
         if not prompt:
             prompt = default_prompt(self.version.name, revision=self.version.commit)
-        options = {}
+        options: dict[str, Any] = {}
         if "language" in self.model.get_model_kwargs():
             # A model of this package with a part for each language.
             options["language"] = language
@@ -302,8 +302,8 @@ class Teacher:
         """Return whether each text was read in full or truncated, as far as that is known."""
         limit = self.model.max_seq_length
         tokenizer = self.model.tokenizer
-        has_limit = limit is not None and limit < NO_LIMIT
-        if not has_limit or not isinstance(tokenizer, PreTrainedTokenizerBase):
+        # Models without a limit of their own say inf or 1e30.
+        if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase):
             return [TAUGHT] * len(texts)
         prompted = [self.objective.teacher_prompt + text for text in texts]
         encoded = tokenizer(prompted, truncation=False, verbose=False)
@@ -337,6 +337,7 @@ class TeacherVectors:
         if self.rows is not None:
             vectors = self.rows[rows]["vector"].astype(np.float16)
             return vectors, self.states[rows] != UNTAUGHT
+        assert tokens.texts is not None  # The tokens of a stream's chunk keep its texts.
         table = self.teacher.read(tokens.texts.take(rows))
         states = table["state"].to_numpy()
         self.warn(states)
@@ -423,7 +424,7 @@ def prepare_teacher_vectors(
     train_vectors = open_teacher_vectors(train, parallel, args)
     for rows in dev:
         open_teacher_vectors(rows, parallel, args)
-    if train_vectors.rows is None:
+    if train_vectors is None or train_vectors.rows is None:
         return
     if not train_vectors.states.any():
         languages = ", ".join(train_vectors.teacher.languages)

@@ -1,5 +1,6 @@
 """`TmdeTrainer`: HuggingFace's Trainer over parallel rows."""
 
+import functools
 import itertools
 import json
 import math
@@ -16,7 +17,7 @@ from accelerate.utils import broadcast_object_list
 from safetensors.torch import load_file, save_file
 from torch import nn
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LambdaLR
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
 from transformers import PreTrainedTokenizerBase, ProgressCallback
 from transformers.trainer_callback import PrinterCallback
@@ -79,6 +80,7 @@ class TmdeTrainer(HubTrainer):
 
     args: TmdeTrainingArguments
     processing_class: PreTrainedTokenizerBase
+    eval_dataset: dict[str, datasets.Dataset] | None
 
     def __init__(
         self,
@@ -197,6 +199,7 @@ class TmdeTrainer(HubTrainer):
             world_size=args.world_size,
             start=self.position,
         )
+        assert args.dataloader_num_workers is not None  # The arguments have chosen a number.
         prefetch_factor = None
         if args.dataloader_num_workers:
             prefetch_factor = args.dataloader_prefetch_factor or PREFETCHED_BATCHES
@@ -211,7 +214,7 @@ class TmdeTrainer(HubTrainer):
             generator=torch.Generator(),
         )
 
-    def get_batch_samples(
+    def get_batch_samples(  # type: ignore[override]  # the counts are one for each objective
         self, epoch_iterator: Iterator[ParallelBatch], num_batches: int, device: torch.device
     ) -> tuple[list[ParallelBatch], dict[str, float] | None]:
         """Return the micro-batches of one optimizer step, and the counts of the objectives.
@@ -249,7 +252,7 @@ class TmdeTrainer(HubTrainer):
     def _sum_counts(self, batches: list[ParallelBatch]) -> dict[str, float]:
         """Return every objective's count over all processes, and set their common clock."""
         objectives = self.parallel_model.objectives
-        totals = []
+        totals: list[float] = []
         for objective in objectives.values():
             totals.append(sum(objective.count(batch.sizes) for batch in batches))
         # All processes follow the clock of the first, so that none stops alone.
@@ -259,12 +262,12 @@ class TmdeTrainer(HubTrainer):
         *counts, self.meter.elapsed, self.meter.cpu_elapsed = sum_on_host(totals)
         return dict(zip(objectives, counts, strict=True))
 
-    def _prepare_inputs(self, inputs: ParallelBatch) -> ParallelBatch:
+    def _prepare_inputs(self, inputs: ParallelBatch) -> ParallelBatch:  # type: ignore[override]
         return inputs.to(self.args.device)
 
     # ---- Loss
 
-    def compute_loss(
+    def compute_loss(  # type: ignore[override]  # transformers expects dictionaries
         self,
         model: nn.Module,
         inputs: ParallelBatch,
@@ -283,20 +286,22 @@ class TmdeTrainer(HubTrainer):
         """
         outputs = model(inputs)
         objectives = self.parallel_model.objectives
-        loss = 0.0
+        assert num_items_in_batch is not None  # `get_batch_samples` counts them.
+        losses = []
         for name, sums in outputs.items():
             objective = objectives[name]
             scale = self.args.world_size / max(num_items_in_batch[name], 1.0)
-            loss = loss + objective.weight * scale * sums["total"]
+            losses.append(objective.weight * scale * sums["total"])
             self._components.add(name, sums, objective.count(inputs.sizes))
+        loss = functools.reduce(torch.add, losses)
         if return_outputs:
             return loss, outputs
         return loss
 
-    def floating_point_ops(self, inputs: ParallelBatch) -> float:
+    def floating_point_ops(self, inputs: ParallelBatch) -> int:  # type: ignore[override]
         """Return 6 per parameter outside the tables and token (Kaplan et al. 2020)."""
         parameters = self.parallel_model.model.num_parameters(exclude_embeddings=True)
-        return 6.0 * parameters * float(inputs.lengths.sum())
+        return 6 * parameters * int(inputs.lengths.sum())
 
     # ---- Schedule
 
@@ -318,10 +323,11 @@ class TmdeTrainer(HubTrainer):
 
     def create_scheduler(
         self, num_training_steps: int, optimizer: Optimizer | None = None
-    ) -> LambdaLR:
+    ) -> LRScheduler:
         """Create the schedule of the arguments, with the cooldown over the end of the run."""
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         if self.args.cooldown:
+            assert isinstance(scheduler, LambdaLR)  # `limit_steps` refuses the others.
             cool_down(scheduler, self.progress, self.args.cooldown)
         return scheduler
 
@@ -343,7 +349,7 @@ class TmdeTrainer(HubTrainer):
     # ---- Evaluation
 
     @torch.no_grad()
-    def evaluate(
+    def evaluate(  # type: ignore[override]  # dev sets are rows of `datasets`
         self,
         eval_dataset: dict[str, datasets.Dataset] | None = None,
         ignore_keys: list[str] | None = None,
@@ -368,12 +374,13 @@ class TmdeTrainer(HubTrainer):
             TmdeError: In training, no evaluation measures `metric_for_best_model`.
         """
         begin = time.perf_counter()
+        dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         trained = self.parallel_model
         was_training = trained.training
         measured = evaluate_model(
             whole_model(trained).eval(),
             self.processing_class,
-            self.eval_dataset if eval_dataset is None else eval_dataset,
+            dev_sets or {},
             self.eval_tasks if self.is_world_process_zero() else {},
             self.args,
             self.compute_loss_context_manager,
@@ -395,7 +402,7 @@ class TmdeTrainer(HubTrainer):
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:
         """Check that the metric that chooses the checkpoint was measured."""
-        metric = self.args.metric_for_best_model
+        metric = self.args.metric_for_best_model or "mix"
         name = metric if metric.startswith("eval_") else f"eval_{metric}"
         if name not in metrics:
             raise TmdeError(
@@ -463,7 +470,9 @@ class TmdeTrainer(HubTrainer):
             rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint, use_mtime=True)
 
     def _load_best_model(self) -> None:
-        best = Path(self.state.best_model_checkpoint)
+        checkpoint = self.state.best_model_checkpoint
+        assert checkpoint is not None  # `Trainer` calls this only where there is one.
+        best = Path(checkpoint)
         reason = damage(best, f" {SAFE_WEIGHTS_NAME}")
         if reason is not None:
             raise TmdeError(

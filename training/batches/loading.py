@@ -401,6 +401,6 @@ def batches_of(
 class ParallelLoader(DataLoader):
     """A `DataLoader` of `ParallelBatches` whose workers start without tokenizer threads."""
 
-    def __iter__(self) -> Iterator[ParallelBatch]:
+    def __iter__(self) -> Iterator[ParallelBatch]:  # type: ignore[override]  # torch: a private class
         with patch.dict(os.environ, TOKENIZERS_PARALLELISM="false"):
             return super().__iter__()

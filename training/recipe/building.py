@@ -11,10 +11,10 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 
-from tmde.embedding.document_embedder import has_fast_bf16
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
+from tmde.training.precision import has_fast_bf16
 from tmde.training.recipe.architectures import ARCHITECTURES, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.schema import Recipe

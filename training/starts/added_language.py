@@ -12,6 +12,7 @@ from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
+from tmde.training.starts.replay import replay_sources
 from tmde.training.starts.tokenizers import open_tokenizer_files, texts_by_language
 
 LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
@@ -64,7 +65,7 @@ def extended_tokenizer(
     Raises:
         RecipeError: Entries are asked for, and the tokenizer is not one that this package trained.
     """
-    new_languages = recipe.data.replay.new_languages
+    new_languages = replay_sources(recipe).new_languages
     languages = recipe.data.languages
     # The encoders of the Hub keep their tokenizers.
     is_extendable = is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED
@@ -79,8 +80,8 @@ def extended_tokenizer(
             "that this package trained, and stays as it is; leave --new-tokens out"
         )
     texts = texts_by_language(rows, languages, LEARNING_CHARACTERS, recipe.seed)
-    old_texts = {}
-    new_texts = {}
+    old_texts: dict[str, list[str]] = {}
+    new_texts: dict[str, list[str]] = {}
     for language, language_texts in texts.items():
         side = new_texts if language in new_languages else old_texts
         side[language] = list(dict.fromkeys(language_texts))  # rows are repeated

@@ -6,7 +6,7 @@ import os
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
 import datasets
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -20,8 +20,8 @@ from tmde.training.recipe.schema import Recipe
 STAGE_FOLDER = "warm_start"  # in the folder of a run: what is made for it to begin with
 BAG = "tmde_bag"
 
-Rows = datasets.Dataset | datasets.IterableDataset
-Report = dict[str, Any]
+Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset
+Report: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
-from transformers import PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
@@ -37,12 +38,13 @@ class FromEncoder(Start):
     def check(self) -> None:
         """Refuse an encoder that cannot be trained, and a bag that does not fit it."""
         has_bag = bool(self.recipe.model.bag_residual)
-        has_checkpoint = self.recipe.warm_start.checkpoint is not None
+        checkpoint = self.recipe.warm_start.checkpoint
+        has_checkpoint = checkpoint is not None
         if has_bag != has_checkpoint:
             raise _wrong_parts(self.recipe)
         _check_common(self.recipe, has_bag)
-        if has_bag:
-            open_config(self.recipe.warm_start.checkpoint, kind=BAG)
+        if checkpoint is not None:
+            open_config(checkpoint, kind=BAG)
         encoder = open_encoder(self.recipe.model.encoder)
         tokenizer = self.tokenizer(None)
         self._fit(encoder, tokenizer)
@@ -70,13 +72,12 @@ class FromEncoder(Start):
         encoder = open_encoder(recipe.model.encoder)
         self._fit(encoder, tokenizer)
         prompt = self._prompt()
-        config = build_config(
+        model = _new_model(
             recipe,
             encoder_config=encoder.config,
             **token_settings(tokenizer),
             **prompt_settings(prompt, tokenizer),
         )
-        model = AdaptedForConditionalGeneration(config)
         model.take_encoder(encoder)
         if checkpoint is None:
             return BegunModel(model)
@@ -107,25 +108,33 @@ class FromAdapted(Start):
     Options that the recipe leaves open stay as they were.
     """
 
-    def check(self) -> None:
-        """Refuse a checkpoint of another kind, and keys that need a new encoder."""
+    @property
+    def checkpoint(self) -> str:
+        """The checkpoint.
+
+        Raises:
+            RecipeError: The recipe names none.
+        """
         checkpoint = self.recipe.warm_start.checkpoint
         if checkpoint is None:
             raise _wrong_parts(self.recipe)
-        config = open_config(checkpoint, kind=AdaptedConfig.model_type)
+        return checkpoint
+
+    def check(self) -> None:
+        """Refuse a checkpoint of another kind, and keys that need a new encoder."""
+        config = open_config(self.checkpoint, kind=AdaptedConfig.model_type)
         _check_common(self.recipe, bool(config.bag_residual))
         self._check_needs_no_encoder(config)
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of the checkpoint."""
-        path = self.recipe.tokenizer.path or self.recipe.warm_start.checkpoint
+        path = self.recipe.tokenizer.path or self.checkpoint
         return open_encoder_tokenizer(path)
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
         """Return a model as the checkpoint has it, with what the recipe changes."""
         recipe = self.recipe
-        checkpoint = recipe.warm_start.checkpoint
-        known = open_config(checkpoint, kind=AdaptedConfig.model_type)
+        known = open_config(self.checkpoint, kind=AdaptedConfig.model_type)
         chosen = recipe.model.settings()
         values = {
             "encoder_config": known.encoder_config,
@@ -139,10 +148,10 @@ class FromAdapted(Start):
             prompt = known.prompt
         values.update(token_settings(tokenizer))
         values.update(prompt_settings(prompt, tokenizer))
-        model = AdaptedForConditionalGeneration(build_config(recipe, **values))
-        return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, recipe))
+        model = _new_model(recipe, **values)
+        return BegunModel(model, take_checkpoint(model, tokenizer, self.checkpoint, recipe))
 
-    def _check_needs_no_encoder(self, config: AdaptedConfig) -> None:
+    def _check_needs_no_encoder(self, config: PreTrainedConfig) -> None:
         section = self.recipe.model
         distillation = self.recipe.objectives.distillation
         if distillation is not None and distillation.teacher == "encoder":
@@ -153,10 +162,16 @@ class FromAdapted(Start):
             raise self._needs_encoder("model.bag_residual")
 
     def _needs_encoder(self, key: str) -> RecipeError:
-        checkpoint = self.recipe.warm_start.checkpoint
         return RecipeError(
-            f"{key} needs --encoder, found --warm-start {checkpoint}; remove or replace it"
+            f"{key} needs --encoder, found --warm-start {self.checkpoint}; remove or replace it"
         )
+
+
+def _new_model(recipe: Recipe, **settled: Any) -> AdaptedForConditionalGeneration:
+    """Return a model with random weights; `settled` are options that the recipe does not set."""
+    config = build_config(recipe, **settled)
+    assert isinstance(config, AdaptedConfig)  # The architecture of these starts is `adapted`.
+    return AdaptedForConditionalGeneration(config)
 
 
 def _wrong_parts(recipe: Recipe) -> RecipeError:

@@ -6,6 +6,7 @@ from dataclasses import fields
 
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
+from tmde.training.recipe.architectures import config_class
 from tmde.training.recipe.building import build_config, model_class_of
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -48,7 +49,7 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedM
         )
     settings["vocab_size"] = len(tokenizer)
     settings["mask_token_id"] = tokenizer.mask_token_id
-    model_class = model_class_of(recipe)
-    options = {field.name for field in fields(model_class.config_class)}
+    options = {field.name for field in fields(config_class(recipe.architecture))}
     known_settings = {name: value for name, value in settings.items() if name in options}
+    model_class = model_class_of(recipe)
     return model_class(build_config(recipe, **known_settings))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from transformers import AutoConfig, PreTrainedModel, PreTrainedTokenizerBase
@@ -39,7 +40,7 @@ def prompt_settings(prompt: str, tokenizer: PreTrainedTokenizerBase) -> dict[str
     return {"prompt": prompt, "prompt_ids": ids}
 
 
-def token_settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, int | bool | None]:
+def token_settings(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
     """Return what a configuration says of the special tokens, by the names of [`AdaptedConfig`]."""
     bos, eos, reads_bos = text_bounds(tokenizer)
     return {
@@ -82,13 +83,12 @@ def _load_encoder(name: str) -> PreTrainedModel:
         )
     AdaptedConfig(encoder_config=config)
     model_class = encoder_class(config)
-    model, loading = model_class.from_pretrained(
-        name,
-        config=config,
-        dtype=torch.float32,
-        output_loading_info=True,
-        **pooler_options(model_class),
+    options: dict[str, Any] = pooler_options(model_class)
+    # A pair, because of `output_loading_info`; transformers annotates the model alone.
+    loaded: Any = model_class.from_pretrained(
+        name, config=config, dtype=torch.float32, output_loading_info=True, **options
     )
+    model, loading = loaded
     missing = sorted(loading["missing_keys"])
     if missing:
         raise TmdeError(
@@ -218,7 +218,7 @@ def take_vocabulary(
             f"Warm start from {checkpoint}: the encoder lacks its token {strange_tokens[0]}; "
             "expected a bag that began with this encoder (recipe default)"
         )
-    table = encoder.get_input_embeddings().weight
+    table = encoder.get_input_embeddings().get_parameter("weight")
     rows = []
     for token, _ in sorted(tokenizer.get_vocab().items(), key=lambda item: item[1]):
         pieces = _pieces_of(token, full_tokenizer, encoder_ids)

@@ -17,6 +17,7 @@ from tmde.data.dev_rows import hold_out
 from tmde.data.parallel import features_of
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.sections import ReplaySources
 
 Row = dict[str, str]  # text by language
 HELD_OUT_SHARE = 10  # at most one row in so many is held out
@@ -61,6 +62,13 @@ class _LanguageSides:
         return rows
 
 
+def replay_sources(recipe: Recipe) -> ReplaySources:
+    """Return the sources of a recipe that adds languages."""
+    sources = recipe.data.replay
+    assert sources is not None  # Only recipes that add languages come here.
+    return sources
+
+
 def load_replayed(
     recipe: Recipe, dev: dict[str, Dataset], report: CorpusReport
 ) -> tuple[Dataset, dict[str, Dataset]]:
@@ -82,9 +90,9 @@ def load_replayed(
         CorpusError: As `load_parallel`.
     """
     data = recipe.data
-    sources = data.replay
+    sources = replay_sources(recipe)
     languages = _language_sides(recipe)
-    options = {
+    options: dict[str, Any] = {
         "pivot_languages": data.pivot_languages,
         "bad_rows": data.bad_rows,
         "temperature": data.temperature,
@@ -111,7 +119,7 @@ def load_replayed(
 
 def _language_sides(recipe: Recipe) -> _LanguageSides:
     data = recipe.data
-    new = frozenset(data.replay.new_languages)
+    new = frozenset(replay_sources(recipe).new_languages)
     old = [language for language in data.languages if language not in new]
     return _LanguageSides(data.languages, new, old, _pivots(recipe))
 
@@ -228,7 +236,7 @@ def _hold_out(
     new_rest, new_held = _hold_out_side(new_rows, (1 - share) * number, seed)
     old_rest, old_held = _hold_out_side(old_rows, share * number, seed)
     held = [rows for rows in (new_held, old_held) if rows is not None]
-    texts = set()
+    texts: set[tuple[str, str]] = set()
     for rows in held:
         for row in rows["translation"][:]:
             texts.update(_texts_of(row))

@@ -23,6 +23,7 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
+from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.tokenization import cut_tokenizer, edited, load_tokenizer
 from tmde.data.tokens import TextEncoder, text_bounds
@@ -116,6 +117,7 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
     vectors = _token_vectors(model, full_tokenizer, kept_ids, words)  # (tokens, width)
     special_ids = _special_ids(full_tokenizer, kept_ids)
     config = build_config(recipe, vocab_size=len(tokenizer), **special_ids)
+    assert isinstance(config, BagConfig)  # The recipe is one of a bag.
     width = vectors.shape[1]
     if config.d_model > width:
         raise TmdeError(
@@ -202,7 +204,7 @@ def _special_ids(full: PreTrainedTokenizerBase, kept_ids: Sequence[int]) -> dict
     return {name: new_ids[settings[name]] for name in names}
 
 
-def _frequency_weights(tokenizer: PreTrainedTokenizerBase, texts: Sequence[str]) -> torch.Tensor:
+def _frequency_weights(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> torch.Tensor:
     """Return the logarithm of each token's weight by its frequency, (tokens,) float32."""
     ids = itertools.chain.from_iterable(TextEncoder(tokenizer)(texts))
     used = np.fromiter(ids, dtype=np.int64)

@@ -7,6 +7,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import datasets
 from accelerate import PartialState
@@ -67,7 +68,7 @@ def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
     """Train the tokenizer of a recipe into a folder, which is complete when it gets its name."""
     # A bag reads texts of any length.
     limit = getattr(build_config(recipe), "max_position_embeddings", VERY_LARGE_INTEGER)
-    options = {"model_max_length": limit}
+    options: dict[str, Any] = {"model_max_length": limit}
     for name, value in recipe.tokenizer.settings().items():
         if name not in ("path", "whole_words") and value is not None:
             options[name] = value

@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
+from modeling_tmde.modeling_bag import BagModel
 from tmde.embedding.loading import local_or_hub, reading
 from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
 from tmde.training.starts.base import BAG, Report, open_config
@@ -98,7 +99,7 @@ def warm_start(
         tokenizer,
         source.tokenizer,
         model.config.vocab_size,
-        len(source.model.get_input_embeddings().weight),
+        len(source.model.get_input_embeddings().get_parameter("weight")),
     )
     known_tokens = int(vocabulary.known.sum())
     report: Report = {
@@ -116,12 +117,15 @@ def warm_start(
         kept = _copy_parameters(model, source, vocabulary, names)
         report["tensors_copied"] = len(list(model.named_parameters())) - len(kept)
         report["tensors_kept"] = kept
-    elif not has_direct_path:
-        _take_tables(model, source.model, vocabulary)
+        return report
+    bag = source.model
+    assert isinstance(bag, BagModel)  # `_check_kind` refuses other models.
+    if not has_direct_path:
+        _take_tables(model, bag, vocabulary)
     elif model.config.model_type == T_MDE:
-        _take_bag_as_direct_path(model, source.model, vocabulary)
+        _take_bag_as_direct_path(model, bag, vocabulary)
     else:
-        _take_bag_beside_encoder(model, source.model, vocabulary)
+        _take_bag_beside_encoder(model, bag, vocabulary)
     return report
 
 
@@ -152,10 +156,13 @@ class _Source:
 
 def _open_source(checkpoint: str | os.PathLike) -> _Source:
     architecture = architecture_of(open_config(checkpoint))
+    assert architecture is not None  # `open_config` refuses models of other packages.
     path = local_or_hub(checkpoint)
-    model, loading = ARCHITECTURES[architecture].from_pretrained(
+    # A pair, because of `output_loading_info`; transformers annotates the model alone.
+    loaded: Any = ARCHITECTURES[architecture].from_pretrained(
         path, dtype=torch.float32, output_loading_info=True
     )
+    model, loading = loaded
     with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
         tokenizer = AutoTokenizer.from_pretrained(path)
     return _Source(str(checkpoint), model, tokenizer, frozenset(loading["missing_keys"]))
@@ -236,7 +243,7 @@ def _check_width(model: PreTrainedModel, source: _Source) -> None:
 
 
 def _take_bag_beside_encoder(
-    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap
+    model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap
 ) -> None:
     """Take the table and the token weights of a bag for those beside a pretrained encoder."""
     known = vocabulary.known
@@ -246,7 +253,7 @@ def _take_bag_beside_encoder(
 
 
 def _take_bag_as_direct_path(
-    model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap
+    model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap
 ) -> None:
     """Let T-MDE begin as the bag.
 
@@ -271,7 +278,7 @@ def _take_bag_as_direct_path(
             output.bias.zero_()
 
 
-def _take_tables(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: VocabularyMap) -> None:
+def _take_tables(model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap) -> None:
     """Take the table of a bag for each table of the model, at its width and scale.
 
     The rows of the encoder's tables are weighted by token.
@@ -290,7 +297,7 @@ def _take_tables(model: PreTrainedModel, bag: PreTrainedModel, vocabulary: Vocab
     _clear_padding(model)
 
 
-def _table_of(bag: PreTrainedModel, vocabulary: VocabularyMap, width: int) -> torch.Tensor:
+def _table_of(bag: BagModel, vocabulary: VocabularyMap, width: int) -> torch.Tensor:
     """Return the table of a bag for the new vocabulary, (size, width)."""
     fitted = fit_width(bag.embed_tokens.weight, bag.token_weights, width)
     return vocabulary.table(fitted, bag.token_weights)
@@ -306,8 +313,8 @@ def _table_modules(model: PreTrainedModel) -> list[nn.Module]:
 
 def _table_weights(model: PreTrainedModel) -> list[nn.Parameter]:
     """Return the weights of all tables; those that several modules share once."""
-    weights = {id(module.weight): module.weight for module in _table_modules(model)}
-    return list(weights.values())
+    weights = [module.get_parameter("weight") for module in _table_modules(model)]
+    return list(dict.fromkeys(weights))
 
 
 def _clear_padding(model: PreTrainedModel) -> None:

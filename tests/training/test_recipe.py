@@ -91,6 +91,23 @@ def test_changes_make_new_recipes():
     assert recipe.to_yaml() == before
 
 
+def test_building_the_arguments_leaves_the_recipe_as_it_is(tmp_path):
+    options = ["fsdp=true", "fsdp_config={min_num_params: 0, transformer_layer_cls_to_wrap: Layer}"]
+    recipe = load_recipe("ctmde", options)
+    before = recipe.to_yaml()
+    build_arguments(recipe, str(tmp_path))
+    assert recipe.to_yaml() == before
+
+
+def test_settings_are_copies():
+    recipe = load_recipe("ctmde", ["fsdp_config={fsdp_version: 2}", "data.train=[a.tsv]"])
+    settings = recipe.settings()
+    settings["training"]["fsdp_config"]["fsdp_version"] = 1
+    settings["data"]["train"].append("b.tsv")
+    assert recipe.training.fsdp_config == {"fsdp_version": 2}
+    assert recipe.data.train == ["a.tsv"]
+
+
 def test_keys_that_are_not_set_have_the_defaults_of_their_options():
     recipe = load_recipe("quickstart")
     assert "seed" not in recipe.settings()["training"]

@@ -47,13 +47,21 @@ class Section(BaseModel):
         return section
 
     def settings(self) -> dict[str, Any]:
-        """Return the keys that were set and their values, as plain YAML types."""
+        """Return the keys that were set and their values, as plain YAML types.
+
+        Mappings and lists are copies, because transformers changes some of its arguments in place.
+        """
         return {key: _to_plain(getattr(self, key)) for key in self._keys}
 
 
 def _to_plain(value: Any) -> Any:
+    """Return a value with its sections as mappings, and with its mappings and lists copied."""
     if isinstance(value, Section):
         return value.settings()
+    if isinstance(value, Mapping):
+        return {key: _to_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_to_plain(item) for item in value]
     return value
 
 

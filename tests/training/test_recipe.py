@@ -263,6 +263,8 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("micro_batch_tokens=0", "micro_batch_tokens=0 must lie in"),
         ("max_minutes=0", "max_minutes=0 must lie in"),
         ("report_to=nowhere", "nowhere is not supported"),
+        ("accelerator_config={batches: 1}", "unexpected keyword argument 'batches'"),
+        ("accelerator_config=nowhere.json", "No such file or directory: 'nowhere.json'"),
     ],
 )
 def test_wrong_keys_and_values_are_one_sentence(override, message, tmp_path):
@@ -271,6 +273,15 @@ def test_wrong_keys_and_values_are_one_sentence(override, message, tmp_path):
         build_config(recipe)
         build_arguments(recipe, str(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+def test_defects_of_our_own_are_no_mistakes_of_the_recipe(monkeypatch):
+    def broken(**options):
+        raise TypeError("a defect")
+
+    monkeypatch.setitem(OBJECTIVES, "distance", broken)
+    with pytest.raises(TypeError, match="^a defect$"):
+        build_objectives(load_recipe("ctmde"))
 
 
 @pytest.mark.parametrize(

@@ -191,6 +191,19 @@ def test_one_option_of_an_objective_leaves_the_others():
     assert changed.objectives.translation.settings() == {**before, "label_smoothing": 0}
 
 
+def test_one_key_of_a_mapping_leaves_the_others():
+    recipe = load_recipe("xnli_cbow", ["model.encoder_config.d_model=16"])
+    assert recipe.model.encoder_config == {"d_model": 16, "normalize": False}
+    recipe = load_recipe("ctmde", ["fsdp_config.fsdp_version=2", "fsdp_config.min_num_params=9"])
+    assert recipe.training.fsdp_config == {"fsdp_version": 2, "min_num_params": 9}
+    recipe = load_recipe("ctmde", ["card.data_licenses.a/b.tsv=mit"])
+    assert recipe.card.data_licenses == {"a/b.tsv": "mit"}
+    replay = "data.train={new: a.tsv, new_languages: [it]}"
+    recipe = load_recipe("quickstart", [replay, "data.train.replay_share=0.25"])
+    assert recipe.data.replay.new == "a.tsv"
+    assert recipe.data.replay.replay_share == 0.25
+
+
 def test_objectives_are_removed_replaced_and_added():
     removed = build_objectives(load_recipe("ctmde", ["objectives.distance=null"]))
     assert set(removed) == {"translation"}
@@ -240,6 +253,7 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("max_minutes=long", "max_minutes: found 'long', expected a number or null"),
         ("data.languages=de", "languages: found 'de', expected a list of texts"),
         ("data.streaming=1", "streaming: found 1, expected true or false"),
+        ("model.d_model.x=3", "Section 'model' of recipe ctmde: key 'd_model.x' is unknown"),
         ("d_model=wide", "Section 'model' of recipe ctmde: d_model: found 'wide', expected an int"),
         (
             "model.bottleneck=last",

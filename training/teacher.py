@@ -221,6 +221,13 @@ class Teacher:
             )
         return model.eval()
 
+    @cached_property
+    def prompt(self) -> str:
+        """The prompt before every text: the objective's, or else the model's default."""
+        if self.objective.teacher_prompt:
+            return self.objective.teacher_prompt
+        return default_prompt(self.version.name, revision=self.version.commit)
+
     @property
     def half_precision(self) -> bool:
         """Whether it computes in bfloat16."""
@@ -234,16 +241,17 @@ class Teacher:
             TmdeError: The vectors are not as wide as the student's, or hold NaN or numbers that
                 float16 can't hold.
         """
-        prompt = self.objective.teacher_prompt
-        if not prompt:
-            prompt = default_prompt(self.version.name, revision=self.version.commit)
         options = {}
         if "language" in self.model.get_model_kwargs():
             # A model of this package with a part for each language.
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
             vectors = self.model.encode(
-                texts, batch_size=BATCH_SIZE, show_progress_bar=False, prompt=prompt, **options
+                texts,
+                batch_size=BATCH_SIZE,
+                show_progress_bar=False,
+                prompt=self.prompt,
+                **options,
             )
         vectors = np.asarray(vectors, dtype=np.float32)
         self._check(vectors, texts)
@@ -305,7 +313,7 @@ class Teacher:
         has_limit = limit is not None and limit < NO_LIMIT
         if not has_limit or not isinstance(tokenizer, PreTrainedTokenizerBase):
             return [TAUGHT] * len(texts)
-        prompted = [self.objective.teacher_prompt + text for text in texts]
+        prompted = [self.prompt + text for text in texts]
         encoded = tokenizer(prompted, truncation=False, verbose=False)
         return [TRUNCATED if len(ids) > limit else TAUGHT for ids in encoded["input_ids"]]
 
@@ -487,7 +495,7 @@ def _read_all(teacher: Teacher, rows: datasets.Dataset, folder: str | None) -> d
         teacher.version.identity,
         teacher.languages,
         teacher.objective.teacher_share,
-        teacher.objective.teacher_prompt,
+        teacher.prompt,
         teacher.width,
         teacher.half_precision,
     ]

@@ -162,7 +162,12 @@ def test_training_takes_the_training_arguments():
         ("pivot_pairs=true", "training", "pivot_pairs", True),
         ("pivot_pairs=[en]", "training", "pivot_pairs", ["en"]),
         (" tokenizer.vocab_size = 8000", "tokenizer", "vocab_size", 8000),
-        ("languages=[de, en, no]", "data", "languages", ["de", "en", "no"]),  # Norwegian
+        (
+            "languages=[de, en, es, no]",  # Norwegian
+            "data",
+            "languages",
+            ["de", "en", "es", "no"],
+        ),
         ("train=a=b.tsv", "data", "train", "a=b.tsv"),
         ("train=null", "data", "train", None),
         ("model.d_model=1e3", "model", "d_model", 1000),
@@ -173,6 +178,12 @@ def test_overrides(override, section, key, value):
     found = load_recipe("ctmde", [override]).settings()[section][key]
     assert found == value
     assert type(found) is type(value)
+
+
+def test_languages_and_pivots_are_set_in_any_order():
+    overrides = ["languages=[de]", "pivot_languages=[de]"]
+    for ordered in (overrides, overrides[::-1]):
+        assert load_recipe("ctmde", ordered).data.pivot_languages == ["de"]
 
 
 def test_every_recipe_is_read_anew():
@@ -252,6 +263,12 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("max_steps=1.5", "max_steps: found 1.5, expected an integer"),
         ("max_minutes=long", "max_minutes: found 'long', expected a number or null"),
         ("data.languages=de", "languages: found 'de', expected a list of texts"),
+        (
+            "data.languages=[de]",
+            r"Section 'data' of recipe ctmde: pivot_languages: found \['en', 'es'\], expected some "
+            r"of languages=\['de'\]; set data.pivot_languages as well",
+        ),
+        ("languages=[de, en, es, de]", r"languages: found \[.*\], expected each language once"),
         ("data.streaming=1", "streaming: found 1, expected true or false"),
         ("model.d_model.x=3", "Section 'model' of recipe ctmde: key 'd_model.x' is unknown"),
         ("d_model=wide", "Section 'model' of recipe ctmde: d_model: found 'wide', expected an int"),

@@ -137,12 +137,23 @@ class DataSection(Section):
         check_range("max_rows", self.max_rows, "[1, inf)")
         check_range("dev_rows", self.dev_rows, "[0, inf)")
         check_range("temperature", self.temperature, "(0, inf]")
+        self._check_languages()
         if self.replay is not None and self.streaming:
             raise TmdeError(
                 "streaming: found true, but the rows of a stream cannot be replayed in a stated "
                 "share"
             )
         return self
+
+    def _check_languages(self) -> None:
+        if len(set(self.languages)) < len(self.languages):
+            raise TmdeError(f"languages: found {self.languages}, expected each language once")
+        unknown = [language for language in self.pivot_languages if language not in self.languages]
+        if unknown:
+            raise TmdeError(
+                f"pivot_languages: found {self.pivot_languages}, expected some of "
+                f"languages={self.languages}; set data.pivot_languages as well"
+            )
 
     @property
     def replay(self) -> ReplaySources | None:

@@ -352,7 +352,7 @@ class TeacherVectors:
         return vectors, states != UNTAUGHT
 
     def warn(self, states: np.ndarray) -> None:
-        """Say once, in the main process, if rows were truncated, or not read."""
+        """Warn once, in the main process, if rows were truncated, or not read."""
         if not PartialState().is_main_process:
             return
         name = self.teacher.version.name
@@ -384,7 +384,7 @@ def open_teacher_vectors(
 
     Raises:
         TmdeError: The teacher can't be opened, is not as wide as the student, reads a language that
-            is not trained, or gives numbers that are none; or rows are joined or paired with their
+            is not trained, or returns NaN or infinity; or rows are joined or paired with their
             neighbors.
     """
     objective = _distillation_of(parallel)

@@ -168,7 +168,7 @@ def _check_languages(stage: Recipe, recipe: Recipe) -> None:
 
 
 def _with_its_pairs(stage: Recipe) -> Recipe:
-    """Return the stage without the pairs of `eval_pairs` that it lacks a language of."""
+    """Drop pairs with a language that the stage lacks."""
     pairs = stage.training.eval_pairs
     if not pairs:
         return stage

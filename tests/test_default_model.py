@@ -14,7 +14,6 @@ from tmde.data.sample import sample_documents, sample_sentences
 from tmde.embedding.loading import DEFAULT_FOLDER
 from tmde.hub_cards import describe_origins
 from tmde.training.recipe import load_recipe
-from tmde.training.run import train_recipe
 from tmde.training.starts import begin_with, choose_start
 
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
@@ -90,7 +89,7 @@ def test_quickstart_begins_with_a_search(capsys):
 def test_training_begins_with_it(embedder, name, tmp_path):
     """With its tokenizer and, unless a recipe can be wider, its width."""
     recipe = begin_with(load_recipe(name, ["data.train=sample"]), "default")
-    start = choose_start(recipe, tmp_path, train_recipe)
+    start = choose_start(recipe, tmp_path)
     start.check()
     tokenizer = start.tokenizer(None)
     begun = start.apply(tokenizer)

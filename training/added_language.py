@@ -338,7 +338,7 @@ def model_before_training(
     That is the checkpoint with the tokenizer's new entries and the new languages.
     """
     set_seed(recipe.seed)
-    return choose_start(recipe, folder, train_recipe).apply(tokenizer).model.eval()
+    return choose_start(recipe, folder).apply(tokenizer).model.eval()
 
 
 # ---- After the last step

@@ -45,8 +45,8 @@ class TmdeTrainingArguments(TrainingArguments):
 
     `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval
     of sentences, that of documents, and Same and Cross on the dev split of the classification
-    tasks, of those of the four that are measured. Where `greater_is_better` is None, less is better
-    of a metric whose name ends with one of `LESS_IS_BETTER`.
+    tasks. Measures that the run does not take are left out. If `greater_is_better` is None, lower
+    is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
     Args:
         batch_tokens: The padded tokens of an optimizer step over all processes; gradient

@@ -284,9 +284,9 @@ class ParallelModel(nn.Module):
         device = input_ids.device
         in_noisy_row = torch.rand(input_ids.shape[1], device=device) < self.token_dropout_share
         chances = torch.rand(input_ids.shape, device=device)
-        is_bos = input_ids == self.config.bos_token_id
-        is_eos = input_ids == self.config.eos_token_id
-        candidates = attention_mask.bool() & ~is_bos & ~is_eos
+        candidates = attention_mask.bool()
+        for token_id in self.config.special_token_ids:
+            candidates = candidates & (input_ids != token_id)
         least_likely = chances.masked_fill(~candidates, -1).argmax(dim=-1, keepdim=True)
         dropped = candidates & in_noisy_row[:, None] & (chances < self.token_dropout)
         dropped = dropped.scatter(-1, least_likely, False)

@@ -18,7 +18,6 @@ from tmde.training.recipe.building import (
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts import Resumed, Start, choose_start
-from tmde.training.starts.first_stage import TrainRecipe
 
 
 @dataclass(frozen=True)
@@ -44,15 +43,12 @@ class ResolvedRun:
     checkpoint: Path | None
 
 
-def resolve(
-    recipe: Recipe, folder: Path, train_recipe: TrainRecipe, resume: bool = False
-) -> ResolvedRun:
+def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
     """Resolve a recipe for a run in a folder.
 
     Args:
         recipe: The recipe.
         folder: The folder of the run.
-        train_recipe: The function that trains a first stage.
         resume: Go on with the run in the folder. What it began with is not needed any more, and not
             checked.
 
@@ -67,7 +63,7 @@ def resolve(
     if checkpoint is not None:
         start: Start = Resumed(recipe, folder, checkpoint)
     else:
-        start = choose_start(recipe, folder, train_recipe)
+        start = choose_start(recipe, folder)
     if not resume:
         start.check()
     if recipe.training.hub_token:

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
+from accelerate.state import AcceleratorState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.io import write_atomically
@@ -17,6 +19,7 @@ from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.systems import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
+from tmde.training.checkpoints import find_checkpoint
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
@@ -26,9 +29,11 @@ from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
 from tmde.training.run_record import describe_data, save_best, write_card, write_results
-from tmde.training.starts import BegunModel
+from tmde.training.starts import BegunModel, FromFewerLanguages, FromFirstStage, share_tokenizer
 from tmde.training.teacher import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
+
+logger = logging.get_logger("tmde.training")
 
 
 def train_recipe(
@@ -57,10 +62,11 @@ def train_recipe(
             folder.
         HubUploadError: The last push failed; the run's folder is complete.
     """
-    run = resolve(recipe, Path(output_dir), train_recipe, resume)
+    run = resolve(recipe, Path(output_dir), resume)
     with opened_folder(run, resume, overwrite):
         inputs = read_inputs(run)
         begin_run(run, overwrite and not resume)
+        train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
         trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
@@ -117,7 +123,31 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
             begin_folder(run.recipe, run.folder, overwrite)
 
 
-# ---- 3. Tokenizer and model
+# ---- 3. The first stage
+
+
+def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
+    """Train the first stage of a run, or go on with it, if it has one that is not finished."""
+    start = run.start
+    if isinstance(start, FromFewerLanguages):
+        start = start.start  # adds languages to what it begins with
+    if not isinstance(start, FromFirstStage) or start.is_trained:
+        return
+    state = PartialState()
+    if state.is_main_process:
+        logger.warning(f"Stage 1 of 2: recipe {start.stage_name}, in {start.stage_folder}")
+    stage = share_tokenizer(run.recipe, start.stage, inputs.data.train, run.folder)
+    distributed_type = state.distributed_type
+    is_begun = find_checkpoint(start.stage_folder) is not None
+    train_recipe(stage, start.stage_folder, resume=is_begun, overwrite=True)
+    state.wait_for_everyone()
+    # The state holds the stage's precision and refuses another one; FSDP of the stage may have
+    # changed the type.
+    AcceleratorState._reset_state()
+    state.distributed_type = distributed_type
+
+
+# ---- 4. Tokenizer and model
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
@@ -154,7 +184,7 @@ def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) ->
     write_atomically(run.folder / "run.json", json.dumps(record, indent=2, default=str))
 
 
-# ---- 4. The trainer
+# ---- 5. The trainer
 
 
 def build_trainer(
@@ -181,7 +211,7 @@ def build_trainer(
     )
 
 
-# ---- 5. Training
+# ---- 6. Training
 
 
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
@@ -190,7 +220,7 @@ def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
     trainer.train(resume_from_checkpoint=checkpoint)
 
 
-# ---- 6. The end
+# ---- 7. The end
 
 
 def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:

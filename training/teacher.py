@@ -221,6 +221,13 @@ class Teacher:
             )
         return model.eval()
 
+    @cached_property
+    def prompt(self) -> str:
+        """The prompt before every text: the objective's, or else the model's default."""
+        if self.objective.teacher_prompt:
+            return self.objective.teacher_prompt
+        return default_prompt(self.version.name, revision=self.version.commit)
+
     @property
     def half_precision(self) -> bool:
         """Whether it computes in bfloat16."""
@@ -234,16 +241,17 @@ class Teacher:
             TmdeError: The vectors are not as wide as the student's, or hold NaN or numbers that
                 float16 can't hold.
         """
-        prompt = self.objective.teacher_prompt
-        if not prompt:
-            prompt = default_prompt(self.version.name, revision=self.version.commit)
         options: dict[str, Any] = {}
         if "language" in self.model.get_model_kwargs():
             # A model of this package with a part for each language.
             options["language"] = language
         with torch.autocast(self.device.type, enabled=False):  # of the training around it
             vectors = self.model.encode(
-                texts, batch_size=BATCH_SIZE, show_progress_bar=False, prompt=prompt, **options
+                texts,
+                batch_size=BATCH_SIZE,
+                show_progress_bar=False,
+                prompt=self.prompt,
+                **options,
             )
         vectors = np.asarray(vectors, dtype=np.float32)
         self._check(vectors, texts)
@@ -305,7 +313,7 @@ class Teacher:
         # Models without a limit of their own say inf or 1e30.
         if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase):
             return [TAUGHT] * len(texts)
-        prompted = [self.objective.teacher_prompt + text for text in texts]
+        prompted = [self.prompt + text for text in texts]
         encoded = tokenizer(prompted, truncation=False, verbose=False)
         return [TRUNCATED if len(ids) > limit else TAUGHT for ids in encoded["input_ids"]]
 
@@ -345,7 +353,7 @@ class TeacherVectors:
         return vectors, states != UNTAUGHT
 
     def warn(self, states: np.ndarray) -> None:
-        """Say once, in the main process, if rows were truncated, or not read."""
+        """Warn once, in the main process, if rows were truncated, or not read."""
         if not PartialState().is_main_process:
             return
         name = self.teacher.version.name
@@ -377,7 +385,7 @@ def open_teacher_vectors(
 
     Raises:
         TmdeError: The teacher can't be opened, is not as wide as the student, reads a language that
-            is not trained, or gives numbers that are none; or rows are joined or paired with their
+            is not trained, or returns NaN or infinity; or rows are joined or paired with their
             neighbors.
     """
     objective = _distillation_of(parallel)
@@ -488,7 +496,7 @@ def _read_all(teacher: Teacher, rows: datasets.Dataset, folder: str | None) -> d
         teacher.version.identity,
         teacher.languages,
         teacher.objective.teacher_share,
-        teacher.objective.teacher_prompt,
+        teacher.prompt,
         teacher.width,
         teacher.half_precision,
     ]

@@ -299,7 +299,7 @@ class TmdeTrainer(HubTrainer):
         return loss
 
     def floating_point_ops(self, inputs: ParallelBatch) -> int:  # type: ignore[override]
-        """Return 6 per parameter outside the tables and token (Kaplan et al. 2020)."""
+        """Return 6 FLOPs per token and non-embedding parameter (Kaplan et al. 2020)."""
         parameters = self.parallel_model.model.num_parameters(exclude_embeddings=True)
         return 6 * parameters * int(inputs.lengths.sum())
 

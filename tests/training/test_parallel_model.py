@@ -319,6 +319,17 @@ def test_tokens_are_dropped_at_the_rate_and_one_stays(shortest, rate):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_several_ends_of_text_are_never_dropped():
+    ids, mask = padded_texts([[9, 9]], vocabulary=400)
+    ids[0, 0, 3] = 7
+    model = bag(eos_token_id=[2, 7])
+    parallel = ParallelModel(model, {"spread": Spread()}, token_dropout=1.0).train()
+    seen = parallel._drop_tokens(ids, mask).bool()
+    is_special = torch.isin(ids, torch.tensor([0, 2, 7])) & mask.bool()
+    assert seen[is_special].all()
+    assert (seen & ~is_special).sum() == 2  # one token of each text
+
+
 @pytest.mark.parametrize("kind", ["first", "full"])
 def test_the_decoder_writes_the_whole_text_of_what_is_left(kind, tokenizer):
     model = DECODING[kind]()

@@ -91,6 +91,23 @@ def test_changes_make_new_recipes():
     assert recipe.to_yaml() == before
 
 
+def test_building_the_arguments_leaves_the_recipe_as_it_is(tmp_path):
+    options = ["fsdp=true", "fsdp_config={min_num_params: 0, transformer_layer_cls_to_wrap: Layer}"]
+    recipe = load_recipe("ctmde", options)
+    before = recipe.to_yaml()
+    build_arguments(recipe, str(tmp_path))
+    assert recipe.to_yaml() == before
+
+
+def test_settings_are_copies():
+    recipe = load_recipe("ctmde", ["fsdp_config={fsdp_version: 2}", "data.train=[a.tsv]"])
+    settings = recipe.settings()
+    settings["training"]["fsdp_config"]["fsdp_version"] = 1
+    settings["data"]["train"].append("b.tsv")
+    assert recipe.training.fsdp_config == {"fsdp_version": 2}
+    assert recipe.data.train == ["a.tsv"]
+
+
 def test_keys_that_are_not_set_have_the_defaults_of_their_options():
     recipe = load_recipe("quickstart")
     assert "seed" not in recipe.settings()["training"]
@@ -145,7 +162,12 @@ def test_training_takes_the_training_arguments():
         ("pivot_pairs=true", "training", "pivot_pairs", True),
         ("pivot_pairs=[en]", "training", "pivot_pairs", ["en"]),
         (" tokenizer.vocab_size = 8000", "tokenizer", "vocab_size", 8000),
-        ("languages=[de, en, no]", "data", "languages", ["de", "en", "no"]),  # Norwegian
+        (
+            "languages=[de, en, es, no]",  # Norwegian
+            "data",
+            "languages",
+            ["de", "en", "es", "no"],
+        ),
         ("train=a=b.tsv", "data", "train", "a=b.tsv"),
         ("train=null", "data", "train", None),
         ("model.d_model=1e3", "model", "d_model", 1000),
@@ -156,6 +178,12 @@ def test_overrides(override, section, key, value):
     found = load_recipe("ctmde", [override]).settings()[section][key]
     assert found == value
     assert type(found) is type(value)
+
+
+def test_languages_and_pivots_are_set_in_any_order():
+    overrides = ["languages=[de]", "pivot_languages=[de]"]
+    for ordered in (overrides, overrides[::-1]):
+        assert load_recipe("ctmde", ordered).data.pivot_languages == ["de"]
 
 
 def test_every_recipe_is_read_anew():
@@ -172,6 +200,19 @@ def test_one_option_of_an_objective_leaves_the_others():
     before = load_recipe("ctmde").objectives.translation.settings()
     changed = load_recipe("ctmde", ["objectives.translation.label_smoothing=0"])
     assert changed.objectives.translation.settings() == {**before, "label_smoothing": 0}
+
+
+def test_one_key_of_a_mapping_leaves_the_others():
+    recipe = load_recipe("xnli_cbow", ["model.encoder_config.d_model=16"])
+    assert recipe.model.encoder_config == {"d_model": 16, "normalize": False}
+    recipe = load_recipe("ctmde", ["fsdp_config.fsdp_version=2", "fsdp_config.min_num_params=9"])
+    assert recipe.training.fsdp_config == {"fsdp_version": 2, "min_num_params": 9}
+    recipe = load_recipe("ctmde", ["card.data_licenses.a/b.tsv=mit"])
+    assert recipe.card.data_licenses == {"a/b.tsv": "mit"}
+    replay = "data.train={new: a.tsv, new_languages: [it]}"
+    recipe = load_recipe("quickstart", [replay, "data.train.replay_share=0.25"])
+    assert recipe.data.replay.new == "a.tsv"
+    assert recipe.data.replay.replay_share == 0.25
 
 
 def test_objectives_are_removed_replaced_and_added():
@@ -222,7 +263,14 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("max_steps=1.5", "max_steps: found 1.5, expected an integer"),
         ("max_minutes=long", "max_minutes: found 'long', expected a number or null"),
         ("data.languages=de", "languages: found 'de', expected a list of texts"),
+        (
+            "data.languages=[de]",
+            r"Section 'data' of recipe ctmde: pivot_languages: found \['en', 'es'\], expected some "
+            r"of languages=\['de'\]; set data.pivot_languages as well",
+        ),
+        ("languages=[de, en, es, de]", r"languages: found \[.*\], expected each language once"),
         ("data.streaming=1", "streaming: found 1, expected true or false"),
+        ("model.d_model.x=3", "Section 'model' of recipe ctmde: key 'd_model.x' is unknown"),
         ("d_model=wide", "Section 'model' of recipe ctmde: d_model: found 'wide', expected an int"),
         (
             "model.bottleneck=last",
@@ -246,6 +294,8 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ("micro_batch_tokens=0", "micro_batch_tokens=0 must lie in"),
         ("max_minutes=0", "max_minutes=0 must lie in"),
         ("report_to=nowhere", "nowhere is not supported"),
+        ("accelerator_config={batches: 1}", "unexpected keyword argument 'batches'"),
+        ("accelerator_config=nowhere.json", "No such file or directory: 'nowhere.json'"),
     ],
 )
 def test_wrong_keys_and_values_are_one_sentence(override, message, tmp_path):
@@ -254,6 +304,15 @@ def test_wrong_keys_and_values_are_one_sentence(override, message, tmp_path):
         build_config(recipe)
         build_arguments(recipe, str(tmp_path))
     assert "\n" not in str(raised.value)
+
+
+def test_defects_of_our_own_are_no_mistakes_of_the_recipe(monkeypatch):
+    def broken(**options):
+        raise TypeError("a defect")
+
+    monkeypatch.setitem(OBJECTIVES, "distance", broken)
+    with pytest.raises(TypeError, match="^a defect$"):
+        build_objectives(load_recipe("ctmde"))
 
 
 @pytest.mark.parametrize(

@@ -111,10 +111,6 @@ def finished(tmp_path_factory) -> Path:
     return folder
 
 
-def never(*arguments, **options):
-    raise AssertionError(f"a first stage is trained: {arguments} {options}")
-
-
 # ---- A whole run
 
 
@@ -153,7 +149,7 @@ def test_the_first_stage_is_a_run_of_its_own_whose_tokenizer_is_kept(finished):
 
 def test_before_its_first_step_the_model_is_the_bag(finished):
     stage = finished / STAGE_FOLDER
-    start = choose_start(two_stages(), finished, never)
+    start = choose_start(two_stages(), finished)
     tokenizer = start.tokenizer(None)
     assert tokenizer.name_or_path == str(stage)
     model = start.apply(tokenizer).model.eval()
@@ -206,7 +202,7 @@ def test_a_first_stage_may_have_fewer_languages(prefix, pairs, expected):
 )
 def test_first_stages_that_cannot_be(overrides, message, tmp_path):
     recipe = with_settings(load_recipe("xnli_cbow"), {"warm_start.overrides": overrides})
-    start = choose_start(recipe, tmp_path, never)
+    start = choose_start(recipe, tmp_path)
     with pytest.raises(RecipeError, match=message):
         start.check()
 
@@ -333,7 +329,7 @@ def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
         finished,
     ):  # T-MDE with the direct path hands it on as well
         recipe = two_stages(f"warm_start.checkpoint={checkpoint}")
-        start = choose_start(recipe, tmp_path / "other", never)
+        start = choose_start(recipe, tmp_path / "other")
         start.check()
         assert start.tokenizer(None).name_or_path == str(checkpoint)
         assert start.settled_recipe.model.bag_residual is True

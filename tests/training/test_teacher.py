@@ -176,6 +176,21 @@ def test_longer_texts_than_the_teacher_reads_are_marked(tokenizer, monkeypatch):
     assert found["vector"].to_pylist() == [[1, 1], [1, 1], [0, 0]]
 
 
+def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, tmp_path):
+    prompts = {"prompts": {"query": "house " * 5}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    model = SimpleNamespace(max_seq_length=6, tokenizer=tokenizer, get_model_kwargs=list)
+    model.encode = lambda texts, prompt, **options: np.full((len(texts), 2), len(prompt.split()))
+    monkeypatch.setattr(Teacher, "model", model)
+    rows = make_dataset([{"de": "haus", "en": "house"}]).with_format("arrow")[:]
+    teacher = Teacher(TeacherVersion(str(tmp_path)), Distillation(str(tmp_path)), 2)
+    table = teacher.read(rows)
+    assert table["vector"].to_pylist() == [[5, 5]]
+    assert table["state"].to_pylist() == [TRUNCATED]
+    chosen = Distillation(str(tmp_path), teacher_prompt="house ")
+    assert Teacher(teacher.version, chosen, 2).prompt == "house "
+
+
 def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
     folder, _ = taught
     objective = student(folder).objectives["distillation"]

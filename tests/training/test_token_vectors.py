@@ -179,7 +179,7 @@ def bag(encoder, tmp_path_factory):
 
 def start_of(recipe: Recipe) -> Start:
     """How a run of the recipe begins, after its check."""
-    start = choose_start(recipe, Path("unused"), train_recipe)
+    start = choose_start(recipe, Path("unused"))
     start.check()
     return start
 

@@ -128,11 +128,6 @@ class Objective(nn.Module):
         super().__init__()
         self.weight = weight
 
-    @property
-    def needs_pivot(self) -> bool:
-        """Whether every row must hold a pivot language."""
-        return self.requirements.pivot
-
     def build(self, width: int) -> None:
         """Make the objective's own parameters, if it has any, for embeddings of this width."""
 

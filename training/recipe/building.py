@@ -11,6 +11,7 @@ import torch
 from huggingface_hub.errors import StrictDataclassError
 from transformers import PreTrainedConfig, PreTrainedModel
 
+from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
@@ -20,6 +21,11 @@ from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.schema import Recipe
 
 MIN_PYRAMID_LAYERS = 4  # its queries attend the output of the third layer from the top
+# What our own classes raise for a wrong value of a user. Anything else is a defect of ours.
+OPTION_ERRORS = (TmdeError, StrictDataclassError)
+# What transformers raises for one, such as a TypeError for an unknown key of `accelerator_config`,
+# a RuntimeError or an ImportError for a package that is missing, and an OSError for a file.
+ARGUMENT_ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def model_class_of(recipe: Recipe) -> type[PreTrainedModel]:
@@ -43,7 +49,7 @@ def build_config(recipe: Recipe, **settled: Any) -> PreTrainedConfig:
         **recipe.model.config_options(),
         **settled,
     }
-    with _section_errors(recipe, "model"):
+    with _section_errors(recipe, "model", OPTION_ERRORS):
         return config_class(recipe.architecture)(**options)
 
 
@@ -54,7 +60,7 @@ def build_objectives(recipe: Recipe) -> dict[str, Objective]:
         RecipeError: An option does not fit.
     """
     objectives = {}
-    with _section_errors(recipe, "objectives"):
+    with _section_errors(recipe, "objectives", OPTION_ERRORS):
         for name, options in recipe.objectives.settings().items():
             objectives[name] = OBJECTIVES[name](**options)
     return objectives
@@ -74,7 +80,7 @@ def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
         values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
     if values.get("bf16") == "auto":
         values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
-    with _section_errors(recipe, "training"):
+    with _section_errors(recipe, "training", ARGUMENT_ERRORS):
         return TmdeTrainingArguments(output_dir=output_dir, **values)
 
 
@@ -105,11 +111,22 @@ def check_pyramid(recipe: Recipe) -> None:
 
 
 @contextmanager
-def _section_errors(recipe: Recipe, section: str) -> Iterator[None]:
-    """Name the section and the recipe in errors of the classes that its options are given to."""
+def _section_errors(
+    recipe: Recipe, section: str, user_errors: tuple[type[Exception], ...]
+) -> Iterator[None]:
+    """Name the section and the recipe in errors of the classes that take its options.
+
+    Args:
+        recipe: The recipe.
+        section: The section with the options.
+        user_errors: The errors that a wrong value raises. All others pass through.
+
+    Raises:
+        RecipeError: One of `user_errors` was raised.
+    """
     try:
         yield
-    except (RuntimeError, TypeError, ValueError, StrictDataclassError) as error:
+    except user_errors as error:
         cause = error.__cause__ or error
         field = re.match(r"Validation error for field '(\w+)'", str(error))
         problem = f"{field[1]}: {cause}" if field else str(cause)

@@ -1,6 +1,7 @@
 """Change keys of a recipe.
 
-A key is `section.key`, `objectives.name.key`, or a bare `key` that only one section has.
+A key is `section.key`, `objectives.name.key`, or a bare `key` that only one section has. A key
+whose value is a mapping may be followed by one of that mapping, as in `encoder_config.d_model`.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ from tmde.training.recipe.schema import (
     section_class,
     validate_recipe,
 )
+from tmde.training.recipe.sections import Section
+from tmde.training.recipe.values import takes_mapping
 
 Sections = dict[str, dict[str, Any]]
 
@@ -94,7 +97,7 @@ def set_value(sections: Sections, key: str, value: Any) -> None:
     name, _, option = path.partition(".")
     if section == "objectives" and not option and value is None:
         values.pop(name, None)  # `objectives.distance=null` removes the loss
-    elif option and (section == "objectives" or name == "overrides"):
+    elif option and _holds_mapping(section, name, sections):
         options = values.get(name)
         if not isinstance(options, Mapping):
             options = {}
@@ -122,11 +125,28 @@ def _find_section(sections: Sections, key: str) -> tuple[str, str]:
     return owners[0], key
 
 
+def _holds_mapping(section: str, key: str, sections: Sections) -> bool:
+    """Return whether the value of a key is a mapping, whose keys may be set one by one."""
+    if section == "objectives" or isinstance(sections[section].get(key), Mapping):
+        return True
+    field = _key_class(section, sections).model_fields.get(key)
+    return field is not None and takes_mapping(field.annotation)
+
+
 def _bare_keys(section: str, sections: Sections) -> Iterable[str]:
     """Return the keys of a section that may be written without its name."""
     if section == "objectives":
         return ()
+    return _key_class(section, sections).model_fields.keys()
+
+
+def _key_class(section: str, sections: Sections) -> type[Section]:
+    """Return the class of a section.
+
+    Raises:
+        RecipeError: The `model` section names an architecture that does not exist.
+    """
     architecture = architecture_tag(sections["model"])
     if architecture not in ARCHITECTURES:
         raise RecipeError(unknown("model.architecture", architecture, ARCHITECTURES))
-    return section_class(section, sections[section]).model_fields.keys()
+    return section_class(section, sections[section])

@@ -47,13 +47,21 @@ class Section(BaseModel):
         return section
 
     def settings(self) -> dict[str, Any]:
-        """Return the keys that were set and their values, as plain YAML types."""
+        """Return the keys that were set and their values, as plain YAML types.
+
+        Mappings and lists are copies, because transformers changes some of its arguments in place.
+        """
         return {key: _to_plain(getattr(self, key)) for key in self._keys}
 
 
 def _to_plain(value: Any) -> Any:
+    """Return a value with its sections as mappings, and with its mappings and lists copied."""
     if isinstance(value, Section):
         return value.settings()
+    if isinstance(value, Mapping):
+        return {key: _to_plain(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_to_plain(item) for item in value]
     return value
 
 
@@ -129,12 +137,23 @@ class DataSection(Section):
         check_range("max_rows", self.max_rows, "[1, inf)")
         check_range("dev_rows", self.dev_rows, "[0, inf)")
         check_range("temperature", self.temperature, "(0, inf]")
+        self._check_languages()
         if self.replay is not None and self.streaming:
             raise TmdeError(
                 "streaming: found true, but the rows of a stream cannot be replayed in a stated "
                 "share"
             )
         return self
+
+    def _check_languages(self) -> None:
+        if len(set(self.languages)) < len(self.languages):
+            raise TmdeError(f"languages: found {self.languages}, expected each language once")
+        unknown = [language for language in self.pivot_languages if language not in self.languages]
+        if unknown:
+            raise TmdeError(
+                f"pivot_languages: found {self.pivot_languages}, expected some of "
+                f"languages={self.languages}; set data.pivot_languages as well"
+            )
 
     @property
     def replay(self) -> ReplaySources | None:

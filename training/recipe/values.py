@@ -57,6 +57,13 @@ def union_of(types: Sequence[Any]) -> Any:
     return functools.reduce(operator.or_, types)
 
 
+def takes_mapping(hint: Any) -> bool:
+    """Return whether a mapping is a valid value of this type."""
+    if get_origin(hint) in (Union, UnionType):
+        return any(takes_mapping(member) for member in get_args(hint))
+    return hint is dict or get_origin(hint) is dict
+
+
 def describe_type(hint: Any) -> str:
     """Return what a value of this type is called, such as "an integer or null"."""
     origin = get_origin(hint)

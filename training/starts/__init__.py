@@ -23,7 +23,7 @@ from tmde.training.starts.added_language import FromFewerLanguages
 from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Start, open_config
 from tmde.training.starts.checkpoint import FromCheckpoint, begin_with
 from tmde.training.starts.encoder import FromAdapted, FromEncoder
-from tmde.training.starts.first_stage import FromFirstStage, TrainRecipe, stage_recipe
+from tmde.training.starts.first_stage import FromFirstStage, share_tokenizer, stage_recipe
 from tmde.training.starts.from_nothing import FromNothing
 from tmde.training.starts.resumed import Resumed
 from tmde.training.starts.token_vectors import FromTokenVectors
@@ -31,34 +31,34 @@ from tmde.training.starts.token_vectors import FromTokenVectors
 __all__ = [
     "STAGE_FOLDER",
     "BegunModel",
+    "FromFewerLanguages",
+    "FromFirstStage",
     "Resumed",
     "Start",
     "begin_with",
     "choose_start",
     "open_config",
+    "share_tokenizer",
     "stage_recipe",
 ]
 
 
-def choose_start(recipe: Recipe, folder: Path, train_recipe: TrainRecipe) -> Start:
+def choose_start(recipe: Recipe, folder: Path) -> Start:
     """Return the way in which a new run begins.
 
     Args:
         recipe: The recipe of the run.
         folder: The folder of the run.
-        train_recipe: The function that trains a first stage.
 
     Raises:
         RecipeError: The checkpoint of the recipe cannot be opened.
     """
     if recipe.data.replay is not None:
-        return FromFewerLanguages(
-            recipe, folder, _choose_without_replay(recipe, folder, train_recipe)
-        )
-    return _choose_without_replay(recipe, folder, train_recipe)
+        return FromFewerLanguages(recipe, folder, _choose_without_replay(recipe, folder))
+    return _choose_without_replay(recipe, folder)
 
 
-def _choose_without_replay(recipe: Recipe, folder: Path, train_recipe: TrainRecipe) -> Start:
+def _choose_without_replay(recipe: Recipe, folder: Path) -> Start:
     if recipe.architecture == ADAPTED:
         if recipe.model.encoder is not None:
             return FromEncoder(recipe, folder)
@@ -72,5 +72,5 @@ def _choose_without_replay(recipe: Recipe, folder: Path, train_recipe: TrainReci
             return FromTokenVectors(recipe, folder, checkpoint)
         return FromCheckpoint(recipe, folder, checkpoint)
     if recipe.warm_start.recipe is not None:
-        return FromFirstStage(recipe, folder, train_recipe, recipe.warm_start.recipe)
+        return FromFirstStage(recipe, folder, recipe.warm_start.recipe)
     return FromNothing(recipe, folder)

@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from accelerate import PartialState
-from accelerate.state import AcceleratorState
 from transformers import PreTrainedTokenizerBase
-from transformers.utils import logging
 
 from tmde.eval.dev_retrieval import language_pairs
-from tmde.training.checkpoints import find_checkpoint
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.loading import load_recipe
@@ -24,8 +19,6 @@ from tmde.training.recipe.sections import DataSection
 from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
 from tmde.training.starts.checkpoint import FromCheckpoint, check_width
 from tmde.training.starts.tokenizers import TOKENIZER_FOLDER, check_options, prepare_tokenizer
-
-logger = logging.get_logger("tmde.training")
 
 # Training keys that a first stage takes from the run: the same rows are held out, and curves are
 # comparable.
@@ -44,19 +37,17 @@ SHARED_KEYS = (
 # Keys of the data section that a first stage may change.
 STAGE_DATA_KEYS = {"languages", "pivot_languages"}
 
-TrainRecipe = Callable[..., Any]  # `train_recipe`, which trains the stage
-
 
 @dataclass(frozen=True)
 class FromFirstStage(Start):
-    """Begin with a first stage, which is trained, or resumed, in `warm_start/` of the run's folder.
+    """Begin with a first stage in `warm_start/` of the run's folder.
+
+    The run trains it there before it asks for the tokenizer.
 
     Args:
-        train_recipe: The function that trains the stage, `train_recipe`.
         stage_name: Name or path of the first stage's recipe.
     """
 
-    train_recipe: TrainRecipe
     stage_name: str
 
     @cached_property
@@ -68,6 +59,11 @@ class FromFirstStage(Start):
     def stage_folder(self) -> Path:
         """The folder of the first stage."""
         return self.folder / STAGE_FOLDER
+
+    @property
+    def is_trained(self) -> bool:
+        """Whether the first stage has been trained to its end."""
+        return (self.stage_folder / "results.json").exists()
 
     @cached_property
     def continuation(self) -> FromCheckpoint:
@@ -81,27 +77,11 @@ class FromFirstStage(Start):
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of both stages, after the first one is trained."""
-        if not (self.stage_folder / "results.json").exists():
-            self._train_stage(rows)
         return self.continuation.tokenizer(rows)
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
         """Return a new model that begins as the first stage ended."""
         return self.continuation.apply(tokenizer)
-
-    def _train_stage(self, rows: Rows | None) -> None:
-        state = PartialState()
-        if state.is_main_process:
-            logger.warning(f"Stage 1 of 2: recipe {self.stage_name}, in {self.stage_folder}")
-        stage = share_tokenizer(self.recipe, self.stage, rows, self.folder)
-        distributed_type = state.distributed_type
-        is_begun = find_checkpoint(self.stage_folder) is not None
-        self.train_recipe(stage, self.stage_folder, resume=is_begun, overwrite=True)
-        state.wait_for_everyone()
-        # The state holds the stage's precision and refuses another one; FSDP of the stage may have
-        # changed the type.
-        AcceleratorState._reset_state()
-        state.distributed_type = distributed_type
 
 
 def stage_recipe(recipe: Recipe) -> Recipe | None:
@@ -188,7 +168,7 @@ def _check_languages(stage: Recipe, recipe: Recipe) -> None:
 
 
 def _with_its_pairs(stage: Recipe) -> Recipe:
-    """Return the stage without the pairs of `eval_pairs` that it lacks a language of."""
+    """Drop pairs with a language that the stage lacks."""
     pairs = stage.training.eval_pairs
     if not pairs:
         return stage

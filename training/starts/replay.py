@@ -130,7 +130,7 @@ def _pivots(recipe: Recipe) -> frozenset[str]:
     if isinstance(pivot_pairs, list) and pivot_pairs:
         return frozenset(pivot_pairs)
     objectives = build_objectives(recipe).values()
-    if pivot_pairs or any(objective.needs_pivot for objective in objectives):
+    if pivot_pairs or any(objective.requirements.pivot for objective in objectives):
         return frozenset(recipe.data.pivot_languages)
     return frozenset(recipe.data.languages)
 
@@ -273,7 +273,7 @@ def _texts_of(row: dict[str, str | None]) -> Iterable[tuple[str, str]]:
 
 
 def _map(rows: Dataset, function: Callable[[Row], list[Row]], languages: Sequence[str]) -> Dataset:
-    """Make of every row those rows that `function` makes of its texts."""
+    """Replace every row by the rows that `function` returns for it."""
 
     def apply(batch: dict[str, list]) -> dict[str, list]:
         made: dict[str, list] = {"translation": [], DOCUMENT_ID: []}

@@ -1,6 +1,6 @@
 """Begin with the token vectors of an encoder of the Hub.
 
-A bag so knows words before it is trained.
+The bag knows words before training.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ from tests.conftest import WORDS, make_dataset
 
 OLD = ("de", "en", "es")
 NEW = "el"
-GREEK = {**WORDS, NEW: ["σπίτι", "σκύλος", "γάτα", "δέντρο", "ποτάμι", "πόλη", "φως", "νύχτα", "ψωμί", "νερό"]}
+GREEK = {**WORDS, NEW: "σπίτι σκύλος γάτα δέντρο ποτάμι πόλη φως νύχτα ψωμί νερό".split()}
 QUIET = [
     "disable_tqdm=true",
     "token_cache_dir=null",

@@ -42,6 +42,7 @@ __all__ = [
     "check_position_ids",
     "eager_attention_forward",
     "first_places",
+    "init_linear",
     "initial_token_weights",
     "occurrences",
     "pool_states",

@@ -25,7 +25,7 @@ from modeling_tmde.modeling_encoder import (
 )
 from tests.conftest import jittered, save
 from tests.modeling_tmde.families import trained_step
-from tests.modeling_tmde.test_modeling_tmde import plain_layer, random_batch
+from tests.modeling_tmde.test_modeling_tmde import layer_by_hand, random_batch
 
 SMALL = {
     "vocab_size": 400,
@@ -61,7 +61,7 @@ def reference_states(model: TmdeEncoderModel, ids: torch.Tensor) -> torch.Tensor
         positions = positions * scale
     states = states + positions
     for layer in model.layers:
-        states = plain_layer(layer, states, states)
+        states = layer_by_hand(layer, states, states)
     norm = model.layer_norm
     return nn.functional.layer_norm(states, (32,), norm.weight.double(), norm.bias.double())
 

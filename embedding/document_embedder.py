@@ -30,6 +30,7 @@ from tqdm.std import tqdm as tqdm_std
 from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagModel, TmdeError
+from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import DEFAULT_MODEL, default_prompt, local_or_hub
@@ -670,7 +671,8 @@ class DocumentEmbedder:
         hidden: torch.Tensor = outputs[0]  # (rows, length or 1, d)
         if self.pooling == "cls":
             return hidden[:, 0].float()
-        return mean_pooled(hidden, attention_mask)
+        check_token_outputs(hidden, attention_mask)
+        return pool_states(hidden.float(), attention_mask, "mean")
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor to the model's device, on cuda without waiting for it."""
@@ -718,15 +720,12 @@ class _EncodeOptions:
 # ---- Pooling and devices
 
 
-def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-    """Return the mean of outputs over the tokens of each text.
+def check_token_outputs(hidden: torch.Tensor, attention_mask: torch.Tensor) -> None:
+    """Check that a model gave an output for every token, of which a mean can be taken.
 
     Args:
         hidden: (rows, length, d).
         attention_mask: (rows, length), 1 at tokens and 0 at padding.
-
-    Returns:
-        (rows, d) float32.
 
     Raises:
         TmdeError: There is another number of outputs than of tokens.
@@ -736,12 +735,6 @@ def mean_pooled(hidden: torch.Tensor, attention_mask: torch.Tensor) -> torch.Ten
             f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
             f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
         )
-    # Padding may hold anything, even NaN.
-    is_padding = attention_mask[:, :, None] == 0  # (rows, length, 1)
-    hidden = hidden.masked_fill(is_padding, 0.0)
-    # A float32 sum: in bfloat16 a long text would lose its last tokens.
-    sums = hidden.sum(dim=1, dtype=torch.float32)  # (rows, d)
-    return sums / attention_mask.sum(dim=1, keepdim=True)
 
 
 @contextmanager

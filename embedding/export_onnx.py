@@ -19,8 +19,9 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
+from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import is_ours
-from tmde.embedding.document_embedder import DocumentEmbedder, evaluating, mean_pooled
+from tmde.embedding.document_embedder import DocumentEmbedder, check_token_outputs, evaluating
 from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE
 from tmde.embedding.text_tokenizer import TextTokenizer
 
@@ -278,7 +279,8 @@ def _pooled(
     """Return the vectors (texts, d) of outputs (texts, length or 1, d)."""
     if embedder.pooling == "cls":
         return hidden[:, 0]
-    return mean_pooled(hidden, attention_mask)
+    check_token_outputs(hidden, attention_mask)
+    return pool_states(hidden.float(), attention_mask, "mean")
 
 
 def _data_file(graph: Path) -> Path:

@@ -40,6 +40,7 @@ __all__ = [
     "check_position_ids",
     "eager_attention_forward",
     "first_places",
+    "init_linear",
     "initial_token_weights",
     "occurrences",
     "pool_states",
@@ -450,6 +451,9 @@ def first_places(attention_mask: torch.Tensor) -> torch.Tensor:
 def pool_states(states: torch.Tensor, real: torch.Tensor, pooling: str) -> torch.Tensor:
     """Return one vector a text, (batch, width), from the states at its tokens.
 
+    Padding may hold anything, even NaN. Sums are at least of float32: in bfloat16 a long text would
+    lose its last tokens.
+
     Args:
         states: (batch, length, width).
         real: (batch, length), true or 1 at tokens.
@@ -489,6 +493,7 @@ def resized_token_weights(weights: nn.Parameter, size: int) -> nn.Parameter:
     return nn.Parameter(resized, requires_grad=weights.requires_grad)
 
 
+# A graph (ONNX, torch.compile) cannot hold the ragged form of a bag, so this is its padded form.
 def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     """Return how often each token occurs in its text.
 
@@ -504,6 +509,7 @@ def occurrences(input_ids: torch.Tensor, counted: torch.Tensor) -> torch.Tensor:
     return torch.searchsorted(ordered, ids, right=True) - torch.searchsorted(ordered, ids)
 
 
+# The ragged form of `occurrences`, which computes no padding but cannot be part of a graph.
 def _packed_occurrences(
     token_ids: torch.Tensor, lengths: torch.Tensor, vocab_size: int
 ) -> torch.Tensor:
@@ -520,6 +526,7 @@ def _sublinear(log_weights: torch.Tensor, counts: torch.Tensor) -> torch.Tensor:
     return log_weights - counts.to(log_weights.dtype).log() / 2
 
 
+# The ragged form of a bag, which computes no padding but cannot be part of a graph.
 def weighted_bag(
     token_ids: torch.Tensor,
     lengths: torch.Tensor,
@@ -585,6 +592,7 @@ def _packed_sum(
     return summed.float()
 
 
+# A graph (ONNX, torch.compile) cannot hold `weighted_bag`, so this is the padded form of it.
 def bag_direction(
     config: EmbedderConfig,
     input_ids: torch.Tensor,
@@ -893,7 +901,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         return self.lm_head(states[:, -logits_to_keep:]), outputs
 
     @staticmethod
-    def _moved_mask(attention_mask: torch.Tensor, sources: torch.LongTensor) -> torch.Tensor:
+    def _moved_mask(attention_mask: torch.Tensor, sources: torch.Tensor) -> torch.Tensor:
         """Return the mask of a target whose tokens were moved.
 
         Args:
@@ -919,7 +927,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
 
     @staticmethod
     def _is_whole_target(
-        labels: torch.LongTensor | None,
+        labels: torch.Tensor | None,
         decoder_attention_mask: torch.Tensor | None,
         past_key_values: Cache | None,
         use_cache: bool | None,

@@ -195,8 +195,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        token_type_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        token_type_ids: torch.Tensor | None = None,
         output_hidden_states: bool | list[int] | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
@@ -208,10 +208,10 @@ class AdaptedModel(AdaptedPreTrainedModel):
             input_ids: (batch, length), from the encoder's tokenizer.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
                 it, everything counts.
-            token_type_ids: (batch, length); zeros by default, and ignored by encoders without token
-                types.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
                 them.
+            token_type_ids: (batch, length); zeros by default, and ignored by encoders without token
+                types.
             output_hidden_states: Also return those of the encoder. With a list of indices, the
                 hidden states that it leaves out are None. Without a prompt or padding on the left,
                 they are the encoder's own tensors, so that the gradient of P reaches them.

@@ -30,8 +30,6 @@ from .recurrent import (
     check_language_ids,
 )
 
-__all__ = ["AlignedModel", "AlignedPreTrainedModel"]
-
 
 class AlignedBilstm(TmdeSequenceReader):
     """The encoder of [`LaserModel`] for one language."""
@@ -156,8 +154,8 @@ class AlignedModel(AlignedPreTrainedModel):
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        language_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        language_ids: torch.Tensor | None = None,
         language: str | None = None,
         pooled_only: bool = False,
         **kwargs: Unpack[TransformersKwargs],
@@ -168,8 +166,8 @@ class AlignedModel(AlignedPreTrainedModel):
             input_ids: (batch, length).
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side;
                 everything counts when it is missing.
-            language_ids: (batch,), positions in `config.languages`, or (1,) for all texts.
             inputs_embeds: Not supported, because every encoder has a table of its own.
+            language_ids: (batch,), positions in `config.languages`, or (1,) for all texts.
             language: The code of all texts, in place of `language_ids`.
             pooled_only: Accepted as in all families; there are no states to leave out.
             kwargs: Not used.
@@ -200,3 +198,6 @@ class AlignedModel(AlignedPreTrainedModel):
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding
         )
+
+
+__all__ = ["AlignedModel", "AlignedPreTrainedModel"]

@@ -22,8 +22,6 @@ from .common import (
 )
 from .configuration_bag import BagConfig
 
-__all__ = ["SPECIAL_LOG_WEIGHT", "BagModel", "BagPreTrainedModel"]
-
 
 class BagPreTrainedModel(EmbedderPreTrainedModel):
     """Base of the bag model: its configuration, weights and Auto classes."""
@@ -128,3 +126,6 @@ class BagModel(BagPreTrainedModel):
             sublinear_counts=self.config.sublinear_counts,
             normalize=self.config.normalize,
         )
+
+
+__all__ = ["SPECIAL_LOG_WEIGHT", "BagModel", "BagPreTrainedModel"]

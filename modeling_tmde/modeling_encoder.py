@@ -36,14 +36,6 @@ from .common import (
 )
 from .configuration_encoder import TmdeEncoderConfig
 
-__all__ = [
-    "TmdeEncoderForMaskedLM",
-    "TmdeEncoderForSequenceClassification",
-    "TmdeEncoderModel",
-    "TmdeEncoderOutput",
-    "TmdeEncoderPreTrainedModel",
-]
-
 
 @dataclass
 class TmdeEncoderOutput(BaseModelOutputWithPooling):
@@ -57,6 +49,7 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.Tensor | None = None
 
 
+# Copied from modeling_tmde.TmdeEncoderLayer, without memory
 class TmdeEncoderBlock(GradientCheckpointingLayer):
     """Pre-norm transformer layer, as in the encoder of T-MDE."""
 
@@ -140,8 +133,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         pooled_only: bool = False,
         **kwargs: Any,
     ) -> TmdeEncoderOutput:
@@ -151,13 +144,13 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             input_ids: (batch, length), beginning with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, wherever it is;
                 everything counts when it is missing. A text has at least one token.
+            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
+                positions.
             position_ids: (batch, length), the place of each token in its text; counted from 0 over
                 the tokens of the mask when missing. With them, a text and its translation may
                 follow each other as one text, each counted from 0 (thesis 004, figure 4.6). All are
                 less than `max_position_embeddings`. On an accelerator, this is checked in
                 evaluation mode only.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
-                positions.
             pooled_only: Accepted as in all families; the states are there in any case.
             kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and
                 `output_attentions` the attention probabilities, with `attn_implementation="eager"`.
@@ -240,7 +233,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         check_position_ids(position_ids, self.config.max_position_embeddings, self.training)
 
 
-class TmdePredictionHead(nn.Module):
+class TmdeEncoderPredictionHead(nn.Module):
     """Transformation of a state before the output projection, which all languages share."""
 
     def __init__(self, config: TmdeEncoderConfig):
@@ -279,7 +272,7 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__(config)
         self.model = TmdeEncoderModel(config)
-        self.head = TmdePredictionHead(config)
+        self.head = TmdeEncoderPredictionHead(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.post_init()
 
@@ -296,8 +289,8 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs: Any,
@@ -307,8 +300,8 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         Args:
             input_ids: As for [`TmdeEncoderModel`].
             attention_mask: As for [`TmdeEncoderModel`].
-            position_ids: As for [`TmdeEncoderModel`].
             inputs_embeds: As for [`TmdeEncoderModel`].
+            position_ids: As for [`TmdeEncoderModel`].
             labels: (batch, length), the token to predict at each place, -100 where there is none.
             num_items_in_batch: The number of tokens to divide the loss by (gradient accumulation);
                 this batch's by default.
@@ -321,8 +314,8 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         outputs = self.model(
             input_ids=input_ids,
             attention_mask=attention_mask,
-            position_ids=position_ids,
             inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
             return_dict=True,
             **kwargs,
         )
@@ -367,6 +360,8 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
         num_items_in_batch: int | torch.Tensor | None = None,
         **kwargs: Any,
@@ -376,6 +371,8 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
         Args:
             input_ids: As for [`TmdeEncoderModel`].
             attention_mask: As for [`TmdeEncoderModel`].
+            inputs_embeds: As for [`TmdeEncoderModel`].
+            position_ids: As for [`TmdeEncoderModel`].
             labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
                 (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
                 text (`config.problem_type`).
@@ -388,7 +385,14 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
             `logits` (batch, num_labels), and with `labels` the loss, as other models of
             transformers have it.
         """
-        outputs = self.model(input_ids, attention_mask, return_dict=True, **kwargs)
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
+            return_dict=True,
+            **kwargs,
+        )
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None
         if labels is not None:
@@ -425,3 +429,12 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
             return loss
         num_labels = (labels != -100).sum().to(loss.device)
         return loss * num_labels / num_items_in_batch
+
+
+__all__ = [
+    "TmdeEncoderForMaskedLM",
+    "TmdeEncoderForSequenceClassification",
+    "TmdeEncoderModel",
+    "TmdeEncoderOutput",
+    "TmdeEncoderPreTrainedModel",
+]

@@ -24,14 +24,6 @@ from .common import EmbeddingSeq2Seq, TmdeOutputProjection, check_inputs
 from .configuration_laser import LaserConfig
 from .recurrent import TmdeRecurrentPreTrainedModel, TmdeSequenceReader
 
-__all__ = [
-    "LaserDecoder",
-    "LaserForConditionalGeneration",
-    "LaserModel",
-    "LaserPreTrainedModel",
-    "LaserState",
-]
-
 
 class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
     """Base of the LSTM models: their configuration, weights and Auto classes."""
@@ -298,3 +290,12 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
     @classmethod
     def _supports_default_dynamic_cache(cls) -> bool:
         return False  # The cache is a `LaserState`.
+
+
+__all__ = [
+    "LaserDecoder",
+    "LaserForConditionalGeneration",
+    "LaserModel",
+    "LaserPreTrainedModel",
+    "LaserState",
+]

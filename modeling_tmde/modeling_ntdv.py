@@ -29,14 +29,6 @@ from .recurrent import (
     order_texts,
 )
 
-__all__ = [
-    "NtdvDecoder",
-    "NtdvEncoderOutput",
-    "NtdvForConditionalGeneration",
-    "NtdvModel",
-    "NtdvPreTrainedModel",
-]
-
 
 @dataclass
 class NtdvEncoderOutput(BaseModelOutputWithPooling):
@@ -196,8 +188,8 @@ class NtdvModel(NtdvPreTrainedModel):
         self,
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
-        language_ids: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        language_ids: torch.Tensor | None = None,
         language: str | None = None,
         pooled_only: bool = False,
         **kwargs: Unpack[TransformersKwargs],
@@ -208,9 +200,9 @@ class NtdvModel(NtdvPreTrainedModel):
             input_ids: (batch, length).
             attention_mask: (batch, length), 1 for tokens and 0 for what is not read, on either side
                 or between; everything counts when it is missing.
+            inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
             language_ids: (batch,), positions in `config.languages`, of the encoders that read the
                 texts; or (1,) for all texts.
-            inputs_embeds: (batch, length, embedding_dim) in place of `input_ids`.
             language: The code of all texts, in place of `language_ids`.
             pooled_only: Leave out the memory, if only the embedding is needed.
             kwargs: Not used.
@@ -417,3 +409,12 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
             next_sequence_length=None,
             **kwargs,
         )
+
+
+__all__ = [
+    "NtdvDecoder",
+    "NtdvEncoderOutput",
+    "NtdvForConditionalGeneration",
+    "NtdvModel",
+    "NtdvPreTrainedModel",
+]

@@ -9,6 +9,7 @@ import torch
 from torch import nn
 
 from modeling_tmde import BagConfig, BagModel
+from modeling_tmde.common import bag_direction
 from tests.modeling_tmde.families import padded
 from tests.tiny_embedders import TEXTS, make_tokenizer
 from tmde import DocumentEmbedder
@@ -59,6 +60,22 @@ def test_texts_without_padding_have_the_same_embedding(normalize, sublinear_coun
     token_ids = torch.tensor(sum(ROWS, start=[]), dtype=torch.int32)
     lengths = torch.tensor([len(row) for row in ROWS])
     torch.testing.assert_close(model.embed_ragged(token_ids, lengths), expected)
+
+
+@pytest.mark.parametrize("sublinear_counts", [True, False])
+def test_the_padded_and_the_ragged_form_of_a_bag_are_the_same(sublinear_counts):
+    model = bag(sublinear_counts=sublinear_counts)
+    rows = [row for row in ROWS if row != [0, 2]]
+    batch = padded(rows)
+    direction = bag_direction(
+        model.config,
+        batch["input_ids"],
+        batch["attention_mask"],
+        model.token_weights,
+        model.embed_tokens(batch["input_ids"]),
+    )
+    # The special tokens, which `bag_direction` leaves out, weigh e^-20 in the ragged form.
+    torch.testing.assert_close(direction, model(**batch).pooler_output, atol=1e-6, rtol=1e-5)
 
 
 def test_sublinear_counts_by_hand():

@@ -3,6 +3,7 @@
 The Auto classes open them, with this package and, in a fresh process, by remote code.
 """
 
+import inspect
 import logging
 import os
 import subprocess
@@ -123,6 +124,13 @@ def test_auto_model_opens_the_encoder_of_every_checkpoint(family, saved):
     assert not report["unexpected_keys"]
     assert_same_weights(opened, expected.base_model)
     assert_same_vectors(opened, expected)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_inputs_of_every_encoder_have_one_order(family):
+    names = list(inspect.signature(filled(family).base_model.forward).parameters)
+    assert names[:3] == ["input_ids", "attention_mask", "inputs_embeds"]
+    assert names[-2:] == ["pooled_only", "kwargs"]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -23,11 +23,12 @@ from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
+from modeling_tmde.common import pool_states
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.tokenization import cut_tokenizer, edited, load_tokenizer
 from tmde.data.tokens import TextEncoder, text_bounds
-from tmde.embedding.document_embedder import mean_pooled
+from tmde.embedding.document_embedder import check_token_outputs
 from tmde.embedding.loading import local_or_hub
 from tmde.embedding.progress import progress_bar
 from tmde.training.recipe.building import build_config
@@ -192,7 +193,8 @@ def _token_vectors(
         input_ids = pad_sequence(rows, batch_first=True, padding_value=tokenizer.pad_token_id)
         mask = pad_sequence([torch.ones_like(row) for row in rows], batch_first=True)
         hidden = model(input_ids=input_ids, attention_mask=mask).last_hidden_state
-        vectors.append(mean_pooled(hidden, mask))  # (batch, width)
+        check_token_outputs(hidden, mask)
+        vectors.append(pool_states(hidden.float(), mask, "mean"))  # (batch, width)
     return torch.cat(vectors)
 
 

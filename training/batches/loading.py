@@ -9,17 +9,16 @@ holds one chunk.
 from __future__ import annotations
 
 import itertools
-import os
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
-from unittest.mock import patch
 
 import datasets
 import numpy as np
 import pyarrow as pa
 import torch
+from accelerate.utils import patch_environment
 from torch.utils.data import DataLoader, IterableDataset, get_worker_info
 from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
@@ -402,5 +401,5 @@ class ParallelLoader(DataLoader):
     """A `DataLoader` of `ParallelBatches` whose workers start without tokenizer threads."""
 
     def __iter__(self) -> Iterator[ParallelBatch]:  # type: ignore[override]  # torch: a private class
-        with patch.dict(os.environ, TOKENIZERS_PARALLELISM="false"):
+        with patch_environment(TOKENIZERS_PARALLELISM="false"):
             return super().__iter__()

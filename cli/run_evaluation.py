@@ -22,14 +22,16 @@ from tmde.cli.stored_results import differences_markdown
 from tmde.data.io import write_atomically
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
-from tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
+from tmde.eval.figures import (
+    FEWEST_MAPPED_DOCUMENTS,
+    draw_accuracy_matrix,
+    draw_embedding_space,
+)
 from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from tmde.eval.tasks import ClassificationData
-
-FEWEST_DRAWN_DOCUMENTS = 5  # t-SNE cannot draw fewer
 
 
 @dataclass(frozen=True)
@@ -331,7 +333,7 @@ def _draw_spaces(
         labels += split.labels
         languages += [language] * len(split.labels)
         ids += split.ids
-    if len(ids) < FEWEST_DRAWN_DOCUMENTS:
+    if len(ids) < FEWEST_MAPPED_DOCUMENTS:
         return
     for model in models:
         vectors = [model.represent(split.texts, (), language) for language, split in tests]

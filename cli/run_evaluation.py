@@ -22,14 +22,16 @@ from tmde.cli.stored_results import differences_markdown
 from tmde.data.io import write_atomically
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
-from tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space
+from tmde.eval.figures import (
+    FEWEST_MAPPED_DOCUMENTS,
+    draw_accuracy_matrix,
+    draw_embedding_space,
+)
 from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from tmde.eval.tasks import ClassificationData
-
-FEWEST_DRAWN_DOCUMENTS = 5  # t-SNE cannot draw fewer
 
 
 @dataclass(frozen=True)
@@ -67,10 +69,29 @@ class EvaluationJob:
 
 @dataclass(frozen=True)
 class Measurements:
-    """The results of all systems on all tasks, and a sentence for each measurement that failed."""
+    """The results of all systems on all tasks.
+
+    Attributes:
+        results: The results of all measurements that succeeded.
+        errors: A sentence for each measurement that failed because of the user or the machine.
+        defect: The first error that is a defect of tmde; None if there was none.
+    """
 
     results: list[TaskResult]
     errors: list[str]
+    defect: Exception | None
+
+    def raise_errors(self) -> None:
+        """Raise what went wrong, if anything did.
+
+        Raises:
+            TmdeError: A system could not be measured on a task.
+            Exception: The defect, with its own traceback.
+        """
+        if self.defect is not None:
+            raise self.defect
+        if self.errors:
+            raise TmdeError("\n".join(self.errors))
 
 
 def run_evaluation(job: EvaluationJob) -> None:
@@ -79,6 +100,7 @@ def run_evaluation(job: EvaluationJob) -> None:
     Raises:
         TmdeError: An argument cannot be used; or, at the end, a system could not be measured on a
             task.
+        Exception: At the end, the first defect of tmde that stopped a measurement.
     """
     if job.output is not None:
         _prepare_output(job.output, job.has_figures, job.overwrite)
@@ -136,8 +158,7 @@ def run_evaluation(job: EvaluationJob) -> None:
             )
         _write_report(job.output, measurements.results, differences, figures)
         console.print(f"Everything is in {job.output}/")
-    if measurements.errors:
-        raise TmdeError("\n".join(measurements.errors))
+    measurements.raise_errors()
 
 
 def _prepare_output(output: Path, has_figures: bool, overwrite: bool) -> None:
@@ -188,22 +209,30 @@ def _measure(
 
     Raises:
         TmdeError: Nothing could be measured.
+        Exception: The same, because of a defect of tmde.
     """
     results = []
     errors = []
+    defect = None
     pairs = list(itertools.product(tasks, systems))
     bar = progress_bar(pairs, desc="evaluating", unit="result", dynamic_ncols=True)
     for task, system in bar:
         bar.set_description(f"{task.name}: {system.name}")
         try:
             results += evaluate([task], [system], options, cache, bar.set_postfix_str)
-        except (ValueError, RuntimeError, ImportError) as error:
-            if describe_error(error) is None:
-                traceback.print_exception(error)  # a defect of ours
-            errors.append(f"{task.name}, {system.name}: {error}")
+        except Exception as error:
+            # The results of the other measurements may have taken hours.
+            message = describe_error(error)
+            if message is not None:
+                errors.append(f"{task.name}, {system.name}: {message}")
+                continue
+            traceback.print_exception(error)
+            if defect is None:
+                defect = error
+    measurements = Measurements(results, errors, defect)
     if not results:
-        raise TmdeError(errors[0])
-    return Measurements(results, errors)
+        measurements.raise_errors()
+    return measurements
 
 
 def _differences_from_first(
@@ -304,7 +333,7 @@ def _draw_spaces(
         labels += split.labels
         languages += [language] * len(split.labels)
         ids += split.ids
-    if len(ids) < FEWEST_DRAWN_DOCUMENTS:
+    if len(ids) < FEWEST_MAPPED_DOCUMENTS:
         return
     for model in models:
         vectors = [model.represent(split.texts, (), language) for language, split in tests]

@@ -136,8 +136,17 @@ def _format_of(source: str) -> str:
 
 
 def _check_field_options(kind: str, field: str | None, language_field: str | None) -> None:
-    """Raise TmdeError if an option names a field, and the format has no named fields."""
+    """Check the options that name a field.
+
+    Raises:
+        TmdeError: The format has no named fields, or the text and its language are one field.
+    """
     if kind not in _FIELDS_OF_LINES:
+        if language_field == (field or "text"):
+            raise TmdeError(
+                f"--language-field {language_field}: found the field of the text, expected the "
+                "field that holds its language"
+            )
         return
     for option, value in (("--field", field), ("--language-field", language_field)):
         if value is not None:
@@ -181,7 +190,7 @@ class _FieldSelection:
     def options(self) -> dict[str, str]:
         """The fields that must hold strings, each with the option that names it."""
         options = {self.text: "--field"}
-        if self.language:
+        if self.language is not None:
             options[self.language] = "--language-field"
         return options
 
@@ -191,6 +200,20 @@ class _FieldSelection:
         if isinstance(self.keep, bool):
             return self.keep
         return column in self.keep
+
+    def chunk(self, numbers: Sequence[int], columns: pa.Table, strings: list[list]) -> Chunk:
+        """Return a chunk.
+
+        Args:
+            numbers: The rows in the file.
+            columns: The columns that are kept.
+            strings: The values of each field of `options`.
+        """
+        texts = strings[0]
+        languages = None
+        if self.language is not None:
+            languages = strings[1]
+        return Chunk(numbers=numbers, columns=columns, texts=texts, languages=languages)
 
     def check_present(self, columns: Iterable[str], place: str, number: int | None) -> None:
         """Raise [`CorpusError`] if a field that must hold strings is not among the columns."""
@@ -285,7 +308,7 @@ class _LineReader:
             self.selection.check_strings(strings, self.place, numbers)
             # The table is made after the check, which names the row of a value that is no string.
             columns = pa.Table.from_pylist(rows, self.schema)
-            yield Chunk(numbers, columns, *strings)
+            yield self.selection.chunk(numbers, columns, strings)
 
 
 class _ParquetReader:
@@ -319,7 +342,7 @@ class _ParquetReader:
                 numbers = range(first_number, first_number + len(table))
                 strings = [table[field].to_pylist() for field in self.selection.options]
                 self.selection.check_strings(strings, self.place, numbers)
-                yield Chunk(numbers, table, *strings)
+                yield self.selection.chunk(numbers, table, strings)
                 first_number += len(table)
         except (pa.ArrowException, OSError) as error:
             raise self._damaged(error, first_number) from None

@@ -166,7 +166,7 @@ class RowChecker:
         """Return messages about the first rows with something bad, None for all others.
 
         Raises:
-            CorpusError: There is such a row, and `raise_on_bad` is set.
+            CorpusError: A row is bad, and `raise_on_bad` is set.
         """
         examples: list[str | None] = [None] * len(numbers)
         is_reported = rows.empty.any(axis=1) | (rows.states == RowState.BAD)

@@ -31,6 +31,8 @@ __all__ = [
 
 # Okabe and Ito's colors, which color-blind people tell apart. With more groups the markers change.
 COLORS = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#f0e442", "#000000")
+# The perplexity of t-SNE is a quarter of the number of documents, and at least 1.
+FEWEST_MAPPED_DOCUMENTS = 4
 MARKERS = ("o", "^", "s", "D", "v", "P", "X", "*")
 LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
@@ -70,7 +72,7 @@ def draw_embedding_space(
 
     Raises:
         ImportError: Matplotlib is missing.
-        ValueError: There are fewer than four documents, too few for t-SNE.
+        ValueError: There are fewer documents than `FEWEST_MAPPED_DOCUMENTS`.
     """
     documents = pd.DataFrame(
         {"label": list(labels), "language": list(languages), "id": list(document_ids)},
@@ -101,7 +103,7 @@ def draw_embedding_space(
 
 def _tsne(vectors: np.ndarray, seed: int) -> np.ndarray:
     """Return the points (n, 2) of a map of vectors (n, d)."""
-    perplexity = min(30, len(vectors) // 4)
+    perplexity = min(30, len(vectors) // FEWEST_MAPPED_DOCUMENTS)
     tsne = TSNE(metric="cosine", init="random", perplexity=perplexity, random_state=seed)
     return tsne.fit_transform(vectors)
 

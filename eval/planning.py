@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -74,13 +75,15 @@ class PlannedTask:
             ValueError: The data are bad.
         """
         self._check_options()
-        if train_languages and self.task.train_languages:
-            self.task.train_languages = tuple(train_languages)
+        # A plan can be loaded more than once, for other languages.
+        task = copy.copy(self.task)
+        if train_languages and task.train_languages:
+            task.train_languages = tuple(train_languages)
         if known is not None:
             # The task itself finds out which of these languages its data have.
-            self.task.languages = tuple(known)
-        data = self.task.load(self.source, languages, streaming=streaming, **self.options)
-        return LoadedTask(self.name, self.task, data, data_fingerprint(data))
+            task.languages = tuple(known)
+        data = task.load(self.source, languages, streaming=streaming, **self.options)
+        return LoadedTask(self.name, task, data, data_fingerprint(data))
 
     def _check_options(self) -> None:
         arguments = inspect.signature(self.task.load).parameters.keys()

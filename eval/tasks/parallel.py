@@ -9,7 +9,7 @@ from itertools import islice
 import datasets
 
 from tmde.data import load_parallel
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 from tmde.data.parallel import select_configs
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
@@ -114,7 +114,7 @@ def take(place: str, rows: Iterable[Row], count: int, option: str) -> list[Row]:
             place,
             None,
             option,
-            Words(f"{len(first_rows)} rows with all their languages"),
+            Unquoted(f"{len(first_rows)} rows with all their languages"),
             str(count),
             f"Pass a smaller {option}=.",
         )

@@ -11,7 +11,7 @@ from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
@@ -303,7 +303,7 @@ class Probing(Task):
                 source,
                 None,
                 None,
-                Words("another source"),
+                Unquoted("another source"),
                 f"SentEval's {self.file}",
                 "The task can't be generated: its labels are a parser's.",
             )
@@ -316,7 +316,7 @@ class Probing(Task):
                 source,
                 None,
                 None,
-                Words(f"too little text in {lacking[0]}"),
+                Unquoted(f"too little text in {lacking[0]}"),
                 "sentences of every label in every split",
                 "Pass more text, or other languages.",
             )

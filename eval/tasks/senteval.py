@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import ClassVar, NamedTuple
 
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 
 from .base import (
     ClassificationData,
@@ -128,7 +128,7 @@ class SentEval(Task):
                 f"Pass the folder that holds {'/'.join(path.parts[-2:])}, or run SentEval's "
                 "get_transfer_data.bash."
             )
-            raise bad_value(str(path), None, None, Words("no file"), "one of SentEval", advice)
+            raise bad_value(str(path), None, None, Unquoted("no file"), "one of SentEval", advice)
         is_header = self.header
         for number, line in enumerate(_read_text(path).split("\n"), 1):
             line = line.strip()

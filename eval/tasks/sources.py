@@ -13,7 +13,7 @@ import datasets
 import numpy as np
 import pandas as pd
 
-from tmde.data.checks import CorpusError, Words, bad_value, check_languages, is_code
+from tmde.data.checks import CorpusError, Unquoted, bad_value, check_languages, is_code
 from tmde.data.files import (
     FileSource,
     find_files,
@@ -77,12 +77,12 @@ def read_columns(
     rows = list(table.rows)
     if not rows:
         raise bad_value(
-            table.place, None, None, Words("no rows"), "some", "Fetch or write the file again."
+            table.place, None, None, Unquoted("no rows"), "some", "Fetch or write the file again."
         )
     names = list(rows[0][1])
     for name in (*texts, *others):
         if name not in names:
-            listed = Words(f"the columns {', '.join(names)}")
+            listed = Unquoted(f"the columns {', '.join(names)}")
             raise bad_value(
                 table.place, None, name, listed, f"a column {name!r}", "Rename or add the column."
             )
@@ -402,7 +402,7 @@ def choose_languages(
             place,
             None,
             "languages",
-            Words(f"none of the default languages {', '.join(defaults)}"),
+            Unquoted(f"none of the default languages {', '.join(defaults)}"),
             f"languages of the data: {listed}",
             "Pass languages=[...].",
         )

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import ClassVar
 
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import FileSource, read_rows
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
@@ -224,7 +224,7 @@ def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
     """
     paths = sorted(folder.rglob(name))
     if not paths:
-        raise bad_value(str(folder), None, None, Words("no file"), name, ADVICE)
+        raise bad_value(str(folder), None, None, Unquoted("no file"), name, ADVICE)
     path = paths[0]
     rows: dict[str, list[Row]] = defaultdict(list)
     for row in _read_published(path):

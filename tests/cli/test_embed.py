@@ -198,6 +198,13 @@ def test_a_language_that_the_model_does_not_know(language_model, tmp_path):
     assert "row 1, field 'code': found 'xx', expected one of the model's languages" in message
 
 
+@pytest.mark.parametrize("options", [[], ["--field", "text"]], ids=str)
+def test_the_language_field_is_not_the_field_of_the_text(model, inputs, options, tmp_path):
+    options = [*options, "--language-field", "text"]
+    message = refused(inputs["jsonl"], "-o", tmp_path / "out.npy", "-m", model, *options)
+    assert "--language-field text: found the field of the text, expected" in message
+
+
 # ---- Interruptions
 
 

@@ -11,6 +11,7 @@ from tests.hub_encoders import save_encoder
 from tmde.cli.evaluate import app
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.results import read_results, summarize
+from tmde.eval.runner import evaluate
 from tmde.eval.systems import model_fingerprint
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
@@ -172,14 +173,19 @@ def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_pat
     assert [result.task for result in read_results(tmp_path / "out")] == ["sample"]
 
 
-def test_a_defect_shows_its_traceback(models, monkeypatch):
-    def broken(*arguments):
-        raise ValueError("operands could not be broadcast together")
+@pytest.mark.parametrize("defect", [ValueError, KeyError])
+def test_a_defect_keeps_its_traceback_and_the_other_results(models, tmp_path, monkeypatch, defect):
+    def broken(tasks, systems, *arguments):
+        if systems[0].name == "TF-IDF":
+            raise defect("a mistake of ours")
+        return evaluate(tasks, systems, *arguments)
 
     monkeypatch.setattr("tmde.cli.run_evaluation.evaluate", broken)
-    output = call(models[0], *SAMPLE, "--no-figures", status=1)
-    assert "Traceback" in output
-    assert "in broken" in output
+    arguments = [models[0], *SAMPLE, "--no-figures", "-o", str(tmp_path / "out")]
+    result = CliRunner().invoke(app, arguments)
+    assert type(result.exception) is defect
+    assert "in broken" in result.output
+    assert [result.system for result in read_results(tmp_path / "out")] == ["tiny0"]
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,14 @@ def test_by_default_only_languages_that_the_models_know_are_loaded():
     assert loaded.data.languages == ["fr", "de"]
 
 
+def test_a_plan_is_loaded_for_one_choice_of_languages_after_another():
+    planned = plan_sample(sizes=[8, 8, 8])
+    languages = planned.task.languages
+
+    assert planned.load(known=["fr", "de"]).data.languages == ["fr", "de"]
+    assert planned.task.languages == languages
+
+
 def test_models_that_know_no_language_of_the_task():
     with pytest.raises(TaskError, match="none of the default languages pt"):
         plan_sample(sizes=[8, 8, 8]).load(known=["pt"])

@@ -50,11 +50,7 @@ class MiningF1(evaluate.Metric):
             unique_mined = {tuple(pair) for pair in mined_pairs}
             unique_gold = {tuple(pair) for pair in gold_pairs}
             qualities.append(pair_quality(unique_mined, unique_gold))
-        total = PairQuality(
-            correct=sum(quality.correct for quality in qualities),
-            found=sum(quality.found for quality in qualities),
-            gold=sum(quality.gold for quality in qualities),
-        )
+        total = sum(qualities, start=PairQuality(0, 0, 0))
         return {"precision": total.precision, "recall": total.recall, "f1": total.f1}
 
 

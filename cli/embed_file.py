@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 import typer
 
@@ -22,7 +23,7 @@ from tmde import __version__
 from tmde.cli.models import load_embedder
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
-from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.io import locked
 from tmde.embedding import DocumentEmbedder, EncodeReport
 
@@ -39,7 +40,7 @@ class EmbedJob:
     output: Path
     model: str
     loading: dict[str, Any]
-    format: str | None
+    format: InputFormat | None
     field: str | None
     language: str | None
     language_field: str | None
@@ -105,10 +106,12 @@ class MissingShards:
         chunk: Its documents.
     """
 
+    # Both are set when the first text is read.
+    number: int
+    chunk: Chunk
+
     def __init__(self, documents: Documents, shards: Shards, worker: Worker) -> None:
         self.sizes: list[int] = []
-        self.number: int | None = None
-        self.chunk: Chunk | None = None
         self._documents = documents
         self._shards = shards
         self._worker = worker
@@ -134,7 +137,9 @@ class MissingShards:
             TmdeError: The model does not know a language.
         """
         while True:
-            for row, code in zip(self.chunk.numbers, self.chunk.languages, strict=True):
+            codes = self.chunk.languages
+            assert codes is not None  # The documents were opened with the field of the languages.
+            for row, code in zip(self.chunk.numbers, codes, strict=True):
                 if known is not None and code not in known:
                     place = self._documents.place(row, field)
                     raise TmdeError(
@@ -258,7 +263,7 @@ def _embed_missing_shards(
         The number of documents of every shard, those of other processes included.
     """
     missing = MissingShards(documents, shards, worker)
-    language = job.language
+    language: str | Iterator[str] | None = job.language
     if job.language_field is not None:
         known = embedder.model.config.languages if embedder.needs_language else None
         language = missing.languages(job.language_field, known)
@@ -274,7 +279,7 @@ def _embed_missing_shards(
         language=language,
     )
     for vectors, chunk_report in outputs:
-        shards.write(missing.number, missing.chunk, vectors)
+        shards.write(missing.number, missing.chunk, np.asarray(vectors))
         report += chunk_report
     seconds = time.perf_counter() - start
     typer.echo(_describe_work(report, seconds, worker), err=True)

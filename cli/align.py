@@ -49,7 +49,8 @@ def align(
         float | None, Option(help="Lowest score of a row: 1 is alike, 0 unrelated.")
     ] = None,
     overwrite: common.OverwriteOption = False,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Align documents one to one, and their sentences.
 

@@ -15,7 +15,7 @@ from tmde.cli.document_sets import Sides, SidesOptions
 from tmde.cli.models import truncation_counted
 from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
 from tmde.documents.lawdr import Lawdr
-from tmde.documents.mining import read_gold_pairs
+from tmde.documents.mining import GoldPairs, read_gold_pairs
 from tmde.documents.parallel_rows import parallel_rows
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
@@ -63,31 +63,41 @@ def align_files(job: AlignmentJob) -> None:
     """
     sides = document_sets.read_sides(job.first_file, job.second_file, job.sides_options)
     needs_languages = job.rows_output is not None or job.lawdr_rank is not None
-    if needs_languages and None in _languages_of(sides):
+    if needs_languages:
+        _languages_of(sides)  # raises if one is missing, before the model is loaded
+    right_pairs = _read_pairs(job.reference, sides)
+    row_pairs = _read_pairs(job.known_pairs, sides)
+    embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
+    with truncation_counted():
+        if row_pairs is None:
+            pairs = _pair_documents(job, sides, embedder)
+            row_pairs = [(pair.first, pair.second) for pair in pairs]
+            if job.pairs_target is not None:
+                _write_pairs(job, sides, pairs, job.pairs_target)
+        if job.reference is not None and right_pairs is not None:
+            quality = alignment_quality(row_pairs, right_pairs)
+            document_sets.report_quality(job.reference, quality)
+        if job.rows_target is not None:
+            _write_parallel_rows(job, sides, row_pairs, embedder, job.rows_target)
+
+
+def _languages_of(sides: Sides) -> tuple[str, str]:
+    """Return the languages of both sides.
+
+    Raises:
+        TmdeError: One of them was not given.
+    """
+    first = sides[0].language
+    second = sides[1].language
+    if first is None or second is None:
         raise TmdeError(
             "--rows and --lawdr-rank need the languages of both sides: --language-a and "
             "--language-b"
         )
-    right_pairs = _read_pairs(job.reference, sides)
-    pairs = _read_pairs(job.known_pairs, sides)
-    embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
-    with truncation_counted():
-        if pairs is None:
-            pairs = _pair_documents(job, sides, embedder)
-        if job.pairs_output is not None:
-            _write_pairs(job, sides, pairs)
-        if right_pairs is not None:
-            quality = alignment_quality(pairs, right_pairs)
-            document_sets.report_quality(job.reference, quality)
-        if job.rows_output is not None:
-            _write_parallel_rows(job, sides, pairs, embedder)
+    return first, second
 
 
-def _languages_of(sides: Sides) -> tuple[str | None, str | None]:
-    return sides[0].language, sides[1].language
-
-
-def _read_pairs(path: Path | None, sides: Sides) -> list[tuple[int, int]] | None:
+def _read_pairs(path: Path | None, sides: Sides) -> GoldPairs | None:
     """Read pairs of ids as pairs of rows; None without a file."""
     if path is None:
         return None
@@ -138,21 +148,23 @@ def _urls_of(side: document_sets.DocumentSet, rows: list[int]) -> list[str] | No
 
 def _url_languages(sides: Sides) -> list[str] | None:
     """Return the languages as in URLs, such as `pt` for pt-BR; None unless both are known."""
-    languages = _languages_of(sides)
-    if None in languages:
-        return None
-    return [code.split("-")[0].lower() for code in languages]
+    codes = []
+    for side in sides:
+        if side.language is None:
+            return None
+        codes.append(side.language.split("-")[0].lower())
+    return codes
 
 
 def _embed_by_lawdr(
     rank: int, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the LAWDR vectors of some rows of both sides, (rows, d) each."""
-    texts = []
-    languages = []
-    for side, rows in zip(sides, rows_of_sides, strict=True):
+    texts: list[str] = []
+    languages: list[str] = []
+    for side, code, rows in zip(sides, _languages_of(sides), rows_of_sides, strict=True):
         texts += [side.texts[row] for row in rows]
-        languages += [side.language] * len(rows)
+        languages += [code] * len(rows)
     lawdr = Lawdr(embedder, rank=rank)
     vectors = lawdr.fit_transform(texts, languages)
     typer.echo(
@@ -172,30 +184,33 @@ def _report_pairs(pairs: list[AlignedPair], scoring: str) -> None:
     typer.echo(f"{len(pairs):,} pairs of documents, {by_url:,} by URL{score_range}", err=True)
 
 
-def _write_pairs(job: AlignmentJob, sides: Sides, pairs: list[AlignedPair]) -> None:
+def _write_pairs(job: AlignmentJob, sides: Sides, pairs: list[AlignedPair], target: Path) -> None:
     first, second = sides
     columns = ["score", "id_a", "id_b"]
-    has_urls = job.sides_options.url_field is not None
-    if has_urls:
+    if job.sides_options.url_field is not None:
         columns += ["url_a", "url_b", "matched_by"]
     rows = []
     for pair in pairs:
-        row = [pair.score, first.ids[pair.first], second.ids[pair.second]]
-        if has_urls:
+        row: list[str | float] = [pair.score, first.ids[pair.first], second.ids[pair.second]]
+        if first.urls is not None and second.urls is not None:
             matched_by = "url" if pair.by_url else "score"
             row += [first.urls[pair.first], second.urls[pair.second], matched_by]
         rows.append(row)
-    document_sets.write_rows(job.pairs_target, columns, rows)
+    document_sets.write_rows(target, columns, rows)
     typer.echo(f"{len(pairs):,} pairs -> {job.pairs_output}", err=True)
 
 
 def _write_parallel_rows(
-    job: AlignmentJob, sides: Sides, pairs: list[AlignedPair], embedder: DocumentEmbedder
+    job: AlignmentJob,
+    sides: Sides,
+    row_pairs: GoldPairs,
+    embedder: DocumentEmbedder,
+    target: Path,
 ) -> None:
     """Align the sentences of each pair, and write them as rows that `tmde train` reads."""
-    report = Counter()
+    report: Counter[str] = Counter()
     aligned = parallel_rows(
-        _texts_of_pairs(sides, pairs),
+        _texts_of_pairs(sides, row_pairs),
         embedder,
         _languages_of(sides),
         job.paragraphs,
@@ -204,7 +219,7 @@ def _write_parallel_rows(
     )
     columns = ["translation", "doc_id", "segment", "score"]
     rows = ([row[column] for column in columns] for row in aligned)
-    document_sets.write_rows(job.rows_target, columns, rows)
+    document_sets.write_rows(target, columns, rows)
     unit = "paragraphs" if job.paragraphs else "sentences"
     typer.echo(
         f"{report['documents']:,} pairs: {report['first']:,} and {report['second']:,} {unit} "
@@ -217,10 +232,9 @@ def _write_parallel_rows(
     )
 
 
-def _texts_of_pairs(sides: Sides, pairs: list[AlignedPair]) -> Iterator[tuple[str, str, str]]:
+def _texts_of_pairs(sides: Sides, row_pairs: GoldPairs) -> Iterator[tuple[str, str, str]]:
     """Yield the id and both texts of each pair, under a progress bar."""
-    for pair in progress_bar(pairs, desc="Aligning", unit=" pairs"):
-        first_row, second_row = pair[:2]  # pairs of a file are rows alone, without scores
+    for first_row, second_row in progress_bar(row_pairs, desc="Aligning", unit=" pairs"):
         first_id = sides[0].ids[first_row]
         second_id = sides[1].ids[second_row]
         id = first_id if first_id == second_id else f"{first_id}|{second_id}"

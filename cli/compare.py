@@ -7,7 +7,7 @@ runs that others begin with in `start/`, those of the systems in `runs/`, their 
 """
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 from typer import Argument, Option
@@ -54,7 +54,7 @@ def compare(
     from tmde.cli.comparison_table import write_table
     from tmde.training.run_data import named_sources
 
-    data = {}
+    data: dict[str, Any] = {}
     if train_data:
         data["data.train"] = train_data if len(train_data) > 1 else train_data[0]
     if dev_data:

@@ -54,12 +54,26 @@ def open_folder(
 
 
 def _changed_names(text_of_file: dict[Path, str]) -> set[str]:
-    """Return the names, without suffixes, of files that exist with another text."""
+    """Return the names, without suffixes, of files that exist with other settings."""
     names = set()
     for path, text in text_of_file.items():
-        if path.exists() and path.read_text("utf-8") != text:
+        if path.exists() and _settings_of(path.read_text("utf-8")) != _settings_of(text):
             names.add(path.stem)
     return names
+
+
+def _settings_of(text: str) -> object:
+    """Return the content of a YAML file without its description, on which no result depends.
+
+    A file that is no YAML is returned as it is, so that it differs from every other one.
+    """
+    try:
+        content = yaml.safe_load(text)
+    except yaml.YAMLError:
+        return text
+    if isinstance(content, dict):
+        content.pop("description", None)
+    return content
 
 
 def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> dict[str, str]:

@@ -107,7 +107,7 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
 def _read_measured(trainings: Iterable[Training]) -> Measured:
     measured = Measured()
     for training in trainings:
-        if not training.is_measured():
+        if training.system is None or not training.is_measured():
             continue
         results_of_seed = {}
         for result in read_results(training.evaluation):
@@ -186,9 +186,9 @@ def _group_means(result: TaskResult, attribute: str) -> dict[str, float]:
 
 def _describe_values(values: list[float], difference: Difference | None) -> str:
     """Return mean and deviation over seeds, with an arrow for a significant difference."""
-    text = percent(np.mean(values))
+    text = percent(float(np.mean(values)))
     if len(values) > 1:
-        text += f" ± {percent(np.std(values, ddof=1))}"
+        text += f" ± {percent(float(np.std(values, ddof=1)))}"
     if difference is not None and difference.p < SIGNIFICANT:
         text += " ▲" if difference.difference > 0 else " ▼"
     return text

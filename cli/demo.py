@@ -37,7 +37,8 @@ def demo(
         int | None, Option(min=1, max=65535, help="Default: the first free one from 7860.")
     ] = None,
     browser: Annotated[bool, Option(help="Open a browser, if there is a screen.")] = True,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Open a local web page: search a collection in any language, and see it as a map.
 

@@ -139,7 +139,7 @@ def _group_by(drawn: Sequence[Hit], field_name: str) -> list[str]:
     """Return the value of a field of each document; rare values become one."""
     values = [as_text(hit.metadata.get(field_name)) for hit in drawn]
     counts = Counter(value for value in values if value is not None)
-    group_of_value = {None: NOTHING}
+    group_of_value: dict[str | None, str] = {None: NOTHING}
     for value, _ in counts.most_common(MOST_GROUPS):
         group_of_value[value] = value
     return [group_of_value.get(value, OTHERS) for value in values]

@@ -59,7 +59,7 @@ _LAYOUT = {
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 _ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened}
 # The macros of the template are the parts of the page.
-HTML = _ENVIRONMENT.get_template("demo.html").module
+HTML: Any = _ENVIRONMENT.get_template("demo.html").module
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,8 @@ def search(
     index = collection.index
     result = index.search_queries([query], k, wanted, snippet_width=300, language=language)
     place = collection.map.place_of(result.query_vectors[0])
-    return SearchResult(query, place, result.hits[0], bool(result.report.truncated))
+    is_truncated = result.report is not None and result.report.truncated > 0
+    return SearchResult(query, place, result.hits[0], is_truncated)
 
 
 def map_figure(
@@ -126,7 +127,10 @@ def map_figure(
     """
     places = collection.map.places  # (documents, 2)
     hover_texts = _hover_texts(collection)
-    values = np.array(collection.groups.get(group) or ["documents"] * len(hover_texts))
+    labels = ["documents"] * len(hover_texts)
+    if group is not None and group in collection.groups:
+        labels = collection.groups[group]
+    values = np.array(labels)  # (documents,)
     figure = go.Figure(layout=_LAYOUT)
     for number, value in enumerate(sorted(set(values))):
         has_value = values == value
@@ -160,7 +164,7 @@ def _draw(
     figure: go.Figure,
     name: str,
     points: np.ndarray,
-    hover_texts: Sequence[str],
+    hover_texts: Sequence[str] | np.ndarray,
     marker: dict[str, Any],
 ) -> None:
     """Draw points, (points, 2), under a name of the legend."""
@@ -240,6 +244,8 @@ def _query_languages(collection: Collection) -> list[str]:
 
 def _build_query_part(collection: Collection) -> QueryPart:
     query_languages = _query_languages(collection)
+    # Without languages of the query, the choice is hidden and its value is None.
+    language_choices: list[Any] = query_languages if query_languages else [None]
     with gr.Column(elem_id="query-part", min_width=0):
         query = gr.Textbox(
             label="Query, in any language", max_lines=6, autofocus=True, elem_id="query"
@@ -260,7 +266,7 @@ def _build_query_part(collection: Collection) -> QueryPart:
             )
             count = gr.Slider(1, 50, value=10, step=1, label="Hits", min_width=140)
             language = gr.Dropdown(
-                query_languages or [None],
+                language_choices,
                 label="Language of the query",
                 visible=bool(query_languages),
             )

@@ -14,7 +14,7 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli.models import load_embedder
 from tmde.data.checks import is_code
-from tmde.data.documents import Documents
+from tmde.data.documents import Documents, InputFormat
 from tmde.data.io import replacing
 from tmde.documents.mining import PairQuality
 from tmde.embedding import DocumentEmbedder
@@ -43,7 +43,7 @@ class DocumentSet:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def embed(self, rows: Sequence[int], embedder: DocumentEmbedder) -> np.ndarray:
+    def embed(self, rows: Sequence[int] | np.ndarray, embedder: DocumentEmbedder) -> np.ndarray:
         """Return the vectors of some rows, (rows, d), and print what was left out and truncated."""
         texts = [self.texts[row] for row in rows]
         vectors, report = embedder.encode_with_report(texts, language=self.language)
@@ -54,7 +54,7 @@ class DocumentSet:
             f"repeated: left out; {report.split:,} split; {report.truncated:,} truncated)",
             err=True,
         )
-        return vectors
+        return np.asarray(vectors)
 
 
 Sides = tuple[DocumentSet, DocumentSet]
@@ -68,7 +68,7 @@ class SidesOptions:
         url_field: The field of the URLs; None if they are not needed.
     """
 
-    format: str | None = None
+    format: InputFormat | None = None
     field: str | None = None
     id_field: str | None = None
     language_a: str | None = None
@@ -134,8 +134,8 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
         chunks = list(documents.chunks)
     _check_field(documents, "--id-field", options.id_field)
     _check_field(documents, "--url-field", options.url_field)
-    texts = []
-    numbers = []
+    texts: list[str] = []
+    numbers: list[int] = []
     for chunk in chunks:
         texts += chunk.texts
         numbers += chunk.numbers

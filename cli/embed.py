@@ -33,7 +33,8 @@ def embed(
         int, Option(min=1, help="Documents in memory at once, and in a shard.")
     ] = 8192,
     overwrite: common.OverwriteOption = False,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Embed documents: one vector a document, in the order of the input.
 

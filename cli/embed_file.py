@@ -14,6 +14,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+import numpy as np
 import torch
 import typer
 
@@ -22,7 +23,7 @@ from tmde import __version__
 from tmde.cli.models import load_embedder, truncation_counted
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
-from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.io import locked
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.progress import progress_bar
@@ -40,7 +41,7 @@ class EmbedJob:
     output: Path
     model: str
     loading: dict[str, Any]
-    format: str | None
+    format: InputFormat | None
     field: str | None
     language: str | None
     language_field: str | None
@@ -229,7 +230,7 @@ def _embed_missing_shards(
                     normalize=job.normalize,
                     language=_languages_of(chunk, job, documents, known_languages),
                 )
-                shards.write(number, chunk, vectors)
+                shards.write(number, chunk, np.asarray(vectors))
                 report += chunk_report
             bar.update(len(chunk.texts))
     embedder.warn_of_truncation(report)

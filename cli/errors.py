@@ -9,6 +9,7 @@ code 2. Set `TMDE_TRACEBACK=1` to see every traceback.
 
 import os
 import re
+from typing import Any
 
 import typer
 from typer.core import TyperGroup
@@ -34,7 +35,7 @@ class OptionError(ValueError):
 class CommandGroup(TyperGroup):
     """A group of commands that end with one sentence if the user or the machine caused an error."""
 
-    def invoke(self, ctx: typer.Context) -> object:
+    def invoke(self, ctx: Any) -> object:  # noqa: ANN401 - typer does not export click's class
         """Run the command that was asked for, and report its errors."""
         try:
             return super().invoke(ctx)

@@ -22,7 +22,11 @@ from tmde.cli.options import (
 class _DefaultGroup(CommandGroup):
     """A group in which `tmde eval MODEL ...` means `tmde eval run MODEL ...`."""
 
-    def parse_args(self, ctx: typer.Context, args: list[str]) -> list[str]:
+    def parse_args(
+        self,
+        ctx: Any,  # noqa: ANN401 - typer does not export click's class
+        args: list[str],
+    ) -> list[str]:
         """Insert `run` unless a command is named."""
         if args and args[0] not in self.commands and args[0] != "--help":
             args = ["run", *args]

@@ -34,7 +34,7 @@ def find_tasks(
             raise TmdeError(f"--set {setting}: expected a value in YAML ({reason})") from error
         options.setdefault(match["task"], {})[match["option"]] = value
     names = split_list(",".join(specs or ["all"]))
-    return plan_tasks(names, data, options)
+    return plan_tasks(names or (), data, options)
 
 
 def split_list(text: str | None) -> tuple[str, ...] | None:

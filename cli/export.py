@@ -26,7 +26,8 @@ def onnx(
         Path | None, Option("--output", "-o", metavar="FOLDER", help="Default: MODEL.")
     ] = None,
     quantization: Annotated[Literal["int8"] | None, Option(help="int8: weights of 8 bits.")] = None,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
 
@@ -109,7 +110,8 @@ def vocabulary(
         int | None, Option(min=1, help="Most entries of the new vocabulary.")
     ] = None,
     min_count: Annotated[int, Option(min=1, help="Leave out tokens that occur less often.")] = 1,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Cut the vocabulary of an encoder to the tokens of some texts, as a new checkpoint.
 

@@ -11,12 +11,12 @@ from tmde.cli.errors import OptionError
 
 @common.with_options(**common.MODEL_OPTIONS, **common.LONG_OPTIONS)
 def index(
+    out: Annotated[
+        Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")
+    ],
     documents: Annotated[
         str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")
     ] = None,
-    out: Annotated[
-        Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")
-    ] = ...,
     model: Annotated[
         str | None, Option("--model", "-m", help="Default: the index's, or the model of tmde.")
     ] = None,
@@ -34,7 +34,8 @@ def index(
     prune: Annotated[
         bool, Option("--prune", help="Remove documents that are not in DOCS.")
     ] = False,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Index documents for `tmde search`, or update an index.
 

@@ -8,11 +8,12 @@ wrong option answer at once.
 import importlib
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Annotated, Any
+from typing import Annotated, Any, cast
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 
 from tmde import __version__
 from tmde.cli.errors import CommandGroup
@@ -77,7 +78,7 @@ def load_command(name: str, source: CommandSource) -> Any:
         function = definition
         definition = typer.Typer(add_completion=False, rich_markup_mode="markdown")
         definition.command(name)(function)
-    command = typer.main.get_command(definition)
+    command = cast("TyperCommand | TyperGroup", typer.main.get_command(definition))
     command.name = name
     command.rich_help_panel = source.panel
     return command
@@ -88,9 +89,10 @@ class MainGroup(CommandGroup):
 
     def __init__(self, **attributes: Any) -> None:
         super().__init__(**attributes)
-        self.commands = LazyCommands(COMMANDS)
+        # The group never adds a command, so a mapping that cannot be changed will do.
+        self.commands = cast("MutableMapping[str, Any]", LazyCommands(COMMANDS))
 
-    def list_commands(self, ctx: typer.Context) -> list[str]:
+    def list_commands(self, ctx: Any) -> list[str]:  # noqa: ANN401 - see LazyCommands
         """Return the names of all commands without importing any."""
         return list(self.commands)
 

@@ -52,7 +52,8 @@ def mine(
         bool, Option("--optimize-threshold", help="Best F1 on --gold.")
     ] = False,
     overwrite: common.OverwriteOption = False,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
 

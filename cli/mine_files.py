@@ -90,7 +90,7 @@ def mine_files(job: MiningJob) -> None:
     right_pairs = _read_right_pairs(job, candidates)
     vectors = _vectors_of(job, sides, candidates, given_vectors)
     pairs = _mine(job, candidates, vectors)
-    if job.optimize_threshold:
+    if job.optimize_threshold and right_pairs is not None:
         threshold, quality = mining.best_threshold(pairs, right_pairs)
         typer.echo(
             f"--threshold {threshold:.6g} has the highest F1 on {job.gold}: {quality.f1:.4f}; "
@@ -99,7 +99,7 @@ def mine_files(job: MiningJob) -> None:
         )
         pairs = pairs[: quality.found]  # pairs are sorted, best first
     _write_pairs(job, sides, pairs)
-    if right_pairs is not None:
+    if job.gold is not None and right_pairs is not None:
         document_sets.report_quality(job.gold, mining.pair_quality(pairs.rows(), right_pairs))
     scores = ""
     if len(pairs):
@@ -157,11 +157,11 @@ def _vectors_of(
 ) -> list[np.ndarray]:
     """Return the vectors of the candidates of each side, (candidates, d), embedded if not given."""
     embedder = None
-    if any(vectors is None for vectors in given_vectors):
-        embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
     vectors_of_sides = []
     for candidate, vectors in zip(candidates, given_vectors, strict=True):
         if vectors is None:
+            if embedder is None:
+                embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
             vectors = candidate.side.embed(candidate.rows, embedder)
         elif len(candidate.rows) < len(candidate.side):
             vectors = vectors[candidate.rows]
@@ -195,7 +195,7 @@ def _write_pairs(job: MiningJob, sides: Sides, pairs: ScoredPairs) -> None:
     columns = ["score", "id_a", "id_b", "text_a", "text_b"]
     if is_corpus:
         columns = ["translation", "score", "ids"]
-    rows = []
+    rows: list[tuple[Any, ...]] = []
     for (first_row, second_row), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
         score = round(score, 6)
         first_id = first.ids[first_row]

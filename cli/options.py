@@ -133,7 +133,7 @@ def with_options(**options: Any) -> Callable[[Callable], Callable]:
 
     ```python
     @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
-    def align(a: ..., model: ModelOption, loading: dict[str, Any] = ...) -> None:
+    def align(a: ..., model: ModelOption, *, loading: dict[str, Any]) -> None:
         embedder = load_embedder(model, **loading)
     ```
 
@@ -163,7 +163,8 @@ def with_options(**options: Any) -> Callable[[Callable], Callable]:
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
             )
             parameters.append(option)
-        call.__signature__ = inspect.Signature(parameters)
+        # `inspect` reads this attribute, which typeshed does not know.
+        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         call.__annotations__ = command.__annotations__ | options
         return call
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
@@ -70,7 +70,7 @@ def push(
     data_licenses = _parse_data_licenses(data_license or [])
     from tmde.training.publishing import push_corpus, push_model
 
-    options = {
+    options: dict[str, Any] = {
         "private": private or None,  # None leaves a repository that exists as it is
         "revision": revision,
         "create_pr": create_pr,

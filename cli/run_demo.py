@@ -13,6 +13,7 @@ import typer
 from tmde.cli.demo_collection import draw_collection
 from tmde.cli.models import truncation_counted
 from tmde.cli.update_index import IndexJob, open_index, update_index
+from tmde.data.documents import InputFormat
 from tmde.data.sample import sample_documents
 from tmde.documents.index import SETTINGS
 
@@ -31,7 +32,7 @@ class DemoJob:
     model: str | None
     collection: str | None
     loading: dict[str, Any]
-    format: str | None
+    format: InputFormat | None
     field: str | None
     id_field: str | None
     language_field: str | None

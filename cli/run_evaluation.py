@@ -211,7 +211,7 @@ def _measure(
         TmdeError: Nothing could be measured.
         Exception: The same, because of a defect of tmde.
     """
-    results = []
+    results: list[TaskResult] = []
     errors = []
     defect = None
     pairs = list(itertools.product(tasks, systems))
@@ -305,7 +305,7 @@ def _draw_figures(
     for task in tasks:
         _draw_matrix(folder, results, task)
         if isinstance(task.data, ClassificationData):
-            _draw_spaces(folder, task, models, seed)
+            _draw_spaces(folder, task.name, task.data, models, seed)
     return sorted(path.name for path in folder.glob("*.png"))
 
 
@@ -322,13 +322,17 @@ def _draw_matrix(folder: Path, results: Sequence[TaskResult], task: LoadedTask) 
 
 
 def _draw_spaces(
-    folder: Path, task: LoadedTask, models: Sequence[EmbeddingSystem], seed: int
+    folder: Path,
+    task_name: str,
+    data: ClassificationData,
+    models: Sequence[EmbeddingSystem],
+    seed: int,
 ) -> None:
     """Draw the vectors of the test documents of all languages, a picture for each model."""
-    tests = task.data.mapped_documents()  # (language, split) each
-    labels = []
-    languages = []
-    ids = []
+    tests = data.mapped_documents()  # (language, split) each
+    labels: list[str] = []
+    languages: list[str] = []
+    ids: list[str] = []
     for language, split in tests:
         labels += split.labels
         languages += [language] * len(split.labels)
@@ -337,8 +341,8 @@ def _draw_spaces(
         return
     for model in models:
         vectors = [model.represent(split.texts, (), language) for language, split in tests]
-        path = folder / _file_name(f"{task.name}-{model.name}-space.png")
-        title = f"{task.name}: test documents, {model.name}"
+        path = folder / _file_name(f"{task_name}-{model.name}-space.png")
+        title = f"{task_name}: test documents, {model.name}"
         draw_embedding_space(path, np.concatenate(vectors), labels, languages, ids, title, seed)
 
 

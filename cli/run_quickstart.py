@@ -18,6 +18,7 @@ from tmde.eval import CharacterTfidf, EmbeddingSystem, EvaluationOptions, evalua
 from tmde.eval.figures import draw_embedding_space
 from tmde.eval.report import print_report
 from tmde.eval.results import TaskResult
+from tmde.eval.systems import System
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
 
@@ -61,7 +62,7 @@ def run_quickstart(output: Path, seed: int) -> None:
     results = _classify(embedder, seed)
     print_report(results, console)
     texts = test["text"][:]
-    vectors = embedder.encode(texts)
+    vectors = np.asarray(embedder.encode(texts))  # (texts, d)
     _decode(embedder, model_folder, texts[0])
 
     console.print("[bold]4. Reloading[/] the checkpoint with AutoModel")
@@ -119,7 +120,7 @@ def _search(documents: Dataset) -> None:
 def _classify(embedder: DocumentEmbedder, seed: int) -> list[TaskResult]:
     """Classify the sample with labels in English alone (Evaluation I of the thesis)."""
     (planned,) = plan_tasks(["sample"], options={"sample": {"seed": seed}})
-    systems = [EmbeddingSystem("cT-MDE", embedder), CharacterTfidf()]
+    systems: list[System] = [EmbeddingSystem("cT-MDE", embedder), CharacterTfidf()]
     options = EvaluationOptions(train_languages=("en",))
     return list(evaluate([planned.load()], systems, options))
 

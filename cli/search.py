@@ -29,7 +29,8 @@ def search(
     model: Annotated[
         str | None, Option("--model", "-m", help="Where the index's model is, if it was moved.")
     ] = None,
-    loading: dict[str, Any] = ...,
+    *,
+    loading: dict[str, Any],
 ) -> None:
     """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
 

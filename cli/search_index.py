@@ -53,7 +53,8 @@ def search_index(job: SearchJob) -> None:
         result = index.search_queries(
             queries, job.k, job.filter, job.exact, job.snippet_width, job.language
         )
-    _print_truncation(result.report, len(queries), index.embedder.max_length)
+    if result.report is not None:
+        _print_truncation(result.report, len(queries), index.embedder.max_length)
     for query, hits in zip(queries, result.hits, strict=True):
         if job.as_json:
             _print_json(query, hits)
@@ -63,12 +64,13 @@ def search_index(job: SearchJob) -> None:
 
 
 def _read_queries(job: SearchJob) -> list[str]:
-    if job.query_file is None:
-        queries = [job.query]
-        source = "QUERY"
-    else:
+    queries: list[str] = []
+    source = "QUERY"
+    if job.query_file is not None:
         queries = read_texts(job.query_file)
         source = f"--queries {job.query_file}"
+    elif job.query is not None:
+        queries = [job.query]
     if not "".join(queries).strip():
         raise TmdeError(f"{source}: found no text, expected a query")
     return queries
@@ -86,7 +88,7 @@ def _print_truncation(report: EncodeReport, query_count: int, limit: int) -> Non
 def _print_json(query: str, hits: Sequence[Hit]) -> None:
     """Print one JSON object a line for each hit, without its whole text."""
     for rank, hit in enumerate(hits, 1):
-        row = {"query": query, "rank": rank}
+        row: dict[str, Any] = {"query": query, "rank": rank}
         for name, value in vars(hit).items():
             if name != "text":
                 row[name] = value

@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids
 from tmde.cli.models import load_embedder, truncation_counted
-from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.files import read_lines
 from tmde.documents.index import SETTINGS, Changes, DocumentIndex
 from tmde.embedding import DEFAULT_MODEL
@@ -37,7 +37,7 @@ class IndexJob:
     documents: str | None
     model: str | None
     loading: dict[str, Any]
-    format: str | None
+    format: InputFormat | None
     field: str | None
     id_field: str | None
     language: str | None
@@ -91,7 +91,7 @@ def update_index(job: IndexJob) -> None:
             stack.enter_context(index.writing())
             update.deleted = index.delete(unwanted_ids)
         else:
-            documents = _open_documents(stack, job)
+            documents = _open_documents(stack, job.documents, job)
             index = _open_or_create(job)
             id_field = _find_id_field(job, documents, index)
             stack.enter_context(index.writing())
@@ -118,11 +118,11 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     index = DocumentIndex.open(folder)
     options = index.loading_options | loading  # raises if the index was made of given vectors
     try:
-        index.embedder = load_embedder(model or index.settings["model"], **options)
+        index.embedder = load_embedder(model or index.model_name, **options)
     except ValueError as error:
         reason = str(error)[:500]
         raise TmdeError(
-            f"{reason} (the model of {folder} is {index.settings['model']}; see --model)"
+            f"{reason} (the model of {folder} is {index.model_name}; see --model)"
         ) from error
     return index
 
@@ -134,10 +134,10 @@ def read_texts(file: str) -> list[str]:
     return [text for text in texts if text]
 
 
-def _open_documents(stack: ExitStack, job: IndexJob) -> Documents:
+def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
     documents = Documents(
         stack,
-        job.documents,
+        source,
         job.format,
         job.field,
         True,
@@ -221,10 +221,12 @@ def _rows_of(
 ) -> Iterator[IndexRow]:
     """Yield the documents of a chunk; all fields but text, id and vector are metadata."""
     used_fields = {job.field or "text", id_field, VECTOR_COLUMN}
-    codes = chunk.languages or [job.language] * len(chunk.texts)
+    codes: Sequence[str | None] = [job.language] * len(chunk.texts)
+    if chunk.languages is not None:
+        codes = chunk.languages
     rows = chunk.columns.to_pylist()
     for id, text, row, code in zip(ids, chunk.texts, rows, codes, strict=True):
-        metadata = {"language": code}
+        metadata: dict[str, Any] = {"language": code}
         for name, value in row.items():
             if name not in used_fields:
                 metadata[name] = value

@@ -152,14 +152,17 @@ class DocumentIndex:
             revision: The branch, tag or commit of the embedder, if its model is from the Hub.
 
         Raises:
-            TmdeError: A folder that is not empty, or another process is creating an index there.
+            TmdeError: A folder that is not empty, another process is creating an index there, or
+                neither an embedder nor a dimension.
             ImportError: LanceDB is not installed.
         """
         folder = Path(folder)
+        if embedder is not None:
+            dimension = embedder.dimension
+        if dimension is None:
+            raise TmdeError("dimension: found None, expected d, because there is no embedder")
         with locked(folder):
             _check_empty(folder)
-            if embedder is not None:
-                dimension = embedder.dimension
             DocumentTable.create(folder, int(dimension))
             settings: dict[str, Any] = {"dimension": int(dimension), "embedding": None}
             if embedder is not None:
@@ -198,11 +201,29 @@ class DocumentIndex:
 
         The name of the model is not among them.
         """
+        return loading_options(self._embedder_settings, self.folder)
+
+    @property
+    def model_name(self) -> str:
+        """The path or Hub id of the embedder's model.
+
+        Raises:
+            TmdeError: The index was made without an embedder.
+        """
+        return self._embedder_settings["model"]
+
+    @property
+    def _embedder_settings(self) -> dict[str, Any]:
+        """The settings of the embedder.
+
+        Raises:
+            TmdeError: The index was made without an embedder.
+        """
         if self.settings is None:
             raise TmdeError(
                 f"{self.folder}: made without an embedder, expected vectors and not texts"
             )
-        return loading_options(self.settings, self.folder)
+        return self.settings
 
     @property
     def exact(self) -> bool:
@@ -228,10 +249,11 @@ class DocumentIndex:
             TmdeError: The model has changed, or the index has none. Else as
                 `DocumentEmbedder.from_pretrained`.
         """
-        if self._embedder is None:
-            options = self.loading_options
-            self.embedder = DocumentEmbedder.from_pretrained(self.settings["model"], **options)
-        return self._embedder
+        if self._embedder is not None:
+            return self._embedder
+        embedder = DocumentEmbedder.from_pretrained(self.model_name, **self.loading_options)
+        self.embedder = embedder
+        return embedder
 
     @embedder.setter
     def embedder(self, embedder: DocumentEmbedder) -> None:
@@ -315,7 +337,7 @@ class DocumentIndex:
         texts: Sequence[str],
         metadata: Sequence[Mapping[str, Any]] | None = None,
         vectors: np.ndarray | None = None,
-        language: str | Sequence[str] | None = None,
+        language: str | Sequence[str | None] | None = None,
     ) -> Changes:
         """Add or replace n documents in one commit.
 
@@ -365,7 +387,7 @@ class DocumentIndex:
         ids: Sequence[str],
         texts: Sequence[str],
         metadata: Sequence[Mapping[str, Any]] | None,
-        language: str | Sequence[str] | None,
+        language: str | Sequence[str | None] | None,
     ) -> list[Row]:
         """Return documents as rows of the table, without their vectors.
 
@@ -374,10 +396,13 @@ class DocumentIndex:
         """
         if metadata is None:
             metadata = [{}] * len(ids)
+        codes: Sequence[str | None]
         if language is None or isinstance(language, str):
-            language = [language] * len(ids)
+            codes = [language] * len(ids)
+        else:
+            codes = language
         rows = []
-        for id, text, values, code in zip(ids, texts, metadata, language, strict=True):
+        for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
             if not id or not text.strip():
                 raise TmdeError(
                     f"document {id!r}: found text {text!r:.40}, expected an id and a text, not "
@@ -515,10 +540,10 @@ class DocumentIndex:
             TmdeError: An empty query, `k` below 1, a filter by a name that no document has, or
                 vectors of another dimension.
         """
-        is_one_text = isinstance(query, str)
-        queries = [query] if is_one_text else query
-        result = self.search_queries(queries, k, filter, exact, snippet_width, language)
-        return result.hits[0] if is_one_text else result.hits
+        if isinstance(query, str):
+            result = self.search_queries([query], k, filter, exact, snippet_width, language)
+            return result.hits[0]
+        return self.search_queries(query, k, filter, exact, snippet_width, language).hits
 
     def search_queries(
         self,
@@ -546,11 +571,12 @@ class DocumentIndex:
             raise TmdeError(f"k: found {k}, expected at least 1")
         embedder = None
         report = None
-        vectors = queries
-        if not isinstance(queries, np.ndarray):
+        if isinstance(queries, np.ndarray):
+            vectors = unit_rows(queries, self._dimension, "query")
+        else:
             embedder = self.embedder
-            vectors, report = _encode_queries(list(queries), embedder, language)
-        vectors = unit_rows(vectors, self._dimension, "query")
+            encoded, report = _encode_queries(list(queries), embedder, language)
+            vectors = unit_rows(encoded, self._dimension, "query")
         condition = self._table.condition(filter or {})
         inverted_file = None if exact else self._inverted_file
         hits = []

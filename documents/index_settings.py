@@ -8,12 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
 from tmde.data.io import write_atomically
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
+from tmde.embedding.long_documents import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
 DENSITY = "density.npz"  # of an embedder that weights sentences by their density
@@ -72,7 +74,7 @@ def describe_embedder(
     If the embedder weights sentences by a density, that is saved in the folder.
     """
     settings = _comparable_settings(embedder)
-    if _is_density(settings.get("aggregation")):
+    if isinstance(embedder.aggregation, SentenceDensity):
         embedder.aggregation.save(folder / DENSITY)
     splits_sentences = settings["long_documents"] == "sentences"
     probes = np.round(_probe_vectors(embedder).astype(float), PROBE_DECIMALS)
@@ -114,7 +116,7 @@ def check_embedder(
         )
 
 
-def unit_rows(vectors: np.ndarray, dimension: int, name: str) -> np.ndarray:
+def unit_rows(vectors: npt.ArrayLike, dimension: int, name: str) -> np.ndarray:
     """Return vectors, (n, d) float32, at length 1; zeros stay zeros.
 
     Args:
@@ -125,14 +127,14 @@ def unit_rows(vectors: np.ndarray, dimension: int, name: str) -> np.ndarray:
     Raises:
         TmdeError: Another shape, or a number that is not finite.
     """
-    vectors = np.asarray(vectors, np.float32)
-    if vectors.ndim != 2 or vectors.shape[1] != dimension:
-        raise TmdeError(f"{name}: found shape {vectors.shape}, expected (n, {dimension})")
-    if not np.isfinite(vectors).all():
+    matrix = np.asarray(vectors, np.float32)
+    if matrix.ndim != 2 or matrix.shape[1] != dimension:
+        raise TmdeError(f"{name}: found shape {matrix.shape}, expected (n, {dimension})")
+    if not np.isfinite(matrix).all():
         raise TmdeError(f"{name}: found a vector that is not finite, expected numbers")
-    if len(vectors) == 0:  # which scikit-learn refuses
-        return vectors
-    return normalize(vectors)
+    if len(matrix) == 0:  # which scikit-learn refuses
+        return matrix
+    return normalize(matrix)
 
 
 def _comparable_settings(embedder: DocumentEmbedder) -> dict[str, Any]:
@@ -163,4 +165,7 @@ def _model_name(embedder: DocumentEmbedder) -> str:
 def _probe_vectors(embedder: DocumentEmbedder) -> np.ndarray:
     """Return the unit vectors of the probes, (2, d)."""
     language = embedder.model.config.languages[0] if embedder.needs_language else None
-    return embedder.encode(list(PROBES), language=language, show_progress_bar=False, normalize=True)
+    vectors = embedder.encode(
+        list(PROBES), language=language, show_progress_bar=False, normalize=True
+    )
+    return np.asarray(vectors)

@@ -75,14 +75,16 @@ class LanguageDebiaser:
         """
         components = {}
         for language, gram_matrix in sorted(grams.items()):
-            if isinstance(self.rank, Mapping):
-                rank = self.rank.get(language)
-            else:
-                rank = self.rank
-            components[language] = _directions(gram_matrix, rank, language)
+            components[language] = _directions(gram_matrix, self._rank_of(language), language)
         self.components_ = components
         self.languages_ = list(components)
         return self
+
+    def _rank_of(self, language: str) -> int | None:
+        """Return the number of directions to remove of a language; None if it is not given."""
+        if isinstance(self.rank, Mapping):
+            return self.rank.get(language)
+        return self.rank
 
     def transform(self, vectors: np.ndarray, languages: str | Sequence[str]) -> np.ndarray:
         """Return the semantic component of each vector.
@@ -124,7 +126,7 @@ def _directions(gram_matrix: np.ndarray, rank: int | None, language: str) -> np.
     dimension = len(gram_matrix)
     values, vectors = np.linalg.eigh(gram_matrix)  # (d,) rising, (d, d)
     rounding = values[-1] * dimension * np.finfo(float).eps
-    spanned = np.count_nonzero(values > rounding)
+    spanned = int(np.count_nonzero(values > rounding))
     highest_rank = min(spanned, dimension - 1)
     if not isinstance(rank, int | np.integer) or not 1 <= rank <= highest_rank:
         raise TmdeError(

@@ -104,13 +104,17 @@ class Lawdr:
                 grams[language] = grams.get(language, 0) + gram(language_vectors)
                 if self.density is not None:
                     if language not in samples:
-                        samples[language] = _Reservoir(self.density.sample, self.density.seed)
+                        samples[language] = _Reservoir(
+                            self.density.sample, self.density.seed, like=language_vectors
+                        )
                     samples[language].add(language_vectors)
         if not grams:
             raise TmdeError("documents: found none, expected at least one")
         self.languages_ = sorted(grams)
         self.debiaser_ = LanguageDebiaser(self.rank).fit_grams(grams) if self.debias else None
         self.densities_ = {}
+        if self.density is None:
+            return self
         for language, sample in sorted(samples.items()):
             if len(sample.vectors) < 2:
                 raise TmdeError(
@@ -241,7 +245,7 @@ class Lawdr:
             chunk.sentences, language=codes, show_progress_bar=False
         )
         self.truncated_ += report.truncated
-        return vectors
+        return np.asarray(vectors)
 
     def _weights(self, vectors: np.ndarray, languages: list[str]) -> np.ndarray:
         """Return the weight of each sentence, (sentences, 1), by the density of its language."""
@@ -275,23 +279,26 @@ class _Reservoir:
     """A uniform sample of a stream of vectors: those of the lowest random keys, however it is cut.
 
     Attributes:
-        vectors: The sample, (up to `size`, d); None before the first vector.
+        vectors: The sample, (up to `size`, d).
+
+    Args:
+        size: The number of vectors in the sample.
+        seed: The seed of the keys.
+        like: Vectors, (n, d), whose dimension and type are those of the sample.
     """
 
-    def __init__(self, size: int, seed: int) -> None:
+    def __init__(self, size: int, seed: int, like: np.ndarray) -> None:
         self.size = size
         self.rng = np.random.default_rng(seed)
         self.keys = np.empty(0)
-        self.vectors: np.ndarray | None = None
+        self.vectors = like[:0]
 
     def add(self, vectors: np.ndarray) -> None:
         """Let vectors, (n, d), into the sample."""
         keys = np.concatenate([self.keys, self.rng.random(len(vectors))])
         lowest = np.argsort(keys)[: self.size]
-        if self.vectors is not None:
-            vectors = np.concatenate([self.vectors, vectors])
         self.keys = keys[lowest]
-        self.vectors = vectors[lowest]
+        self.vectors = np.concatenate([self.vectors, vectors])[lowest]
 
 
 # ---- Sentences

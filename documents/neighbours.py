@@ -66,7 +66,9 @@ def find_neighbours(
                 "search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense "
                 "ones"
             )
-        return graph_neighbours(query_rows, candidate_rows, k, LAST_EFFORT, least_recall=0.0)
+        neighbours = graph_neighbours(query_rows, candidate_rows, k, LAST_EFFORT, least_recall=0.0)
+        assert neighbours is not None  # No recall is below 0.
+        return neighbours
     cost = len(query_rows) * len(candidate_rows) * candidate_rows.shape[1]
     if search == "auto" and cost > EXACT_COST and not candidate_rows.is_sparse:
         # Longer walks take longer than exact search.

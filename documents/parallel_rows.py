@@ -146,7 +146,7 @@ def _encode(
         texts, language=language, show_progress_bar=False
     )
     report.update(texts=encode_report.texts, truncated=encode_report.truncated)
-    return vectors
+    return np.asarray(vectors)
 
 
 @dataclass
@@ -158,7 +158,7 @@ class _RunningMean:
         count: Their number.
     """
 
-    total: np.ndarray | np.float64 = field(default_factory=lambda: np.float64(0))
+    total: np.ndarray = field(default_factory=lambda: np.zeros(()))
     count: int = 0
 
     @property
@@ -187,7 +187,7 @@ def _rows_of(
         outcome = _outcome(bead, first_text, second_text, min_score)
         kind = f"{len(bead.first)}-{len(bead.second)}"
         report.update([kind, outcome])
-        if outcome == "rows":
+        if outcome == "rows" and bead.score is not None:
             yield {
                 "translation": {languages[0]: first_text, languages[1]: second_text},
                 "doc_id": pair.id,

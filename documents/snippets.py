@@ -41,19 +41,20 @@ def nearest_sentences(
     """
     nearest = list(texts)
     document_numbers: list[int] = []
-    sentence_languages: list[object] = []
+    sentence_codes: list[str] = []
     sentences: list[str] = []
     for number, (text, language) in enumerate(zip(nearest, languages, strict=True)):
-        if embedder.needs_language and language not in embedder.model.config.languages:
-            continue
         code = language if isinstance(language, str) else None
+        if embedder.needs_language and code not in embedder.model.config.languages:
+            continue
         parts = split_sentences(text, code)[:MOST_SENTENCES]
         document_numbers += [number] * len(parts)
-        sentence_languages += [language] * len(parts)
+        if code is not None:
+            sentence_codes += [code] * len(parts)
         sentences += parts
     if not sentences:
         return nearest
-    codes = sentence_languages if embedder.needs_language else None
+    codes = sentence_codes if embedder.needs_language else None
     vectors = embedder.encode(sentences, language=codes, show_progress_bar=False, normalize=True)
     cosines = (vectors @ query).tolist()  # (sentences,)
     best_cosines = [-math.inf] * len(texts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import TypeAlias, TypeGuard
 
 import numpy as np
 import scipy.sparse
@@ -37,7 +37,11 @@ class UnitRows:
     """
 
     def __init__(self, name: str, matrix: Matrix, dtype: type = np.float32) -> None:
-        self.matrix = matrix.tocsr() if scipy.sparse.issparse(matrix) else np.asarray(matrix)
+        self.matrix: Matrix
+        if _is_sparse(matrix):
+            self.matrix = matrix.tocsr()
+        else:
+            self.matrix = np.asarray(matrix)
         self.shape = self.matrix.shape
         self.dtype = dtype
         if len(self.shape) != 2 or not self.shape[0]:
@@ -58,7 +62,7 @@ class UnitRows:
     @property
     def is_sparse(self) -> bool:
         """Whether the matrix is sparse."""
-        return scipy.sparse.issparse(self.matrix)
+        return _is_sparse(self.matrix)
 
     def __len__(self) -> int:
         return self.shape[0]
@@ -66,7 +70,7 @@ class UnitRows:
     def __getitem__(self, rows: slice | np.ndarray) -> Matrix:
         chosen = self.matrix[rows]
         norms = self.norms[rows, None]
-        if self.is_sparse:
+        if _is_sparse(chosen):
             scaled = chosen.astype(np.float64).multiply(1 / norms)
             return scipy.sparse.csr_matrix(scaled, dtype=self.dtype)
         result = np.empty(chosen.shape, self.dtype)
@@ -118,6 +122,10 @@ def two_sides(
     return first_rows, second_rows
 
 
+def _is_sparse(matrix: Matrix) -> TypeGuard[scipy.sparse.csr_matrix]:
+    return scipy.sparse.issparse(matrix)
+
+
 def _kind(rows: UnitRows) -> str:
     density = "sparse" if rows.is_sparse else "dense"
     return f"{rows.shape[1]} {density}"
@@ -149,12 +157,12 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
 def products(queries: Matrix, candidates: Matrix) -> np.ndarray:
     """Return the products of all rows, (n, m), dense."""
     result = queries @ candidates.T
-    return result.toarray() if scipy.sparse.issparse(result) else result
+    return result.toarray() if _is_sparse(result) else result
 
 
 def row_products(first: Matrix, second: Matrix) -> np.ndarray:
     """Return the products of rows at equal positions, (n,) float64."""
-    if scipy.sparse.issparse(first):
+    if _is_sparse(first):
         product = first.astype(np.float64).multiply(second)
         return np.asarray(product.sum(axis=1)).ravel()
     return np.einsum("ij,ij->i", first, second, dtype=np.float64)

@@ -161,6 +161,18 @@ def test_what_a_change_concerns_is_made_anew(tmp_path):
     assert not any(each.run.exists() for each in trainings)
 
 
+def test_a_reworded_description_changes_nothing(tmp_path):
+    trainings = opened(tmp_path)
+    for training in trainings:
+        training.run.mkdir(parents=True)
+        written = yaml.safe_load(training.recipe_path.read_text("utf-8"))
+        written["description"] = "Other words"
+        training.recipe_path.write_text(yaml.safe_dump(written), encoding="utf-8")
+    opened(tmp_path)  # does not ask for `overwrite`
+    opened(tmp_path, overwrite=True)
+    assert all(training.run.exists() for training in trainings)
+
+
 def result(system: str, right: int) -> TaskResult:
     """Return a result on 100 items within German and 100 from German to English.
 

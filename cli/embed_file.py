@@ -255,8 +255,10 @@ def _languages_of(
     """
     if job.language_field is None:
         return job.language
+    codes = chunk.languages
+    assert codes is not None  # The documents were opened with the field of the languages.
     if known_languages is not None:
-        for row, code in zip(chunk.numbers, chunk.languages, strict=True):
+        for row, code in zip(chunk.numbers, codes, strict=True):
             if code not in known_languages:
                 place = documents.place(row, job.language_field)
                 raise TmdeError(

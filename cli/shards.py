@@ -136,7 +136,9 @@ class Shards:
         """Return whether a process has finished its shards in this run."""
         path = self._done_path(rank)
         manifest = self._read_manifest()
-        return path.exists() and path.read_text(encoding="utf-8") == manifest.run
+        if manifest is None or not path.exists():
+            return False
+        return path.read_text(encoding="utf-8") == manifest.run
 
     def _read_manifest(self) -> _Manifest | None:
         """Return the manifest; None if the folder has none, or not any more."""

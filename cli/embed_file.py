@@ -265,7 +265,7 @@ def _languages_of(
                     f"{place}: found {code!r}, expected one of the model's languages "
                     f"{known_languages}"
                 )
-    return chunk.languages
+    return codes
 
 
 def _describe_work(report: EncodeReport, seconds: float, worker: Worker) -> str:

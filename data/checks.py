@@ -30,7 +30,6 @@ class Unquoted(str):
     """A description that an error message prints without quotes."""
 
 
-Words = Unquoted  # The tasks of `tmde.eval` import it by this name.
 
 
 def bad_value(

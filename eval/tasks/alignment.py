@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
 
 from .base import AlignmentData, DocumentCollection, Languages, Provenance, Source, Task
@@ -84,14 +84,14 @@ def _find_wmt16_files(folder: Path, split: str, advice: str) -> tuple[Path, list
     """
     pairs_files = sorted(folder.rglob(f"{split}.pairs"))
     if not pairs_files:
-        raise bad_value(str(folder), None, None, Words("no file"), f"{split}.pairs", advice)
+        raise bad_value(str(folder), None, None, Unquoted("no file"), f"{split}.pairs", advice)
     pattern = "*.lett*"
     has_folders_of_splits = any(folder.rglob("lett.*"))
     if has_folders_of_splits:
         pattern = f"lett.{split}/*.lett*"
     lett_files = sorted(folder.rglob(pattern))
     if not lett_files:
-        raise bad_value(str(folder), None, None, Words("no file"), "*.lett.gz", advice)
+        raise bad_value(str(folder), None, None, Unquoted("no file"), "*.lett.gz", advice)
     return pairs_files[0], lett_files
 
 
@@ -139,7 +139,7 @@ def _read_pages(path: str) -> Iterator[_Page]:
         except ValueError as error:
             expected = "six fields with tabs between, the last a text in Base64"
             advice = "Fetch the file again."
-            raise bad_value(path, number, None, Words(str(error)), expected, advice) from error
+            raise bad_value(path, number, None, Unquoted(str(error)), expected, advice) from error
         yield _Page(language, url, text)
 
 
@@ -151,14 +151,15 @@ def _read_url_pairs(
     Raises:
         CorpusError: A line is not two URLs of one website.
     """
-    pairs = defaultdict(list)
+    pairs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for number, line in read_lines(str(path)):
-        urls = tuple(line.split("\t"))
+        urls = line.split("\t")
         sites = {site_of.get(url) for url in urls}
         if len(urls) != 2 or len(sites) != 1 or None in sites:
             expected = "two URLs of one .lett file, tab between"
             raise bad_value(str(path), number, None, line, expected, advice)
-        pairs[sites.pop()].append(urls)
+        first_url, second_url = urls
+        pairs[site_of[first_url]].append((first_url, second_url))
     return dict(pairs)
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
@@ -126,7 +126,7 @@ def _read_folder(folder: Path, id_prefix: str) -> list[Document]:
         documents.append(Document(f"{id_prefix}:{label}/{path.name}", text, label))
     if not documents:
         expected = "folders of the classes with some"
-        raise bad_value(str(folder), None, None, Words("no documents"), expected, ADVICE)
+        raise bad_value(str(folder), None, None, Unquoted("no documents"), expected, ADVICE)
     return documents
 
 

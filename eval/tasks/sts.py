@@ -7,7 +7,7 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import NamedTuple
 
-from tmde.data.checks import Words, bad_value
+from tmde.data.checks import Unquoted, bad_value
 
 from .base import Languages, Provenance, SimilarityData, SimilarityPairs, Source, Task
 from .sources import (
@@ -120,7 +120,7 @@ class STS(Task):
                 source,
                 None,
                 "languages",
-                Words(f"no pair of {', '.join(sorted(chosen))}"),
+                Unquoted(f"no pair of {', '.join(sorted(chosen))}"),
                 f"one of {listed}",
                 "Request both languages of a pair.",
             )

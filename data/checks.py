@@ -30,8 +30,6 @@ class Unquoted(str):
     """A description that an error message prints without quotes."""
 
 
-
-
 def bad_value(
     place: str, row: int | None, name: str | None, found: object, expected: str, advice: str
 ) -> CorpusError:

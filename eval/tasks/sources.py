@@ -196,7 +196,7 @@ def _open_file(path: str) -> Table:
     if kind == "parquet":
         return _table_of(open_parquet(path), path)
     if kind is None:
-        # What no suffix tells is read as JSON Lines.
+        # A file of no known suffix is read as JSON Lines.
         kind = "jsonl"
     return Table(path, read_rows(FileSource(kind, (path,))))
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import datasets
 import evaluate
 
-from tmde.documents.mining import PairQuality, pair_quality
+from tmde.documents.quality import PairQuality, pair_quality
 
 _CITATION = """
 @inproceedings{zweigenbaum-etal-2017-overview,

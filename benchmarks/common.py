@@ -16,7 +16,7 @@ import torch
 from tabulate import tabulate
 
 from tmde.data.io import write_atomically
-from tmde.eval.systems import environment
+from tmde.eval.environment import environment
 
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 

@@ -46,8 +46,8 @@ from tmde.eval import (
     summarize,
 )
 from tmde.eval.figures import COLORS
+from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, write_results
-from tmde.eval.runner import LoadedTask
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
 from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores

@@ -86,7 +86,7 @@ def align_words(
 
 def _results_table(results: dict[str, dict[str, Any]]) -> str:
     """Return the precisions before and after the alignment as a Markdown table."""
-    from tmde.eval.report import markdown_table, percent
+    from tmde.eval.markdown import markdown_table, percent
 
     table = []
     for name in results["after"]:

@@ -10,7 +10,8 @@ from tabulate import tabulate
 
 from tmde.cli.comparison_file import ComparisonFile, Training
 from tmde.data.io import write_atomically
-from tmde.eval.report import differences_table, markdown_escape, percent
+from tmde.eval.markdown import markdown_escape, percent
+from tmde.eval.report import differences_table
 from tmde.eval.results import TaskResult, group_cells, read_results
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results

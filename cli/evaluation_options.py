@@ -9,7 +9,7 @@ import yaml
 
 from modeling_tmde import TmdeError
 from tmde.data.io import PlainLoader
-from tmde.eval.runner import PlannedTask, plan_tasks
+from tmde.eval.planning import PlannedTask, plan_tasks
 
 _SETTING = re.compile(r"(?P<task>[^.=]+)\.(?P<option>[^=]+)=(?P<value>.*)", re.DOTALL)
 

@@ -27,9 +27,10 @@ from tmde.eval.figures import (
     draw_accuracy_matrix,
     draw_embedding_space,
 )
+from tmde.eval.planning import LoadedTask
 from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
-from tmde.eval.runner import EvaluationOptions, LoadedTask, evaluate
+from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from tmde.eval.tasks import ClassificationData
 

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import cast
 
 import numpy as np
 
-from tmde.documents.alignment import align_documents, alignment_quality
+from tmde.documents.alignment import align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.neighbours import Matrix
+from tmde.documents.quality import alignment_quality
 from tmde.eval.results import Cell
-from tmde.eval.systems import System
+from tmde.eval.systems import EmbeddingSystem, System
 from tmde.eval.tasks import AlignmentData, DocumentCollection, TaskError
 
 LanguagePair = tuple[str, str]
@@ -140,11 +142,13 @@ def _matrices(
     """Return vectors (n, d) of the texts of each language, by LAWDR if it has a rank."""
     matrices = {}
     if lawdr_rank is not None and system.dense:
-        lawdr = Lawdr(system.embedder, rank=lawdr_rank)
+        # LAWDR embeds sentences, so it needs the embedder behind the vectors.
+        embedder = cast(EmbeddingSystem, system).embedder
+        lawdr = Lawdr(embedder, rank=lawdr_rank)
         for language, column in columns.items():
             matrices[language] = lawdr.fit_transform(column, language)
         return matrices
-    fit_on = []
+    fit_on: list[str] = []
     for column in columns.values():
         fit_on += column
     for language, column in columns.items():

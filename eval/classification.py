@@ -195,7 +195,7 @@ def _evaluate_plan(
     """Train the head once a seed, and test it in each target language of the plan."""
     train_splits = {language: data.splits[language]["train"] for language in plan.sources}
     fit_on = _all_texts(train_splits.values())
-    train_labels = []
+    train_labels: list[str] = []
     train_features = []
     for language, split in train_splits.items():
         train_labels += split.labels
@@ -225,7 +225,7 @@ def _evaluate_plan(
 
 def _all_texts(splits: Iterable[Split]) -> list[str]:
     """Return the texts of the splits, and for pairs of texts the second ones, too."""
-    texts = []
+    texts: list[str] = []
     for split in splits:
         texts += split.texts
         texts += split.second_texts or []
@@ -264,7 +264,7 @@ def _cross_validate(
         }
         data = ClassificationData({language: splits}, Provenance("", ""))
         cells += evaluate_classification(data, system, head, seeds=seeds, progress=progress)
-    ids = []
+    ids: list[str] = []
     for cell in cells:
         ids += cell.ids
     outcomes = np.concatenate([cell.outcomes for cell in cells])

@@ -107,19 +107,29 @@ def join_documents(
         target: The second language.
         max_rows: How many such rows of a document are joined at most.
     """
-    joined = []
+    joined: list[Row] = []
     for document in documents:
-        complete_rows = [row for row in document if row.get(source) and row.get(target)]
-        complete_rows = complete_rows[:max_rows]
-        if len(complete_rows) < MIN_ROWS:
+        text_pairs = _complete_pairs(document, source, target)[:max_rows]
+        if len(text_pairs) < MIN_ROWS:
             continue
         joined.append(
             {
-                source: " ".join(row[source] for row in complete_rows),
-                target: " ".join(row[target] for row in complete_rows),
+                source: " ".join(source_text for source_text, _ in text_pairs),
+                target: " ".join(target_text for _, target_text in text_pairs),
             }
         )
     return joined
+
+
+def _complete_pairs(document: Sequence[Row], source: str, target: str) -> list[tuple[str, str]]:
+    """Return both texts of the rows that have both."""
+    pairs = []
+    for row in document:
+        source_text = row.get(source)
+        target_text = row.get(target)
+        if source_text and target_text:
+            pairs.append((source_text, target_text))
+    return pairs
 
 
 def dev_retrieval(
@@ -160,7 +170,7 @@ def _unique_texts(pools: Iterable[RetrievalPool]) -> dict[str, list[str]]:
 
 
 def encode_dev_texts(
-    embedder: DocumentEmbedder, texts: Iterable[tuple[str, list[str]]]
+    embedder: DocumentEmbedder, texts: Iterable[tuple[str, Sequence[str]]]
 ) -> EmbeddingSystem:
     """Return a system that keeps the vectors of these texts, and warn if texts are truncated.
 

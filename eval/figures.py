@@ -14,7 +14,7 @@ from sklearn.manifold import TSNE
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
 from tmde.eval.results import METRICS, Cell, Metric, languages_of, summarize
-from tmde.eval.training_log import LOG_NAME, TRAINING, log_panels, read_log
+from tmde.eval.training_log import TRAINING, log_panels, read_log
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLORS",
-    "LOG_NAME",
     "draw_accuracy_matrix",
     "draw_embedding_space",
     "draw_training_curves",
@@ -113,7 +112,8 @@ def _draw_map(axes: Axes, title: str, points: np.ndarray, groups: pd.Series, siz
     for index, group in enumerate(sorted(set(groups))):
         group_points = points[(groups == group).to_numpy()]
         axes.scatter(
-            *group_points.T,
+            group_points[:, 0],
+            group_points[:, 1],
             s=size,
             label=group,
             color=COLORS[index % len(COLORS)],

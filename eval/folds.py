@@ -239,7 +239,11 @@ def _ten_folds(
         size = min(THESIS_SIZE, largest_even_size)
         if size < MIN_SIZE:
             raise TaskError(f"the data allow {size} items a fold, expected at least {MIN_SIZE}")
-    settings = {"draws": DRAWS, "size": size, "same_ids_in_all_languages": shared}
+    settings: dict[str, object] = {
+        "draws": DRAWS,
+        "size": size,
+        "same_ids_in_all_languages": shared,
+    }
     return draw_folds(ids, size, seed), settings
 
 

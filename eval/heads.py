@@ -43,7 +43,9 @@ _BATCHES_AT_ONCE = 256
 # 1,000 x 256 took forty times as long on two cores as on one.
 _WORTH_THREADS = 20_000_000
 
-DevSets = Mapping[str, tuple[Matrix, Sequence[str]]]  # features (n, d) and n labels, by name
+DevSets = Mapping[
+    str, tuple[Matrix, Sequence[str] | np.ndarray]
+]  # features (n, d) and n labels, by name
 
 
 def pair_features(first: Matrix, second: Matrix) -> Matrix:

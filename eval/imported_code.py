@@ -58,7 +58,7 @@ def imported_libraries(*modules: str) -> set[str]:
         for node in _import_statements(_parse(file)):
             if isinstance(node, ast.Import):
                 names.update(_package_of(alias.name) for alias in node.names)
-            elif node.level == 0:
+            elif node.level == 0 and node.module is not None:
                 names.add(_package_of(node.module))
     return names - PROJECT_PACKAGES - sys.stdlib_module_names
 
@@ -101,7 +101,10 @@ def _modules_of_import(source: str, imported: Iterable[str]) -> Iterator[str]:
 def _names_passed_on(package: str) -> dict[str, tuple[str, str]]:
     """Return the names that a package imports from modules: the module, and the name there."""
     names: dict[str, tuple[str, str]] = {}
-    for node in _import_statements(_parse(_file_of(package))):
+    file = _file_of(package)
+    if file is None:
+        return names
+    for node in _import_statements(_parse(file)):
         if isinstance(node, ast.ImportFrom):
             origin = resolve_name("." * node.level + (node.module or ""), package)
             for alias in node.names:

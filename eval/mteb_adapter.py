@@ -143,23 +143,24 @@ class MtebEncoder(AbsEncoder):
         language = None
         if self.embedder.needs_language:
             language = self._language_of_subset(task_metadata, hf_subset)
-        return self.embedder.encode(
+        vectors = self.embedder.encode(
             texts,
+            batch_tokens=self._batch_tokens(batch_size),
             show_progress_bar=show_progress_bar,
             language=language,
-            **self._encoding_options(batch_size),
         )
+        return np.asarray(vectors)
 
-    def _encoding_options(self, batch_size: int | None) -> dict[str, int]:
-        """Return the budget of tokens of a forward pass, if the batch size says one.
+    def _batch_tokens(self, batch_size: int | None) -> int | None:
+        """Return the budget of tokens of a forward pass; None for the embedder's default.
 
         MTEB always names a batch size. For a model without a limit, the product of both would put
         a whole dataset into one forward pass.
         """
         max_length = self.embedder.max_length
         if batch_size is None or max_length >= NO_LIMIT:
-            return {}
-        return {"batch_tokens": batch_size * max_length}
+            return None
+        return batch_size * max_length
 
     def _language_of_subset(self, task_metadata: TaskMetadata, subset: str) -> str:
         codes = task_metadata.hf_subsets_to_langscripts.get(subset, [])  # such as deu-Latn
@@ -233,10 +234,19 @@ def _read_card_metadata(name: str, revision: str | None) -> Mapping[str, Any]:
     # A model that was never saved has no name.
     readme = Path(name or os.devnull, "README.md")
     try:
-        path = readme if readme.is_file() else cached_file(name, readme.name, revision=revision)
+        path = _local_or_cached(readme, name, revision)
+        if path is None:
+            return {}
         return metadata_load(path) or {}
     except (OSError, ValueError, YAMLError):
         return {}
+
+
+def _local_or_cached(readme: Path, name: str, revision: str | None) -> str | Path | None:
+    """Return the card of a folder, or else the copy of the Hub's; None if there is neither."""
+    if readme.is_file():
+        return readme
+    return cached_file(name, readme.name, revision=revision)
 
 
 def _values(card: Mapping[str, Any], field: str) -> list[str]:

@@ -185,7 +185,7 @@ def _requests(names_and_sources: Sequence[tuple[str, str | None]]) -> list[_Task
     return requests
 
 
-def _find_sources(request: _TaskRequest, folder: str | Path | None) -> list[str | None]:
+def _find_sources(request: _TaskRequest, folder: str | Path | None) -> Sequence[str | None]:
     """Return the sources on which a task runs; None stands for the task's default."""
     task = request.task
     if request.source is not None:

@@ -147,6 +147,10 @@ def _rows_of_fold_tests(
     for name, printed in table.printed():
         p_values = []
         for title, measure in table.columns.items():
-            p = single_sample_t_test(accuracies[measure], printed[title] / 100)
+            published = printed[title]
+            if measure is None or not isinstance(published, int | float):
+                p_values.append("–")
+                continue
+            p = single_sample_t_test(accuracies[measure], published / 100)
             p_values.append(f"{p:.2g}")
         yield [label, markdown_escape(name), *p_values]

@@ -26,17 +26,6 @@ from tmde.eval.results import (
 )
 from tmde.eval.statistics import Difference
 
-__all__ = [
-    "Section",
-    "differences_table",
-    "markdown_escape",
-    "markdown_report",
-    "markdown_table",
-    "percent",
-    "print_report",
-    "sections",
-]
-
 TEMPLATE = Path(__file__).with_name("report.md.jinja")
 
 # Titles of the measures whose names have these prefixes; the rest of the name goes into the braces.
@@ -269,8 +258,8 @@ def _rows_text(rows: Mapping[str, int | Mapping[str, int]]) -> str:
         for split, count in by_split.items():
             counts_of_split.setdefault(split, []).append(count)
     texts = []
-    for split, counts in counts_of_split.items():
-        extremes = sorted({min(counts), max(counts)})
+    for split, split_counts in counts_of_split.items():
+        extremes = sorted({min(split_counts), max(split_counts)})
         text = " to ".join(f"{count:,}" for count in extremes)
         texts.append(f"{split} {text}".strip())
     return f"{', '.join(texts)} in each of {', '.join(rows)}"
@@ -348,7 +337,7 @@ def _settings_table(section: Section) -> list[str]:
 
 def _notes(section: Section) -> list[str]:
     """Return what a reader of the numbers must know, one paragraph each."""
-    notes = []
+    notes: list[str] = []
     for result, label, columns in section.rows():
         notes.extend(_notes_on_system(result, label, columns))
     left_out = max(cell.extra.get("left_out", 0) for cell in section.results[0].cells)
@@ -374,7 +363,7 @@ def _notes_on_system(
             f"({', '.join(not_better)})."
         )
     if result.truncated and result.truncated[0]:
-        yield _note_on_truncation(result, label)
+        yield _note_on_truncation(result, label, result.truncated)
     constant = ["-".join(cell.pair) for cell in result.cells if cell.extra.get("constant")]
     if constant:
         yield (
@@ -383,10 +372,10 @@ def _notes_on_system(
         )
 
 
-def _note_on_truncation(result: TaskResult, label: str) -> str:
+def _note_on_truncation(result: TaskResult, label: str, counts: tuple[int, int]) -> str:
     limit = result.settings.get("system", {}).get("max_length")
     limit_text = f"{limit:,} tokens" if limit else "the limit of the model"
-    truncated, total = result.truncated
+    truncated, total = counts
     return (
         f"{label}: {truncated:,} of {total:,} texts were longer than {limit_text} and were cut "
         "(TF-IDF reads whole texts)."

@@ -323,9 +323,10 @@ def _summary_column(
 
 
 def _mean_or_none(values: Sequence[float | None]) -> float | None:
-    if None in values:
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values):
         return None
-    return float(np.mean(values))
+    return float(np.mean(numbers))
 
 
 def _deviation_of_mean(cells: Sequence[Cell]) -> float | None:
@@ -415,8 +416,9 @@ def write_results(folder: str | Path, results: Iterable[TaskResult], info: dict[
     )
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
+    stored: dict[str, Any] = {"fingerprint": np.array(fingerprint), **arrays.by_name}
     with replacing(folder / OUTCOMES_NAME) as temporary:
-        np.savez_compressed(temporary, fingerprint=np.array(fingerprint), **arrays.by_name)
+        np.savez_compressed(temporary, **stored)
     write_atomically(folder / EVAL_NAME, text + "\n")
 
 
@@ -518,8 +520,8 @@ def _cell_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Ce
         value=_number(record["value"]),
         ids=arrays[record["ids"]].tolist(),
         outcomes=arrays[record["outcomes"]],
-        chance=_number(record["chance"]),
-        std=_number(record["std"]),
+        chance=_number_or_none(record["chance"]),
+        std=_number_or_none(record["std"]),
         seed_values=tuple(map(_number, record["seed_values"])),
         interval=_interval_of_record(record["interval"]),
         extra={name: _number(value) for name, value in record["extra"].items()},
@@ -546,6 +548,10 @@ def _without_nonfinite(value: Any) -> Any:
     return value
 
 
-def _number(value: float | str | None) -> float | None:
+def _number(value: float | str) -> float:
     """Return the number that `_without_nonfinite` may have made a string."""
     return float(value) if isinstance(value, str) else value
+
+
+def _number_or_none(value: float | str | None) -> float | None:
+    return None if value is None else _number(value)

@@ -44,8 +44,8 @@ def retrieval_pool(
     return RetrievalPool(
         source,
         target,
-        sources=[source_texts[position] for position in positions],
-        targets=[target_texts[position] for position in positions],
+        sources=_texts_at(positions, source_texts),
+        targets=_texts_at(positions, target_texts),
     )
 
 
@@ -63,6 +63,16 @@ def _unrepeated(sources: Iterable[str | None], targets: Iterable[str | None]) ->
         seen_targets.add(target)
         positions.append(position)
     return positions
+
+
+def _texts_at(positions: Iterable[int], texts: Sequence[str | None]) -> list[str]:
+    """Return the texts at positions none of which lacks one."""
+    chosen_texts = []
+    for position in positions:
+        text = texts[position]
+        if text is not None:
+            chosen_texts.append(text)
+    return chosen_texts
 
 
 def precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
@@ -166,8 +176,8 @@ def _vectors_of_pair(
     """Return the vectors of the queries (q, d), and of the candidates (n, d)."""
     source_texts = data.texts[source]
     target_texts = data.texts[target]
-    pool_sources = [source_texts[row] for row in rows]
-    pool_targets = [target_texts[row] for row in rows]
+    pool_sources = _texts_at(rows, source_texts)
+    pool_targets = _texts_at(rows, target_texts)
     fit_on = pool_sources + pool_targets
     queries = _vectors_of(system, source_texts, fit_on, source, query_rows)
     candidates = _vectors_of(system, target_texts, fit_on, target, rows)
@@ -187,7 +197,7 @@ def _vectors_of(
     list of texts.
     """
     rows_with_text = [row for row, text in enumerate(texts) if text]
-    vectors = system.represent([texts[row] for row in rows_with_text], fit_on, language)
+    vectors = system.represent(_texts_at(rows_with_text, texts), fit_on, language)
     return vectors[np.searchsorted(rows_with_text, rows)]
 
 

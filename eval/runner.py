@@ -18,7 +18,7 @@ from tmde.eval.environment import environment
 from tmde.eval.folds import run_folds
 from tmde.eval.heads import Head, get_head
 from tmde.eval.imported_code import imported_files
-from tmde.eval.planning import LoadedTask, PlannedTask, plan_tasks
+from tmde.eval.planning import LoadedTask
 from tmde.eval.results import Cell, TaskResult, read_results, write_results
 from tmde.eval.retrieval import evaluate_retrieval
 from tmde.eval.similarity import evaluate_similarity
@@ -31,8 +31,6 @@ from tmde.eval.tasks.base import (
     ContrastData,
     RetrievalData,
 )
-
-__all__ = ["EvaluationOptions", "LoadedTask", "PlannedTask", "evaluate", "plan_tasks"]
 
 Progress = Callable[[str], None]
 
@@ -224,7 +222,7 @@ def _run_protocol(
 def _retrieve(
     data: RetrievalData, system: System, options: EvaluationOptions, progress: Progress
 ) -> _Measurement:
-    settings = {
+    settings: dict[str, Any] = {
         "scoring": options.scoring,
         "margin": options.margin,
         "k": options.k,

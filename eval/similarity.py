@@ -39,13 +39,13 @@ def predict_scores(
         (n,) scores of the test pairs.
     """
     train_features, dev_features, test_features = _scaled_features(pairs)
-    scores = np.asarray(scores)
-    lower = np.floor(scores)
+    train_scores = np.asarray(scores)
+    lower = np.floor(train_scores)
     upper = lower + 1
     # Each train pair counts twice: as its lower and as its upper whole score.
     labels = np.concatenate([lower, upper])
-    weights = np.concatenate([upper - scores, scores - lower])
-    rows = np.tile(np.arange(len(scores)), 2)
+    weights = np.concatenate([upper - train_scores, train_scores - lower])
+    rows = np.tile(np.arange(len(train_scores)), 2)
     is_used = weights > 0
     best_correlation = -math.inf
     predicted = np.zeros(test_features.shape[0])
@@ -129,7 +129,7 @@ def _predicted_scores(
 
 def _all_texts(parts: Iterable[SimilarityPairs]) -> list[str]:
     """Return the first and the second texts of all parts."""
-    texts = []
+    texts: list[str] = []
     for pairs in parts:
         texts += pairs.first
         texts += pairs.second

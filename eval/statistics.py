@@ -85,7 +85,7 @@ def single_sample_t_test(accuracies: Sequence[float], published: float) -> float
         accuracies: The accuracies of the system, one per fold.
         published: The published accuracy.
     """
-    return paired_t_test(np.full(len(accuracies), published), accuracies)
+    return paired_t_test([published] * len(accuracies), accuracies)
 
 
 def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:

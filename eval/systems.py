@@ -20,18 +20,8 @@ from modeling_tmde import TmdeError
 from tmde.data.io import replacing
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.document_embedder import logger as embedding_logger
-from tmde.eval.environment import environment
 from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.tasks.base import text_fingerprint
-
-__all__ = [
-    "CharacterTfidf",
-    "EmbeddingSystem",
-    "System",
-    "default_cache_dir",
-    "environment",
-    "model_fingerprint",
-]
 
 # The code of one language for all texts, one code per text, or None where it plays no part.
 Language = str | Sequence[str] | None
@@ -51,7 +41,6 @@ class System(Protocol):
 
     Attributes:
         name: The name in tables.
-        fingerprint: A hash of everything that affects the vectors, for the cache of results.
         dense: Whether vectors are dense float32 matrices; otherwise they are sparse (CSR).
         texts: The number of different texts that were represented since `begin`.
         truncated: The number of them that were longer than the system's limit.
@@ -59,11 +48,14 @@ class System(Protocol):
     """
 
     name: str
-    fingerprint: str
     dense: bool
     texts: int
     truncated: int
     seconds: float
+
+    @property
+    def fingerprint(self) -> str:
+        """A hash of everything that affects the vectors, for the cache of results."""
 
     def begin(self) -> None:
         """Start a new task: reset the counts, and forget what was kept for the last task."""
@@ -128,7 +120,8 @@ class EmbeddingSystem:
         self.cache = cache
         if not batch_tokens:
             batch_tokens = 8192 if embedder.device.type == "cpu" else 16384
-        self.options = {"show_progress_bar": show_progress_bar, "batch_tokens": batch_tokens}
+        self.show_progress_bar = show_progress_bar
+        self.batch_tokens = batch_tokens
         languages = getattr(embedder.model.config, "languages", None)
         # The languages that the model was trained on; None where they are unknown.
         self.languages: tuple[str, ...] | None = tuple(languages) if languages else None
@@ -154,7 +147,7 @@ class EmbeddingSystem:
     def describe(self) -> dict[str, str | int]:
         """Return how texts become vectors."""
         embedder = self.embedder
-        description = {
+        description: dict[str, str | int] = {
             "pooling": embedder.pooling,
             "max_length": embedder.max_length,
             "dtype": str(embedder.model.dtype).removeprefix("torch."),
@@ -241,13 +234,17 @@ class EmbeddingSystem:
         embedding_logger.disabled = True
         try:
             vectors, report = self.embedder.encode_with_report(
-                texts, language=language, **self.options
+                texts,
+                batch_tokens=self.batch_tokens,
+                show_progress_bar=self.show_progress_bar,
+                language=language,
             )
         finally:
             embedding_logger.disabled = False
-        self._check_finite(vectors)
+        array = np.asarray(vectors)
+        self._check_finite(array)
         self.seconds += report.seconds
-        return vectors, _Counts(report.texts, report.truncated)
+        return array, _Counts(report.texts, report.truncated)
 
     def _check_finite(self, vectors: np.ndarray) -> None:
         is_finite = np.isfinite(vectors).all(axis=1)

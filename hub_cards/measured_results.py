@@ -169,10 +169,13 @@ class _DevRetrieval:
     def chance(self) -> float | None:
         """The mean of guessing uniformly; None if a pool is of unknown size."""
         prefix = "doc_" if self.kind == "documents" else ""
-        sizes = [self.pool_sizes.get(f"{prefix}p1_{pair}") for pair in self.values]
-        if not all(sizes):
-            return None
-        return sum(1 / size for size in sizes) / len(sizes)
+        chances = []
+        for pair in self.values:
+            size = self.pool_sizes.get(f"{prefix}p1_{pair}")
+            if not size:
+                return None
+            chances.append(1 / size)
+        return sum(chances) / len(chances)
 
     def table_row(self, pairs: Sequence[str]) -> list[str]:
         """Return the texts of a row with these pairs as columns."""

@@ -17,7 +17,8 @@ from transformers import (
 from transformers.utils import logging
 
 from tmde.embedding.progress import progress_bar
-from tmde.eval.figures import LOG_NAME, draw_training_curves
+from tmde.eval.figures import draw_training_curves
+from tmde.eval.training_log import LOG_NAME
 
 if TYPE_CHECKING:
     from tmde.training.trainer import TmdeTrainer

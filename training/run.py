@@ -16,7 +16,7 @@ from modeling_tmde.inspection import position_limit
 from tmde.data.io import write_atomically
 from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
-from tmde.eval.systems import environment
+from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
 from tmde.training.checkpoints import find_checkpoint

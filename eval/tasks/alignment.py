@@ -151,14 +151,15 @@ def _read_url_pairs(
     Raises:
         CorpusError: A line is not two URLs of one website.
     """
-    pairs = defaultdict(list)
+    pairs: dict[str, list[tuple[str, str]]] = defaultdict(list)
     for number, line in read_lines(str(path)):
-        urls = tuple(line.split("\t"))
+        urls = line.split("\t")
         sites = {site_of.get(url) for url in urls}
         if len(urls) != 2 or len(sites) != 1 or None in sites:
             expected = "two URLs of one .lett file, tab between"
             raise bad_value(str(path), number, None, line, expected, advice)
-        pairs[sites.pop()].append(urls)
+        first_url, second_url = urls
+        pairs[site_of[first_url]].append((first_url, second_url))
     return dict(pairs)
 
 

@@ -361,15 +361,20 @@ class Task(abc.ABC):
         source: Source = None,
         languages: Languages = None,
         streaming: bool = False,
+        *positional_options: Any,
         **options: Any,
     ) -> TaskData:
         """Load the data.
+
+        A task names its options in its own signature. Type checkers allow this because the
+        signature here accepts any.
 
         Args:
             source: A file, a folder or a Hub id; None for `default_source`.
             languages: Which languages; None for those of `self.languages` that the source has.
             streaming: Read the Hub without downloading whole files first.
-            **options: Options of the task.
+            *positional_options: Options of the task, by position.
+            **options: Options of the task, by name.
 
         Raises:
             TaskError: A split, a column or a language is missing, or the data are bad.

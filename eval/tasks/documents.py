@@ -19,14 +19,9 @@ ADVICE = "Pass source= with topic_documents.parquet, its folder, or a Hub datase
 FILE_NAME = "topic_documents.parquet"
 
 
-class TopicDocuments(Task):
-    """Folder of a documentation page from its title and text.
+class _DocumentationPages(Task):
+    """A task on documentation pages, which are translations of each other."""
 
-    The pages of all languages are translations of each other.
-    """
-
-    name = "topic_documents"
-    description = "documentation pages, 5 classes, 5 languages, parallel"
     provenance = Provenance(
         citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance "
         "and Operations (bilingual editions), 2021; reduced to plain text",
@@ -35,6 +30,31 @@ class TopicDocuments(Task):
     )
     languages = ("de", "en", "es", "fr", "it")
     local_names = (f"eval/{FILE_NAME}", FILE_NAME)
+
+    def _read_splits(self, source: str, languages: Languages, streaming: bool) -> Splits:
+        """Return the documents of the chosen languages."""
+        splits = labeled_splits(self, source, "doc_id", "title", streaming)
+        chosen = choose_languages(source, languages, splits, self.languages)
+        return {language: splits[language] for language in chosen}
+
+    def _provenance_of(self, source: str, split: str) -> Provenance:
+        """Return where documents come from.
+
+        Only files of the benchmark's name count as copies of it: any documents may have these
+        columns.
+        """
+        is_copy = os.path.basename(source) == FILE_NAME or bool(named_files(self, source))
+        return provenance_of(self, source, split, is_copy)
+
+
+class TopicDocuments(_DocumentationPages):
+    """Folder of a documentation page from its title and text.
+
+    The pages of all languages are translations of each other.
+    """
+
+    name = "topic_documents"
+    description = "documentation pages, 5 classes, 5 languages, parallel"
 
     def load(
         self, source: Source = None, languages: Languages = None, streaming: bool = False
@@ -57,23 +77,8 @@ class TopicDocuments(Task):
         check_parallel(source, splits)
         return ClassificationData(splits, self._provenance_of(source, "test"))
 
-    def _read_splits(self, source: str, languages: Languages, streaming: bool) -> Splits:
-        """Return the documents of the chosen languages."""
-        splits = labeled_splits(self, source, "doc_id", "title", streaming)
-        chosen = choose_languages(source, languages, splits, self.languages)
-        return {language: splits[language] for language in chosen}
 
-    def _provenance_of(self, source: str, split: str) -> Provenance:
-        """Return where documents come from.
-
-        Only files of the benchmark's name count as copies of it: any documents may have these
-        columns.
-        """
-        is_copy = os.path.basename(source) == FILE_NAME or bool(named_files(self, source))
-        return provenance_of(self, source, split, is_copy)
-
-
-class DocumentRetrieval(TopicDocuments):
+class DocumentRetrieval(_DocumentationPages):
     """The documents of one split of [`TopicDocuments`], to find the translations of."""
 
     name = "document_retrieval"

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from typing import Any, TypeAlias
 
 import datasets
 
@@ -25,7 +26,7 @@ from .sources import (
     source_of,
 )
 
-AnyDataset = datasets.Dataset | datasets.IterableDataset
+AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Parts = dict[str | None, AnyDataset]
 PIVOT = "en"  # Europarl's pairs on the Hub are joined on their English.
 BLOCK_ROWS = 1000  # Rows that are read at a time.
@@ -37,7 +38,7 @@ def open_parts(
     defaults: Sequence[str] = (),
     pivot: str | None = None,
     config: str | None = None,
-    **options: object,
+    **options: Any,
 ) -> tuple[list[str], Parts]:
     """Open a parallel source.
 
@@ -214,15 +215,13 @@ class EuroparlMatrix(Task):
         if None in parts:
             complete_rows = rows_of(parts[None], chosen)
         else:
-            complete_rows = _join_pairs(parts, len(chosen), rows)
+            complete_rows = _join_pairs(parts.values(), len(chosen), rows)
         first_rows = take(source, complete_rows, rows, "rows")
         tested_split = split if is_dataset(source) else None
         return aligned([(None, first_rows)], chosen, provenance_of(self, source, tested_split))
 
 
-def _join_pairs(
-    parts: Mapping[str, AnyDataset], language_count: int, row_count: int
-) -> Iterator[Row]:
+def _join_pairs(parts: Iterable[AnyDataset], language_count: int, row_count: int) -> Iterator[Row]:
     """Join pairs with English on identical English sentences.
 
     The pairs are read a block at a time, in turn, until `row_count` English sentences have all
@@ -232,14 +231,14 @@ def _join_pairs(
         The complete rows in the order in which their English was read; the same whether streamed or
         not.
     """
-    readers = {pair: rows_of(part) for pair, part in parts.items()}
-    joined: dict[str, Row] = {}
+    readers = [rows_of(part) for part in parts]
+    joined: dict[str | None, Row] = {}  # by English sentence
     complete_count = 0
     while readers and complete_count < row_count:
-        for pair in list(readers):
-            block = list(islice(readers[pair], BLOCK_ROWS))
+        for reader in list(readers):
+            block = list(islice(reader, BLOCK_ROWS))
             if len(block) < BLOCK_ROWS:
-                del readers[pair]
+                readers.remove(reader)
             for row in block:
                 entry = joined.setdefault(row[PIVOT], {})
                 if _completes(entry, row, language_count):
@@ -318,7 +317,7 @@ class XSR(Task):
                 complete_rows = rows_of(part, chosen)
             else:
                 place = f"{source} (config {pair})"
-                complete_rows = rows_of(part, pair_of(pair))
+                complete_rows = rows_of(part, pair.split("-"))
             rows.append((pair, take(place, complete_rows, candidates, "candidates")))
         tested_split = split if is_dataset(source) else None
         data = aligned(rows, chosen, provenance_of(self, source, tested_split))

@@ -308,7 +308,9 @@ class Probing(Task):
                 "The task can't be generated: its labels are a parser's.",
             )
         else:
-            items = self._generate_items(source, languages, streaming, max_rows, seed)
+            items = self._generate_items(
+                self.generate, source, languages, streaming, max_rows, seed
+            )
         splits = self._complete_splits(items, source)
         lacking = [language for language in languages or items if language not in splits]
         if lacking and (languages or not splits):
@@ -346,7 +348,13 @@ class Probing(Task):
         return splits
 
     def _generate_items(
-        self, source: str, languages: Languages, streaming: bool, max_rows: int | None, seed: int
+        self,
+        generate: Generator,
+        source: str,
+        languages: Languages,
+        streaming: bool,
+        max_rows: int | None,
+        seed: int,
     ) -> dict[str, list[Item]]:
         """Generate the items of each language from parallel text."""
         chosen, parts = open_parts(source, languages, self.languages, streaming=streaming)
@@ -363,7 +371,7 @@ class Probing(Task):
         items = {}
         for language, by_text in sentences.items():
             rng = random.Random(f"{seed} {language}")
-            items[language] = self.generate(dict(by_text.values()), rng)
+            items[language] = generate(dict(by_text.values()), rng)
             if self.balance:
                 items[language] = balanced(items[language], rng)
         return items

@@ -178,9 +178,12 @@ def _read_text(path: Path) -> str:
 
 def _second_texts(rows: Sequence[Row]) -> list[str] | None:
     """Return the second texts of pairs; None if the rows are single texts."""
-    if not rows or rows[0].fields.second_text is None:
-        return None
-    return [row.fields.second_text for row in rows]
+    second_texts = []
+    for row in rows:
+        if row.fields.second_text is None:
+            return None
+        second_texts.append(row.fields.second_text)
+    return second_texts or None
 
 
 class OneClassAFile(SentEval):
@@ -207,7 +210,7 @@ class ScoredPairs(SentEval):
             pairs[name] = SimilarityPairs(
                 ids=[row.item_id for row in split_rows],
                 first=[row.fields.text for row in split_rows],
-                second=[row.fields.second_text for row in split_rows],
+                second=_second_texts(split_rows) or [],
                 scores=[
                     read_score(row.place, row.line_number, row.fields.label) for row in split_rows
                 ],

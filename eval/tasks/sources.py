@@ -8,6 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any, TypeGuard
 
 import datasets
 import numpy as np
@@ -110,10 +111,9 @@ def _check_texts(
     """Raise CorpusError if a value is no text; warn of empty texts, or raise if they are errors."""
     empty_rows = []
     for number, value in zip(numbers, values, strict=True):
-        is_text = isinstance(value, str)
-        if is_text and value.strip():
+        if isinstance(value, str) and value.strip():
             continue
-        if not is_text or not empty_texts:
+        if not isinstance(value, str) or not empty_texts:
             advice = (
                 "Correct the row, or delete it (in every language, if the languages are parallel)."
             )
@@ -195,6 +195,9 @@ def _open_file(path: str) -> Table:
     kind = format_of(path)
     if kind == "parquet":
         return _table_of(open_parquet(path), path)
+    if kind is None:
+        # A file of no known suffix is read as JSON Lines.
+        kind = "jsonl"
     return Table(path, read_rows(FileSource(kind, (path,))))
 
 
@@ -245,7 +248,10 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
             for split in datasets.get_dataset_split_names(source, config):
                 tables.append(open_split(source, config, split, streaming))
         return tables
-    for files in find_files(source):
+    file_sources = find_files(source)
+    # It is None for datasets alone, which were opened above.
+    assert file_sources is not None
+    for files in file_sources:
         for path in files.paths:
             tables.append(_open_file(path))
     return tables
@@ -276,9 +282,9 @@ def read_labels(
         CorpusError: A value is none of the labels.
     """
     class_names = table.class_names.get(column) or labels
-    label_column = []
+    label_column: list[str] = []
     for number, value in zip(numbers, values, strict=True):
-        label = value
+        label: object = value
         if isinstance(value, int) and 0 <= value < len(class_names):
             label = class_names[value]
         if not _is_label(label, labels):
@@ -291,14 +297,14 @@ def read_labels(
     return label_column
 
 
-def _is_label(value: object, labels: Sequence[str]) -> bool:
+def _is_label(value: object, labels: Sequence[str]) -> TypeGuard[str]:
     """Return whether a value is one of the labels; if there are none, whether it is a text."""
     if labels:
         return value in labels
     return isinstance(value, str) and value != ""
 
 
-def read_score(place: str, number: int, value: object) -> float:
+def read_score(place: str, number: int, value: Any) -> float:
     """Return a score.
 
     Args:

@@ -12,7 +12,6 @@ from tmde.data.files import FileSource, read_rows
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
 from .sources import (
-    Row,
     Splits,
     Table,
     check_count,
@@ -78,9 +77,9 @@ class XNLI(Task):
         "vi",
         "zh",
     )
-    default_source = "facebook/xnli"
+    default_source: str | None = "facebook/xnli"
     head = "ffn_nli"
-    train_languages = ("en",)
+    train_languages: tuple[str, ...] | None = ("en",)
     monolingual: ClassVar[bool] = False
     translated_into: ClassVar[str | None] = None
 
@@ -226,16 +225,16 @@ def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
     if not paths:
         raise bad_value(str(folder), None, None, Unquoted("no file"), name, ADVICE)
     path = paths[0]
-    rows: dict[str, list[Row]] = defaultdict(list)
+    rows: dict[str, list[dict[str, str]]] = defaultdict(list)
     for row in _read_published(path):
-        rows[row.get("language")].append(row)
+        rows[row.get("language", "")].append(row)
     tables = {}
     for language, language_rows in rows.items():
         tables[language] = Table(f"{path} (language {language})", enumerate(language_rows, 1))
     return tables
 
 
-def _read_published(path: Path) -> Iterator[Row]:
+def _read_published(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a published file, with the Hub's names of columns and labels."""
     for _, published_row in read_rows(FileSource("tsv", (str(path),))):
         row = {COLUMNS.get(column, column): value for column, value in published_row.items()}

@@ -10,9 +10,9 @@ from tests.conftest import make_rows, save, tiny_model
 from tests.hub_encoders import save_encoder
 from tmde.cli.evaluate import app
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.results import read_results, summarize
 from tmde.eval.runner import evaluate
-from tmde.eval.systems import model_fingerprint
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
 TASKS = ("sample", "sentence_retrieval/some_dev")

@@ -11,7 +11,8 @@ from tests.eval.fake_system import FakeSystem
 from tmde.documents.alignment import align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
+from tmde.eval.planning import plan_tasks
+from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem
 from tmde.eval.tasks import TASKS, TaskError
 

@@ -52,7 +52,7 @@ def names_of(*modules: str) -> set[str]:
             "similarity",
             "statistics",
         },
-        {"lawdr", "competitive_matching", "quality", "ranks"},
+        {"lawdr", "quality", "neighbours"},
         {"document_embedder", "long_documents", "tokenization"},
         {"translation_retrieval", "sts_correlation", "same_cross_accuracy"},
     ],

@@ -10,10 +10,11 @@ from tests.conftest import tiny_model
 from tests.eval.fake_system import FakeSystem
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval import runner
+from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.planning import PlannedTask, plan_tasks
 from tmde.eval.results import TaskResult
 from tmde.eval.runner import EvaluationOptions, evaluate
-from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
+from tmde.eval.systems import CharacterTfidf, EmbeddingSystem
 from tmde.eval.tasks import TaskError, text_fingerprint
 
 

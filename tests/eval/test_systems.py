@@ -9,7 +9,8 @@ from tests.conftest import tiny_model
 from tmde.data.sample import sample_documents
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import SentenceDensity
-from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, model_fingerprint
+from tmde.eval.model_fingerprint import model_fingerprint
+from tmde.eval.systems import CharacterTfidf, EmbeddingSystem
 
 TEXTS = ["The market rose.", "Die Börse stieg.", "", "La Bolsa subió mucho ayer por la tarde."]
 

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import datasets
 import evaluate
 
-from tmde.documents.mining import PairQuality, pair_quality
+from tmde.documents.quality import PairQuality, pair_quality
 
 _CITATION = """
 @inproceedings{zweigenbaum-etal-2017-overview,
@@ -47,8 +47,8 @@ class MiningF1(evaluate.Metric):
     def _compute(self, predictions: Pairs, references: Pairs) -> dict[str, float]:
         qualities = []
         for mined_pairs, gold_pairs in zip(predictions, references, strict=True):
-            unique_mined = {tuple(pair) for pair in mined_pairs}
-            unique_gold = {tuple(pair) for pair in gold_pairs}
+            unique_mined = {(source, target) for source, target in mined_pairs}
+            unique_gold = {(source, target) for source, target in gold_pairs}
             qualities.append(pair_quality(unique_mined, unique_gold))
         total = sum(qualities, start=PairQuality(0, 0, 0))
         return {"precision": total.precision, "recall": total.recall, "f1": total.f1}

@@ -23,7 +23,9 @@ _CITATION = """
 """
 
 
-def correlations(predictions: Sequence[float], references: Sequence[float]) -> dict[str, float]:
+def correlations(
+    predictions: Sequence[float] | np.ndarray, references: Sequence[float] | np.ndarray
+) -> dict[str, float]:
     """Return Spearman's and Pearson's correlation.
 
     If all predictions are equal, Spearman's is 0 and there is no Pearson's.

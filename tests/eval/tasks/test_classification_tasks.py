@@ -6,8 +6,9 @@ import pytest
 from scipy import stats
 
 from tests.eval.fake_system import FakeSystem
+from tmde.eval.planning import plan_tasks
 from tmde.eval.report import markdown_report
-from tmde.eval.runner import EvaluationOptions, evaluate, plan_tasks
+from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.tasks import TASKS, TaskError, data_fingerprint
 
 MLDOC = TASKS["mldoc"]()

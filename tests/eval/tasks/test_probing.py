@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tmde.eval.classification import evaluate_classification
-from tmde.eval.runner import plan_tasks
+from tmde.eval.planning import plan_tasks
 from tmde.eval.systems import CharacterTfidf
 from tmde.eval.tasks import GROUPS, TASKS, ClassificationData, TaskError
 

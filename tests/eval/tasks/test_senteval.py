@@ -10,7 +10,7 @@ import scipy.special
 
 from tests.eval.fake_system import FakeSystem
 from tmde.eval.classification import evaluate_classification
-from tmde.eval.runner import plan_tasks
+from tmde.eval.planning import plan_tasks
 from tmde.eval.similarity import STRENGTHS, evaluate_similarity, predict_scores
 from tmde.eval.systems import CharacterTfidf
 from tmde.eval.tasks import GROUPS, TASKS, TaskError

@@ -58,7 +58,7 @@ def pair_features(first: Matrix, second: Matrix) -> Matrix:
     Returns:
         (n, 4 d), of the same kind.
     """
-    if scipy.sparse.issparse(first):
+    if not isinstance(first, np.ndarray):
         blocks = [first, second, abs(first - second), first.multiply(second)]
         return scipy.sparse.hstack(blocks, format="csr")
     return np.hstack([first, second, np.abs(first - second), first * second])

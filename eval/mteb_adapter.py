@@ -176,7 +176,7 @@ class MtebEncoder(AbsEncoder):
 
 def _default_name(embedder: DocumentEmbedder) -> str:
     """Return the Hub id of the model, or else `local/` and the name of its folder or its type."""
-    path = Path(embedder.model.name_or_path)
+    path = Path(str(embedder.model.name_or_path))
     is_hub_id = len(path.parts) == 2 and not path.exists()
     if is_hub_id:
         return str(path)
@@ -187,7 +187,8 @@ def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMe
     """Return what the model and its card say about it."""
     model = embedder.model
     commit = getattr(model.config, "_commit_hash", None)
-    card = _read_card_metadata(model.name_or_path, commit)
+    source = str(model.name_or_path)  # typed as optional, but a loaded model has one
+    card = _read_card_metadata(source, commit)
     parameters = list(model.parameters())
     tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     loading = {
@@ -202,7 +203,7 @@ def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMe
         {
             "name": name,
             "revision": revision,
-            "loader": partial(_load, model.name_or_path, loading),
+            "loader": partial(_load, source, loading),
             "languages": _language_codes(model.config.languages or ()) or None,
             "license": next(iter(_values(card, "license")), None),
             "open_weights": True,

@@ -49,7 +49,7 @@ def bad_value(
     if name:
         where += f", field '{name}'"
     if isinstance(found, Unquoted):
-        text: str = found
+        text = str(found)
     else:
         text = repr(found)
         if len(text) > LONGEST_VALUE:

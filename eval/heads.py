@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -59,7 +59,8 @@ def pair_features(first: Matrix, second: Matrix) -> Matrix:
         (n, 4 d), of the same kind.
     """
     if scipy.sparse.issparse(first):
-        blocks = [first, second, abs(first - second), first.multiply(second)]
+        products = cast(scipy.sparse.csr_matrix, first).multiply(second)
+        blocks = [first, second, abs(first - second), products]
         return scipy.sparse.hstack(blocks, format="csr")
     return np.hstack([first, second, np.abs(first - second), first * second])
 

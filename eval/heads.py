@@ -14,7 +14,7 @@ import math
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import numpy as np
 import scipy.sparse
@@ -58,8 +58,9 @@ def pair_features(first: Matrix, second: Matrix) -> Matrix:
     Returns:
         (n, 4 d), of the same kind.
     """
-    if not isinstance(first, np.ndarray):
-        blocks = [first, second, abs(first - second), first.multiply(second)]
+    if scipy.sparse.issparse(first):
+        products = cast(scipy.sparse.csr_matrix, first).multiply(second)
+        blocks = [first, second, abs(first - second), products]
         return scipy.sparse.hstack(blocks, format="csr")
     return np.hstack([first, second, np.abs(first - second), first * second])
 

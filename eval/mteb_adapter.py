@@ -174,9 +174,14 @@ class MtebEncoder(AbsEncoder):
         return languages[0]
 
 
+def _loaded_from(embedder: DocumentEmbedder) -> str:
+    """Return the folder or Hub id of the model; empty for a model that was never saved."""
+    return embedder.model.name_or_path or ""
+
+
 def _default_name(embedder: DocumentEmbedder) -> str:
     """Return the Hub id of the model, or else `local/` and the name of its folder or its type."""
-    path = Path(str(embedder.model.name_or_path))
+    path = Path(_loaded_from(embedder))
     is_hub_id = len(path.parts) == 2 and not path.exists()
     if is_hub_id:
         return str(path)
@@ -187,8 +192,7 @@ def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMe
     """Return what the model and its card say about it."""
     model = embedder.model
     commit = getattr(model.config, "_commit_hash", None)
-    source = str(model.name_or_path)  # typed as optional, but a loaded model has one
-    card = _read_card_metadata(source, commit)
+    card = _read_card_metadata(_loaded_from(embedder), commit)
     parameters = list(model.parameters())
     tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
     loading = {
@@ -203,7 +207,7 @@ def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMe
         {
             "name": name,
             "revision": revision,
-            "loader": partial(_load, source, loading),
+            "loader": partial(_load, _loaded_from(embedder), loading),
             "languages": _language_codes(model.config.languages or ()) or None,
             "license": next(iter(_values(card, "license")), None),
             "open_weights": True,

@@ -24,6 +24,7 @@ class WordCounts:
     prompt = ""
     needs_language = False
     long_document_settings = {"long_documents": "truncate"}
+    aggregation = "mean"
 
     def __init__(self) -> None:
         self.model = SimpleNamespace(name_or_path="/no/model")

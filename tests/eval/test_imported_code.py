@@ -52,7 +52,7 @@ def names_of(*modules: str) -> set[str]:
             "similarity",
             "statistics",
         },
-        {"lawdr", "quality", "neighbours"},
+        {"lawdr", "competitive_matching", "quality", "ranks"},
         {"document_embedder", "long_documents", "tokenization"},
         {"translation_retrieval", "sts_correlation", "same_cross_accuracy"},
     ],

@@ -319,7 +319,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
             r"Languages: found de, expected .* none of the checkpoint's \(de, en, es\)",
         ),
         ({"languages": ["Greek"]}, "Languages: found Greek, expected codes such as it or pt-BR"),
-        ({"pivots": ["fr"]}, "found 'fr', expected one of the languages"),
+        ({"pivots": ["fr"]}, r"pivot_languages: found \['en', 'fr'\], expected some of"),
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),
         ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push afterwards with `tmde push`"),
         ({"replay_share": 1.5}, "replay_share=1.5 must lie in"),

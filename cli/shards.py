@@ -152,7 +152,8 @@ class Shards:
         self, begun: _Manifest | None, settings: dict[str, str], overwrite: bool
     ) -> None:
         """Delete the shards of another run if `overwrite` is set, and otherwise refuse to."""
-        if not self.folder.exists() or not any(self.folder.iterdir()):
+        # A run that was killed before it wrote its manifest leaves a hidden temporary file at most.
+        if not self.folder.exists() or not any(self.folder.glob("[!.]*")):
             return
         if not overwrite:
             name, begun_value, value = _first_difference(begun, settings)

@@ -7,7 +7,6 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -351,9 +350,10 @@ def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monke
     np.testing.assert_allclose(vectors_of(out), vectors_of(whole), rtol=0, atol=1e-6)
 
 
-def test_a_run_killed_before_its_manifest_begins_again(inputs, model):
-    folder = Path("out.npy.shards")
+def test_a_run_killed_before_its_manifest_begins_again(inputs, model, tmp_path):
+    out = tmp_path / "killed.npy"
+    folder = tmp_path / "killed.npy.shards"
     folder.mkdir()
     (folder / ".manifest.1.tmp.json").write_text("{")
-    ok(inputs["text"], "-o", "out.npy", "-m", model, "--resume")
-    assert len(np.load("out.npy")) == len(TEXTS)
+    ok(inputs["text"], "-o", out, "-m", model, "--resume")
+    assert len(np.load(out)) == len(TEXTS)

@@ -49,6 +49,7 @@ COMMANDS = {
     "eval": CommandSource("Measure", "tmde.cli.evaluate", "app"),
     "push": CommandSource("Share", "tmde.cli.push", "push"),
     "export": CommandSource("Share", "tmde.cli.export", "app"),
+    "doctor": CommandSource("Help", "tmde.cli.doctor", "doctor"),
 }
 
 

@@ -1,0 +1,24 @@
+"""The command `tmde doctor`."""
+
+from typing import Annotated
+
+from typer import Option
+
+
+def doctor(
+    json: Annotated[
+        bool, Option("--json", help="Print JSON, for a bug report or a program.")
+    ] = False,
+) -> None:
+    """Show what tmde runs on: versions, device, threads, extras, caches, the Hub.
+
+        tmde doctor
+
+        tmde doctor --json > machine.json
+
+    What slows tmde down or keeps a part of it from working is listed at the end, each with what to
+    do about it.
+    """
+    from tmde.cli.machine_report import print_report
+
+    print_report(as_json=json)

@@ -174,7 +174,7 @@ class RunProgress(TrainerCallback):
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.last_values: dict[str, float] = {}  # of everything that was logged
+        self.last_values: dict[str, float] = {}  # The newest value of everything logged.
 
     def on_train_begin(
         self,

@@ -364,7 +364,7 @@ def test_joined_rows_follow_each_other_in_one_document(
         words = sum(
             len(text.split()) for row in decoded(batch, spaced_tokenizer) for text in row.values()
         )
-        assert batch.words[0] == words
+        assert batch.words.source == words
         real = batch.attention_mask.bool()
         assert (batch.input_ids[real] == spaced_tokenizer.bos_token_id).sum() == real[
             ..., 0

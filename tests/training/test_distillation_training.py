@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from modeling_tmde import BagConfig, BagModel
-from tests.conftest import LANGUAGES, make_rows
+from tests.conftest import LANGUAGES, make_dataset, make_rows
 from tests.training.teachers import WIDTH, expected_vector
 from tests.training.test_trainer import logged, weights_of
 from tests.training.trainers import on_two_processes, tiny_trainer
@@ -43,6 +43,28 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
     assert metrics["eval_dev_distillation_loss"] == pytest.approx(loss.item(), rel=1e-3)
     assert metrics["eval_dev_distillation_cosine"] == pytest.approx(cosine.item(), abs=1e-3)
     assert "eval_dev_infonce_loss" in metrics
+
+
+@pytest.mark.parametrize(("is_stream", "num_workers"), [(True, 0), (False, 1)])
+def test_the_teacher_reads_a_stream_in_the_process_that_trains(
+    is_stream, num_workers, teacher, tokenizer, tmp_path
+):
+    rows = make_dataset(make_rows(24, languages=("de", "en")))
+    if is_stream:
+        rows = rows.to_iterable_dataset()
+    folder, _ = teacher
+    trainer = tiny_trainer(
+        tmp_path,
+        tokenizer,
+        rows,
+        objectives={"distillation": Distillation(str(folder))},
+        dataloader_num_workers=1,
+    )
+
+    loader = trainer.get_train_dataloader()
+
+    assert loader.num_workers == num_workers
+    assert trainer.args.dataloader_num_workers == 1
 
 
 def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):

@@ -22,8 +22,8 @@ from tmde.training.teacher import (
     TeacherVersion,
     find_version,
     open_teacher_vectors,
+    pin_version,
     prepare_teacher_vectors,
-    settle_version,
 )
 
 pytest.importorskip("sentence_transformers")
@@ -129,14 +129,14 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
     rows = make_rows(60, seed=4)
     for row in rows[::4]:
         row["en"] = None
-    args = arguments(
-        tmp_path,
-        dataloader_num_workers=1,
-        **({"token_cache_dir": None} if kind == "memory" else {}),
-    )
-    dataset = make_dataset(rows).to_iterable_dataset() if kind == "stream" else make_dataset(rows)
+    args = arguments(tmp_path)
+    if kind == "memory":
+        args.token_cache_dir = None
+    dataset = make_dataset(rows)
+    if kind == "stream":
+        dataset = dataset.to_iterable_dataset()
     teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
-    assert args.dataloader_num_workers == (0 if kind == "stream" else 1)
+    assert teacher.is_of_stream == (kind == "stream")
     tokens = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
     options = {
@@ -194,15 +194,16 @@ def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, 
 def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
     folder, _ = taught
     objective = student(folder).objectives["distillation"]
-    settle_version(objective, tmp_path / "run")
-    assert objective.version == find_version(str(folder))
-    assert json.loads((tmp_path / "run" / RECORD).read_text())["sha256"] == objective.version.sha256
+    version = pin_version(objective, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / RECORD).read_text())
+    assert version == find_version(str(folder))
+    assert record["sha256"] == version.sha256
     (folder / "README.md").write_text("words")  # which decide no vector
     (folder / "results.json").write_text("{}")
-    assert find_version(str(folder)) == objective.version
+    assert find_version(str(folder)) == version
     static_teacher(folder, seed=1)
     with pytest.raises(ValueError, match="the run began with .*put that back"):
-        settle_version(student(folder).objectives["distillation"], tmp_path / "run")
+        pin_version(objective, tmp_path / "run")
 
 
 def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
@@ -211,8 +212,8 @@ def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(path, lambda name, **options: f"/cache/snapshots/{next(commits)}")
     for _ in range(2):  # whatever is the newest by now
         objective = student("someone/labse").objectives["distillation"]
-        settle_version(objective, tmp_path)
-        assert objective.version.identity == "someone/labse@aaa"
+        version = pin_version(objective, tmp_path)
+        assert version.identity == "someone/labse@aaa"
 
 
 @pytest.mark.parametrize(

@@ -106,7 +106,8 @@ class NtdvDistance(Objective):
 
 def _squared_distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return (rows of a, rows of b) from (rows, d) each."""
-    with torch.autocast(a.device.type, enabled=False):  # which would multiply in half precision
+    # Autocast would multiply in half precision.
+    with torch.autocast(a.device.type, enabled=False):
         products = a @ b.T
     squares = a.pow(2).sum(-1)[:, None] + b.pow(2).sum(-1)
     return (squares - 2 * products).clamp_min(0)

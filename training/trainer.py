@@ -519,8 +519,8 @@ def _parallel_arguments(args: TmdeTrainingArguments, model: ParallelModel) -> Tm
     """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
     args = copy.copy(args)
     args.remove_unused_columns = False
-    args.ignore_data_skip = True  # the data resume at a position, see `TmdeTrainer.train`
-    args.logging_nan_inf_filter = False  # it would wait for the accelerator at every step
+    args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
+    args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
         needs_languages = getattr(model.encoder, "needs_language_ids", False)

@@ -95,7 +95,7 @@ class Distillation(Objective):
         self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.Tensor
     ) -> ObjectiveOutput:
         """Return the squared distances, and the cosines."""
-        student = embeddings.float()  # close vectors cancel in half precision
+        student = embeddings.float()  # In half precision, close vectors cancel.
         teacher = vectors.float()
         if self.center:
             student = _directions(student, taught)

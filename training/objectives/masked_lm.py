@@ -115,7 +115,8 @@ class MaskedLanguageModel(TokenPrediction):
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of tokens that are predicted."""
-        return self.num_chosen(sizes.tokens - 2 * sizes.texts)  # each text has `<s>` and `</s>`
+        num_special = 2 * sizes.texts  # Each text has `<s>` and `</s>`.
+        return self.num_chosen(sizes.tokens - num_special)
 
     def mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig

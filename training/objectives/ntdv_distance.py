@@ -65,8 +65,8 @@ class NtdvDistance(Objective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         """Return the cost, and the squared distances to translations and to negatives."""
-        embeddings = embeddings.float()  # squared distances of close vectors cancel in bf16
-        norm = torch.linalg.vector_norm(embeddings, dim=-1).mean()  # v
+        embeddings = embeddings.float()  # In bf16, squared distances of close vectors cancel.
+        norm = torch.linalg.vector_norm(embeddings, dim=-1).mean()  # v of the paper
         sums = []
         for a, b in itertools.combinations(embeddings, 2):
             distances = _squared_distances(a, b)  # (rows of a, rows of b)

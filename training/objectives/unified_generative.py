@@ -95,7 +95,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         in_chosen_text = torch.zeros_like(has_content).scatter(0, chosen_texts, True)
         at_chosen_place = torch.zeros_like(is_content).scatter(2, chosen_places, True)
         is_chosen = at_chosen_place & in_chosen_text.unsqueeze(2)
-        is_hidden = is_content & is_chosen  # at most one place of a row
+        is_hidden = is_content & is_chosen  # At most one place of a row is hidden.
         if self.task == "xtr":
             is_hidden = torch.zeros_like(is_hidden)
         places = is_hidden.flatten().nonzero().squeeze(1)
@@ -127,7 +127,7 @@ class UnifiedGenerativeTask(MaskingObjective):
     ) -> ObjectiveOutput:
         """Return the loss of all texts."""
         dtype = torch.promote_types(hidden.dtype, torch.float32)
-        with torch.autocast(hidden.device.type, enabled=False):  # the terms cancel in bf16
+        with torch.autocast(hidden.device.type, enabled=False):  # In bf16, the terms cancel.
             hidden = hidden.to(dtype)
             weight = weight.to(dtype)
             if self.task == "smlm":
@@ -183,7 +183,7 @@ class UnifiedGenerativeTask(MaskingObjective):
         """
         languages, rows, length = input_ids.shape
         hidden = hidden.flatten(0, 1)  # (texts, d_model)
-        # sum_w q(w) E_w of a text's own tokens, (languages, rows, d_model)
+        # sum_w q(w) E_w of each text's content, (languages, rows, d_model)
         means = nn.functional.embedding_bag(
             input_ids.flatten(0, 1),
             weight,
@@ -215,7 +215,8 @@ class UnifiedGenerativeTask(MaskingObjective):
         row = hiding_text % rows
         # (languages, hidden tokens, length)
         is_target = input_ids[:, row] == masked.targets[:, None]
-        # q(w_t) of eq. 3, not 0 where w_t is in the translation as well: (languages, hidden tokens)
+        # q(w_t) of eq. 3 is not 0 where w_t is in the translation as well.
+        # (languages, hidden tokens)
         target_share = (labels.shares[:, row] * is_target).sum(dim=2)
         plain = labels.entropies[:, row]
         # All of q is halved, and w_t gets 1/2 more.

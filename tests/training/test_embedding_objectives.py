@@ -97,10 +97,10 @@ def test_ntdv_distance():
 
 
 def test_infonce():
-    """Cosines a1b1 = a2b2 = 1, a1b2 = 0.6, a2b1 = 0 at temperature 0.5 and margin 0.2."""
+    """Cosines a1b1 = 1, a2b2 = 0.8, a1b2 = 0.6, a2b1 = 0 at temperature 0.5 and margin 0.2."""
     embeddings = torch.tensor([[[2.0, 0.0], [0.0, 1.0]], [[3.0, 0.0], [0.6, 0.8]]])
     # The cosines of a1, a2, b1 and b2 with the right and the wrong candidate.
-    right = np.array([1.0, 1.0, 1.0, 1.0])
+    right = np.array([1.0, 0.8, 1.0, 0.8])
     wrong = np.array([0.6, 0.0, 0.0, 0.6])
     expected = np.log1p(np.exp((wrong - right + 0.2) / 0.5)).sum()
     output = InfoNCE(temperature=0.5, margin=0.2)(embeddings)

@@ -107,7 +107,7 @@ def parallel_model(folder: Path, *objectives: str, **settings) -> ParallelModel:
 @pytest.mark.parametrize("pooling", ["cls", "mean"])
 @pytest.mark.parametrize("kind", KINDS)
 def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
-    """And its loss is that of the model's own forward pass."""
+    """The loss is that of the model's own forward pass, too."""
     parallel = parallel_model(encoders[kind], "translation", "infonce", pooling=pooling)
     model = parallel.model
     tokenizer = AutoTokenizer.from_pretrained(encoders[kind])
@@ -299,7 +299,7 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
     assert np.mean(losses[-2:]) < 0.9 * np.mean(losses[:2])
     assert all(np.isfinite(losses))
     assert log[0]["translation_nll"] < 1.3 * np.log(200)
-    shutil.rmtree(encoder)  # the checkpoint stands alone
+    shutil.rmtree(encoder)  # The checkpoint stands alone.
     whole = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run")
     model = AutoModel.from_pretrained(tmp_path / "run")
     assert type(whole) is AdaptedForConditionalGeneration
@@ -333,7 +333,7 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
 
 
 def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
-    """With the encoder as it was, and its prompt, as a teacher."""
+    """The encoder as it was is the teacher, and reads with its prompt."""
     sentence_transformers = pytest.importorskip("sentence_transformers")
     encoder = tmp_path / "encoder"
     texts = ["haus hund", "house"]

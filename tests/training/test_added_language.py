@@ -188,7 +188,7 @@ def test_a_report_by_hand():
     assert fall(report) == 0
     assert fall({**report, "before": {"a": {"p1_en-zh-CN": 0.4}}}) is None
     report["after"] = after
-    assert fall(report) == pytest.approx(1.5)  # sentences: 80 to 78.5; documents: 50 to 49
+    assert fall(report) == pytest.approx(1.5)  # Sentences fell from 80 to 78.5.
     assert means(report)["new_sentences"] == {"before": 0.2, "after": 0.6}
     tokenizer = {"new_tokens": 3, "vocab_size": 9}
     report |= {
@@ -313,7 +313,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
         )
     with pytest.raises(ValueError, match="metric_for_best_model=bogus: no evaluation measures it"):
         add_languages(recipe_of(place, "metric_for_best_model=bogus"), added[0], overwrite=True)
-    assert (added[0] / "languages.json").is_file()  # the earlier run is still there
+    assert (added[0] / "languages.json").is_file()  # The earlier run is still there.
 
 
 @pytest.mark.parametrize(

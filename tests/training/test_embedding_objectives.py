@@ -171,9 +171,8 @@ def test_distillation_of_centered_vectors():
     embeddings = torch.tensor(
         [[[4.0, 1.0], [9.0, 9.0], [-2.0, 1.0]], [[1.0, 4.0], [9.0, 9.0], [1.0, -2.0]]]
     )
-    vectors = torch.tensor(
-        [[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]]
-    )  # (3, 0) and (-3, 0) from the mean
+    # The taught ones are (3, 0) and (-3, 0) from their mean.
+    vectors = torch.tensor([[5.0, 1.0], [100.0, 100.0], [-1.0, 1.0]])
     output = Distillation("teacher", center=True)(
         embeddings, vectors, torch.tensor([True, False, True])
     )
@@ -303,7 +302,7 @@ def test_distinct_negatives_and_never_oneself(rows, negatives, seed):
         assert bits.bit_count() == number
         assert bits < 2**rows
         assert not bits >> row & 1
-        assert hinge == pytest.approx(1e4 - value, rel=1e-5)  # the hinge is over the same ones
+        assert hinge == pytest.approx(1e4 - value, rel=1e-5)  # The hinge is over the same ones.
 
 
 @pytest.mark.parametrize("objective", [DistanceConstraint(negatives=2), NtdvDistance(negatives=2)])

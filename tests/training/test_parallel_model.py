@@ -376,7 +376,8 @@ def test_some_rows_are_translated_for_all(kind, tokenizer):
     some = {"input_ids": batch.input_ids[:, rows], "attention_mask": batch.attention_mask[:, rows]}
     part = parallel(replace(batch, **some, lengths=batch.lengths[:, rows.numpy()]))["translation"]
     lengths = batch.attention_mask.sum(-1) - 1
-    factor = lengths[1:].sum() / lengths[1:][:, rows].sum()  # two directions into each of en and es
+    # Two directions lead into each of English and Spanish.
+    factor = lengths[1:].sum() / lengths[1:][:, rows].sum()
     for name, value in part.items():
         torch.testing.assert_close(sums["translation"][name], factor * value, rtol=1e-5, atol=0)
     # The other objective reads all rows.

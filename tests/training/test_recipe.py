@@ -58,7 +58,7 @@ def test_every_recipe_survives_a_round_trip(name, tmp_path):
     assert changed.description
     assert loaded.description == changed.description
     assert loaded.settings() == changed.settings()
-    assert loaded.to_yaml() == changed.to_yaml()  # the order of the keys as well
+    assert loaded.to_yaml() == changed.to_yaml()  # The order of the keys is the same as well.
 
 
 def test_accumulation_follows_from_batch_tokens(tmp_path):

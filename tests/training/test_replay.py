@@ -60,7 +60,7 @@ def sources(tmp_path):
 
 @pytest.mark.parametrize("share", [0.25, 0.5, 0.8])
 def test_batches_have_the_stated_share_of_old_rows(share, sources, tokenizer):
-    """Counted in the batches that are trained, whichever languages are drawn of a row."""
+    """The share is that of the batches, whichever languages are drawn of a row."""
     train, _, report = load_data(recipe_with(*sources, share=share))
     batches = ParallelBatches(
         train, tokenizer, [*OLD, NEW], ["en"], pivots_only=False, buffer_rows=10_000, seed=9

@@ -168,7 +168,7 @@ def test_before_its_first_step_the_model_is_the_bag(finished):
     inputs = tokenizer(
         ["la casa, la casa, la casa", "das alte Haus"], return_tensors="pt", padding=True
     )
-    vectors = nn.functional.pad(bag(**inputs).pooler_output, (0, 16))  # the new columns are zeros
+    vectors = nn.functional.pad(bag(**inputs).pooler_output, (0, 16))  # New columns are 0.
     expected = nn.functional.layer_norm(math.sqrt(32) * vectors, (32,))
     torch.testing.assert_close(model.model(**inputs).pooler_output, expected, atol=1e-5, rtol=1e-5)
     trained = AutoModel.from_pretrained(finished)
@@ -263,9 +263,9 @@ def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
     ]
     assert vocabularies[0] == vocabularies[1] == vocabularies[2]
     assert len(vocabularies[0]) == 400
-    assert (
-        "tokenizer.path" not in load_recipe(str(folder / "recipe.yaml")).warm_start.overrides
-    )  # can be repeated
+    # The recipe can be repeated.
+    repeated = load_recipe(str(folder / "recipe.yaml"))
+    assert "tokenizer.path" not in repeated.warm_start.overrides
     report = read(folder, "run.json")["warm_start"]
     assert (report["model_type"], report["tokens_copied"], report["tensors_kept"]) == (
         "tmde_laser",

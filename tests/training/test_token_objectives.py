@@ -113,7 +113,7 @@ def test_a_sampled_vocabulary_equals_cross_entropy_over_it(label_smoothing):
     expected = torch.zeros(300, 16, dtype=torch.double)
     expected[entries] = rows_gradient
     torch.testing.assert_close(weight.grad.double(), expected, atol=1e-5, rtol=1e-4)
-    assert objective(hidden, weight, targets).loss.item() != output.loss.item()  # drawn anew
+    assert objective(hidden, weight, targets).loss.item() != output.loss.item()  # It draws again.
     # Evaluation and a sample of everything are the loss over all entries.
     everything = TranslationObjective(label_smoothing=label_smoothing)(hidden, weight, targets).loss
     assert torch.equal(objective.eval()(hidden, weight, targets).loss, everything)

@@ -49,7 +49,7 @@ def direct_model(tokenizer, d_model: int = BAG_WIDTH, **changes):
 
 
 def random_bag(size: int = 400, seed: int = 0) -> BagModel:
-    """With vectors and weights that differ by token, as training leaves them."""
+    """Return a bag whose vectors and weights differ by token, as training leaves them."""
     torch.manual_seed(seed)
     model = BagModel(BagConfig(d_model=BAG_WIDTH, **SHARED | {"vocab_size": size}))
     with torch.no_grad():
@@ -65,7 +65,7 @@ def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Pat
 
 
 def shaken(model: PreTrainedModel) -> PreTrainedModel:
-    """With biases and norms that are not as initialized."""
+    """Return the model with biases and norms that are not as initialized."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(torch.randn_like(parameter) * 0.05)

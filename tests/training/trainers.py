@@ -90,7 +90,7 @@ def by_name(name: str, value):
 
 
 def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
-    """Ctrl-C after so many steps of the run in `folder`."""
+    """Press Ctrl-C after so many steps of the run in `folder`."""
     go_on = RunSchedule.on_step_end
 
     def stop(self, args, state, control, **kwargs):
@@ -102,9 +102,9 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
 
 
 def on_two_processes(script: str, argument: Path, **environment: str) -> None:
-    """Starts a worker of this folder by `torchrun`, and waits for it."""
+    """Start a worker of this folder by `torchrun`, and wait for it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     command += [str(Path(__file__).with_name(script)), str(argument)]
     options = {"env": ENVIRONMENT | environment, "capture_output": True, "text": True}
-    process = subprocess.run(command, timeout=300, **options)  # a deadlock
+    process = subprocess.run(command, timeout=300, **options)  # Otherwise a deadlock hangs.
     assert process.returncode == 0, process.stderr[-4000:]

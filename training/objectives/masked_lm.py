@@ -39,8 +39,8 @@ class CausalLanguageModel(TokenPrediction):
         """Hide nothing: `places` are those from which the next token is predicted."""
         if not config.causal:
             raise TmdeError(
-                "objectives.causal_lm: the encoder sees the tokens to predict: set "
-                "model.causal=true"
+                "objectives.causal_lm: the encoder sees the tokens to predict: "
+                "set model.causal=true"
             )
         has_next_token = nn.functional.pad(attention_mask[..., 1:], (0, 1)).bool()
         places = has_next_token.flatten().nonzero().squeeze(1)

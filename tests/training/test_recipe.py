@@ -175,9 +175,9 @@ def test_training_takes_the_training_arguments():
     ],
 )
 def test_overrides(override, section, key, value):
-    found = load_recipe("ctmde", [override]).settings()[section][key]
-    assert found == value
-    assert type(found) is type(value)
+    setting = load_recipe("ctmde", [override]).settings()[section][key]
+    assert setting == value
+    assert type(setting) is type(value)
 
 
 def test_languages_and_pivots_are_set_in_any_order():

@@ -205,8 +205,8 @@ def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
     # The tokens are the same, with other ids.
     layers = DocumentEmbedder(whole, full, pooling="mean").encode(texts)
     expected = layers + 4 * DocumentEmbedder.from_pretrained(bag).encode(texts)
-    found = DocumentEmbedder(model, tokenizer).encode(texts)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    vectors = DocumentEmbedder(model, tokenizer).encode(texts)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
     for side in ("left", "right"):
         inputs = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
         np.testing.assert_allclose(

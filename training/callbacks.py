@@ -174,7 +174,7 @@ class RunProgress(TrainerCallback):
 
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
-        self.last_values: dict[str, float] = {}  # of everything that was logged
+        self.last_values: dict[str, float] = {}  # The newest value of everything logged.
 
     def on_train_begin(
         self,
@@ -187,7 +187,7 @@ class RunProgress(TrainerCallback):
         is_hidden = args.disable_tqdm or not state.is_world_process_zero
         self.bar = progress_bar(total=100, desc="training", disable=is_hidden)
         self.bar.bar_format = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}{postfix}]"
-        self.bar.miniters = 0  # speeds and losses change more often than percents
+        self.bar.miniters = 0  # Speeds and losses change more often than percents.
 
     def on_step_end(
         self,
@@ -236,5 +236,5 @@ class RunProgress(TrainerCallback):
         folder = Path(self.trainer.args.output_dir).resolve()
         try:
             draw_training_curves(folder / CURVES_NAME, {folder.name: folder / LOG_NAME})
-        except Exception as error:  # a picture must not end a run
+        except Exception as error:  # A picture must not end a run.
             logger.warning(f"{CURVES_NAME} could not be drawn: {type(error).__name__}: {error}")

@@ -17,6 +17,7 @@ from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import batches_of
 from tmde.training.parallel_model import ParallelModel
+from tmde.training.teacher import TeacherVersion
 from tmde.training.throughput import ComponentSums
 
 DEV_METRICS = ("retrieval", "document_retrieval", "nli_accuracy")
@@ -86,6 +87,7 @@ def dev_losses(
     tokenizer: PreTrainedTokenizerBase,
     rows: datasets.Dataset,
     args: TmdeTrainingArguments,
+    teacher_version: TeacherVersion | None = None,
 ) -> dict[str, float]:
     """Return every component of every objective on the first rows of a dev set.
 
@@ -97,6 +99,7 @@ def dev_losses(
         tokenizer: The tokenizer.
         rows: The dev set, of which the first `args.eval_loss_rows` are used.
         args: The training arguments.
+        teacher_version: The version of an objective's teacher; None for the newest.
 
     Returns:
         Means by `<objective>_<component>`.
@@ -105,7 +108,8 @@ def dev_losses(
     devices = [args.device] if args.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(0)
-        for batch in batches_of(loss_rows(rows, args), tokenizer, model, args):
+        measured_rows = loss_rows(rows, args)
+        for batch in batches_of(measured_rows, tokenizer, model, args, teacher_version):
             for name, components in model(batch.to(args.device)).items():
                 sums.add(name, components, model.objectives[name].count(batch.sizes))
     return sums.means()
@@ -121,6 +125,7 @@ def evaluate_model(
     tasks: Mapping[str, ClassificationData],
     args: TmdeTrainingArguments,
     autocast: Callable[[], AbstractContextManager],
+    teacher_version: TeacherVersion | None = None,
 ) -> dict[str, float]:
     """Measure retrieval and losses of every dev set, scores of every task, and their means.
 
@@ -131,6 +136,7 @@ def evaluate_model(
         tasks: Classification tasks by name.
         args: The training arguments.
         autocast: The precision in which texts are encoded.
+        teacher_version: The version of an objective's teacher; None for the newest.
 
     Returns:
         `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of
@@ -144,7 +150,7 @@ def evaluate_model(
     for set_name, rows in dev_sets.items():
         with autocast():
             retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
-            losses = dev_losses(model, tokenizer, rows, args)
+            losses = dev_losses(model, tokenizer, rows, args, teacher_version)
         for measure, value in {**retrieval, **losses}.items():
             metrics[f"{set_name}_{measure}"] = value
         for measure, value in retrieval.items():

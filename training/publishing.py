@@ -29,7 +29,8 @@ logger = logging.get_logger("tmde.training")
 
 STALE_CORPUS = ("data/train-*",)
 SHARD_BYTES = 500_000_000
-EXTRA_COLUMNS = ("score", "ids", "segment")  # what `tmde mine` and `tmde align` add to rows
+# `tmde mine` and `tmde align` add these columns to rows.
+EXTRA_COLUMNS = ("score", "ids", "segment")
 
 
 # ---- Models
@@ -87,10 +88,12 @@ def push_model(
             write_sentence_transformers_files(model, stage)
         hub_cards.stage_records(folder, stage)
         with reading(folder):
-            license = license or repository.license
+            if not license:
+                license = repository.license
             card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results)
         repository.write_card(stage, card, folder / CARD)
-        message = message or f"Upload {folder.resolve().name}"
+        if not message:
+            message = f"Upload {folder.resolve().name}"
         return repository.commit(stage, message, hub_cards.STALE_MODEL)
 
 
@@ -133,7 +136,9 @@ def push_corpus(
     with tempfile.TemporaryDirectory() as name:
         stage = Path(name)
         _write_shards(rows, stage / "data")
-        card = hub_cards.dataset_card(rows, repository.repo_id, license or repository.license)
+        if not license:
+            license = repository.license
+        card = hub_cards.dataset_card(rows, repository.repo_id, license)
         repository.write_card(stage, card, source / CARD)
         return repository.commit(stage, message or "Upload parallel corpus", STALE_CORPUS)
 

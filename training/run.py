@@ -200,7 +200,7 @@ def build_trainer(
         model, run.objectives, arguments.token_dropout, arguments.token_dropout_share
     )
     measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
-    prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
+    teacher_version = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
     return TmdeTrainer(
         parallel_model,
         arguments,
@@ -208,6 +208,7 @@ def build_trainer(
         tokenizer,
         eval_dataset=data.dev,
         eval_tasks=inputs.eval_tasks,
+        teacher_version=teacher_version,
     )
 
 

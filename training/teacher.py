@@ -43,11 +43,11 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("tmde.training")
 
-KEY = "objectives.distillation.teacher"  # of a recipe
-RECORD = "teacher.json"  # in the run's folder
-BATCH_SIZE = 64  # texts that a teacher reads at a time
+KEY = "objectives.distillation.teacher"  # The key in a recipe.
+RECORD = "teacher.json"  # The name of the file in the run's folder.
+BATCH_SIZE = 64  # The number of texts that a teacher reads at a time.
 LARGEST = float(np.finfo(np.float16).max)
-SHOWN_CHARACTERS = 60  # of a text in an error
+SHOWN_CHARACTERS = 60  # The length at which an error cuts a text that it quotes.
 # What became of a row.
 UNTAUGHT = 0
 TAUGHT = 1
@@ -140,8 +140,8 @@ def _files_of_teacher(folder: Path) -> list[Path]:
     return files
 
 
-def settle_version(objective: Distillation, run_folder: Path) -> None:
-    """Give the objective the `version` of its teacher that stays until the end of the run.
+def pin_version(objective: Distillation, run_folder: Path) -> TeacherVersion:
+    """Return the version of an objective's teacher that stays until the end of the run.
 
     Every process must call it.
 
@@ -170,7 +170,7 @@ def settle_version(objective: Distillation, run_folder: Path) -> None:
             f"({recorded.identity}, in {record}): put that back, or begin a new run, in another "
             "folder or with --overwrite"
         )
-    objective.version = current
+    return current
 
 
 # ---- Reading rows
@@ -245,7 +245,8 @@ class Teacher:
         if "language" in self.model.get_model_kwargs():
             # A model of this package with a part for each language.
             options["language"] = language
-        with torch.autocast(self.device.type, enabled=False):  # of the training around it
+        # The precision of the training around it must not change the vectors.
+        with torch.autocast(self.device.type, enabled=False):
             vectors = self.model.encode(
                 texts,
                 batch_size=BATCH_SIZE,
@@ -335,6 +336,11 @@ class TeacherVectors:
             self.states: np.ndarray = self.rows["state"][:]
             self.warn(self.states)
 
+    @property
+    def is_of_stream(self) -> bool:
+        """Whether the rows are a stream, which the teacher reads in the process that trains."""
+        return self.rows is None
+
     def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors (rows, d), and bool (rows,), which rows have one.
 
@@ -370,6 +376,7 @@ def open_teacher_vectors(
     rows: datasets.Dataset | datasets.IterableDataset,
     parallel: ParallelModel,
     args: TmdeTrainingArguments,
+    version: TeacherVersion | None = None,
 ) -> TeacherVectors | None:
     """Return the teacher's vectors of a dataset; None if no objective has a teacher.
 
@@ -380,8 +387,8 @@ def open_teacher_vectors(
         rows: Rows `{"translation": {language: text or None}}`.
         parallel: Its objectives name the teacher, its config the languages and the width of the
             student.
-        args: `token_cache_dir`, the device, and the options that a teacher rules out. For a stream,
-            which the teacher reads in the process that trains, `dataloader_num_workers` becomes 0.
+        args: `token_cache_dir`, the device, and the options that a teacher rules out.
+        version: The version of the teacher, from `pin_version`; None for the newest.
 
     Raises:
         TmdeError: The teacher can't be opened, is not as wide as the student, reads a language that
@@ -392,15 +399,16 @@ def open_teacher_vectors(
     if objective is None:
         return None
     _check_single_rows(args)
+    if version is None:
+        version = find_version(objective.teacher, objective.teacher_revision)
     teacher = _open_teacher(
-        objective.version or find_version(objective.teacher, objective.teacher_revision),
+        version,
         objective,
         parallel.config.hidden_size,
         _languages_of_teacher(objective, parallel),
         args.device,
     )
     if not isinstance(rows, datasets.Dataset):
-        args.dataloader_num_workers = 0  # the teacher reads a stream in the process that trains
         return TeacherVectors(teacher, None)
     return TeacherVectors(teacher, _read_all(teacher, rows, args.token_cache_dir))
 
@@ -410,8 +418,8 @@ def prepare_teacher_vectors(
     dev: Iterable[datasets.Dataset],
     parallel: ParallelModel,
     args: TmdeTrainingArguments,
-) -> None:
-    """Settle which teacher a run has, and make what `open_teacher_vectors` will find.
+) -> TeacherVersion | None:
+    """Pin the teacher of a run, and make the vectors that `open_teacher_vectors` will open.
 
     This is done before the clock of the run begins. Every process must call it.
 
@@ -421,23 +429,27 @@ def prepare_teacher_vectors(
         parallel: The model with its objectives.
         args: The training arguments.
 
+    Returns:
+        The version of the teacher; None if no objective has a teacher.
+
     Raises:
         TmdeError: As `open_teacher_vectors`; or the run in `args.output_dir` began with another
             teacher, or no row to train on has a language that the teacher reads.
     """
     objective = _distillation_of(parallel)
     if objective is None:
-        return
-    settle_version(objective, Path(args.output_dir))
-    train_vectors = open_teacher_vectors(train, parallel, args)
+        return None
+    version = pin_version(objective, Path(args.output_dir))
+    train_vectors = open_teacher_vectors(train, parallel, args, version)
     for rows in dev:
-        open_teacher_vectors(rows, parallel, args)
-    if train_vectors is None or train_vectors.rows is None:
-        return
+        open_teacher_vectors(rows, parallel, args, version)
+    if train_vectors is None or train_vectors.is_of_stream:
+        return version
     if not train_vectors.states.any():
         languages = ", ".join(train_vectors.teacher.languages)
         raise TmdeError(f"{KEY}_languages: found no row of the training data in {languages}")
-    _open_teacher.cache_clear()  # its weights take memory, and it has read all
+    _open_teacher.cache_clear()  # The teacher has read all rows; its weights take memory.
+    return version
 
 
 def _distillation_of(parallel: ParallelModel) -> Distillation | None:
@@ -475,7 +487,8 @@ def _languages_of_teacher(objective: Distillation, parallel: ParallelModel) -> t
     return tuple(languages)
 
 
-@lru_cache(maxsize=1)  # of the training rows and those of every evaluation
+# The training rows and the dev rows of every evaluation share one teacher.
+@lru_cache(maxsize=1)
 def _open_teacher(
     version: TeacherVersion,
     objective: Distillation,

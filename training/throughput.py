@@ -11,7 +11,7 @@ from accelerate import Accelerator
 
 from tmde.training.batches import ParallelBatch
 
-SHORTEST_INTERVAL = 1e-9  # seconds, so that no rate divides by 0
+SHORTEST_INTERVAL = 1e-9  # Seconds; no rate divides by 0.
 
 
 class RunMeter:
@@ -67,8 +67,8 @@ class RunMeter:
         """Count the data of a batch, and of its chunk if it is the first of one."""
         self.seen.update(
             rows=batch.sizes.rows,
-            source_words=batch.words[0],
-            target_words=batch.words[1],
+            source_words=batch.words.source,
+            target_words=batch.words.target,
             source_tokens=int(batch.lengths.sum()),
             target_tokens=batch.sizes.target_tokens,
             padded_tokens=batch.attention_mask.numel(),

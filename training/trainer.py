@@ -1,5 +1,6 @@
 """`TmdeTrainer`: HuggingFace's Trainer over parallel rows."""
 
+import copy
 import functools
 import itertools
 import json
@@ -44,11 +45,12 @@ from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
+from tmde.training.teacher import TeacherVersion
 from tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
 OBJECTIVES_NAME = "objectives.safetensors"
-PREFETCHED_BATCHES = 4  # of each worker that loads data
+PREFETCHED_BATCHES = 4  # The number for each worker that loads data.
 
 
 class TmdeTrainer(HubTrainer):
@@ -66,11 +68,13 @@ class TmdeTrainer(HubTrainer):
 
     Args:
         model: The parallel model.
-        args: Training arguments.
+        args: Training arguments. The trainer changes a copy of them.
         train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
         processing_class: The tokenizer.
         eval_dataset: Dev sets by name, map-style rows; a column `doc_id` names their documents.
         eval_tasks: Classification tasks by name, from `load_eval_tasks`.
+        teacher_version: The version of an objective's teacher, from `prepare_teacher_vectors`; None
+            for the newest.
         kwargs: `callbacks` and `optimizers` of `Trainer`.
 
     Raises:
@@ -90,29 +94,31 @@ class TmdeTrainer(HubTrainer):
         processing_class: PreTrainedTokenizerBase,
         eval_dataset: dict[str, datasets.Dataset] | None = None,
         eval_tasks: dict[str, ClassificationData] | None = None,
+        teacher_version: TeacherVersion | None = None,
         **kwargs: Any,
     ):
+        args = _parallel_arguments(args, model)
         is_stream = not isinstance(train_dataset, datasets.Dataset)
         self.step_limit = limit_steps(args, streaming=is_stream)
         self.parallel_dataset = train_dataset
         self.eval_tasks = eval_tasks or {}
+        self.teacher_version = teacher_version
         self.position = Position()
-        self.chunk_done = 0.0  # of the chunk at `position`
+        self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
         self._components = ComponentSums()
         if not eval_dataset:
             eval_dataset = {} if eval_tasks else None
         freeze(model.model, args.freeze)
-        _settle_arguments(args, model)
         # Parallel batches are made by this class, so `Trainer` gets no dataset to wrap and shard.
         super().__init__(
             model, args, eval_dataset=eval_dataset, processing_class=processing_class, **kwargs
         )
         _restore_use_cache(model)
-        self._settle_distribution(model)
-        self._settle_callbacks()
+        self._prepare_distribution(model)
+        self._replace_callbacks()
 
-    def _settle_distribution(self, model: ParallelModel) -> None:
+    def _prepare_distribution(self, model: ParallelModel) -> None:
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
         if self.accelerator.ddp_handler is not None:
@@ -120,7 +126,7 @@ class TmdeTrainer(HubTrainer):
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
         prepare_fsdp(self.accelerator, self.args, model)
 
-    def _settle_callbacks(self) -> None:
+    def _replace_callbacks(self) -> None:
         self.remove_callback(ProgressCallback)
         self.remove_callback(PrinterCallback)
         self.add_callback(RunSchedule(self))
@@ -186,6 +192,7 @@ class TmdeTrainer(HubTrainer):
             tokenizer,
             model,
             args,
+            self.teacher_version,
             tokens=open_tokens(rows, tokenizer, model.texts, args.token_cache_dir),
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
@@ -199,14 +206,17 @@ class TmdeTrainer(HubTrainer):
             world_size=args.world_size,
             start=self.position,
         )
-        assert args.dataloader_num_workers is not None  # The arguments have chosen a number.
+        num_workers = args.dataloader_num_workers
+        assert num_workers is not None  # The arguments have chosen a number.
+        if batches.teacher is not None and batches.teacher.is_of_stream:
+            num_workers = 0
         prefetch_factor = None
-        if args.dataloader_num_workers:
+        if num_workers:
             prefetch_factor = args.dataloader_prefetch_factor or PREFETCHED_BATCHES
         return ParallelLoader(
             batches,
             batch_size=None,
-            num_workers=args.dataloader_num_workers,
+            num_workers=num_workers,
             prefetch_factor=prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
             # Starting to iterate draws a number; from a generator of its own, a resumed run is not
@@ -238,15 +248,15 @@ class TmdeTrainer(HubTrainer):
         self.chunk_done = batches[-1].chunk_done
         return batches, self._sum_counts(batches)
 
-    def _end_of_data(self, found: int, expected: int) -> None:
+    def _end_of_data(self, available: int, expected: int) -> None:
         """Stop the run, because the data end within a step."""
         if self.state.global_step == 0:
             raise TmdeError(
-                f"The training data fill {found} micro-batches per process, a step takes "
+                f"The training data fill {available} micro-batches per process, a step takes "
                 f"{expected}: lower batch_tokens or micro_batch_tokens, or give more rows"
             )
         self.control.should_training_stop = True
-        if self.epochs_done is None:  # nothing else would show that the stream is over
+        if self.epochs_done is None:  # Nothing else would show that the stream is over.
             self.position = Position(math.ceil(self.args.num_train_epochs))
 
     def _sum_counts(self, batches: list[ParallelBatch]) -> dict[str, float]:
@@ -341,9 +351,12 @@ class TmdeTrainer(HubTrainer):
             epochs_done = float(self.position.epoch)
         self.state.epoch = round(epochs_done, 4)
         if "loss" in logs:
-            logs.update(self._components.means(self.accelerator))
-            logs.update(self.meter.rates(self.args.world_size))
-            logs["minutes"] = round(self.meter.seconds / 60, 3)
+            logs = {
+                **logs,
+                **self._components.means(self.accelerator),
+                **self.meter.rates(self.args.world_size),
+                "minutes": round(self.meter.seconds / 60, 3),
+            }
         super().log(logs, start_time)
 
     # ---- Evaluation
@@ -384,6 +397,7 @@ class TmdeTrainer(HubTrainer):
             self.eval_tasks if self.is_world_process_zero() else {},
             self.args,
             self.compute_loss_context_manager,
+            self.teacher_version,
         )
         trained.train(was_training)
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in measured.items()}
@@ -501,17 +515,19 @@ class TmdeTrainer(HubTrainer):
         return str(checkpoint)
 
 
-def _settle_arguments(args: TmdeTrainingArguments, model: ParallelModel) -> None:
-    """Set the arguments of `Trainer` that follow from parallel batches."""
+def _parallel_arguments(args: TmdeTrainingArguments, model: ParallelModel) -> TmdeTrainingArguments:
+    """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
+    args = copy.copy(args)
     args.remove_unused_columns = False
-    args.ignore_data_skip = True  # the data resume at a position, see `TmdeTrainer.train`
-    args.logging_nan_inf_filter = False  # it would wait for the accelerator at every step
+    args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
+    args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
         needs_languages = getattr(model.encoder, "needs_language_ids", False)
         args.ddp_find_unused_parameters = needs_languages
     if args.ddp_broadcast_buffers is None:
-        args.ddp_broadcast_buffers = False  # position tables are the same everywhere
+        args.ddp_broadcast_buffers = False  # Position tables are the same everywhere.
+    return args
 
 
 def _restore_use_cache(model: ParallelModel) -> None:

@@ -1,6 +1,7 @@
 """Parallel batches: every row once, within the budget, the same for every process and worker."""
 
 import itertools
+import math
 import random
 from collections import Counter
 
@@ -21,22 +22,38 @@ PIVOTS = ["en", "es"]
 def numbered_rows(
     num_rows: int, seed: int = 0, missing: float = 0.0
 ) -> list[dict[str, str | None]]:
-    """Rows that end in their number, so that a decoded text tells its row; some languages None
-    or empty.
+    """Return rows that end in their number, so that a decoded text tells its row.
+
+    Args:
+        num_rows: The number of rows.
+        seed: The seed of the words and of what is missing.
+        missing: The share of the texts that are None or empty.
     """
     rng = random.Random(seed)
-    return [
-        {
-            language: rng.choice([None, ""]) if rng.random() < missing else f"{text} {number}"
-            for language, text in row.items()
-        }
-        for number, row in enumerate(make_rows(num_rows, seed))
-    ]
+    rows = make_rows(num_rows, seed)
+    for number, row in enumerate(rows):
+        for language in LANGUAGES:
+            if rng.random() < missing:
+                row[language] = rng.choice([None, ""])
+            else:
+                row[language] += f" {number}"
+    return rows
 
 
-def usable(row: dict[str, str | None]) -> bool:
-    available = [language for language, text in row.items() if text]
-    return len(available) >= 2 and any(language in PIVOTS for language in available)
+def available_languages(row: dict[str, str | None]) -> list[str]:
+    """Return the languages in which a row has a text."""
+    return [language for language in row if row[language]]
+
+
+def is_usable(row: dict[str, str | None]) -> bool:
+    """Return whether a row has a pair with a pivot."""
+    available = available_languages(row)
+    return len(available) >= 2 and not set(PIVOTS).isdisjoint(available)
+
+
+def usable_numbers(rows: list[dict[str, str | None]]) -> list[int]:
+    """Return the numbers of the rows that have a pair with a pivot."""
+    return [number for number, row in enumerate(rows) if is_usable(row)]
 
 
 def make_batches(dataset, tokenizer, **options) -> ParallelBatches:
@@ -45,51 +62,71 @@ def make_batches(dataset, tokenizer, **options) -> ParallelBatches:
 
 
 def content(batch) -> tuple:
-    """All of a batch, to be compared."""
-    tensors = (
+    """Return all that a batch holds but where its round ends, in a form that can be compared."""
+    return (
+        batch.languages,
         tuple(batch.input_ids.shape),
         batch.input_ids.tolist(),
         batch.attention_mask.tolist(),
-    )
-    return (
-        batch.languages,
-        *tensors,
         batch.sizes,
         batch.words,
         batch.counts,
         batch.position,
-        batch.next_position,
     )
 
 
 def contents(batches) -> list[tuple]:
-    return [content(batch) for batch in batches]
+    """Return the content of every batch with the end of its round."""
+    return [(*content(batch), batch.next_position) for batch in batches]
 
 
 def decoded(batch, tokenizer) -> list[dict[str, str]]:
-    """The rows of a batch as texts."""
-    texts = [
-        tokenizer.batch_decode(ids.tolist(), skip_special_tokens=True) for ids in batch.input_ids
-    ]
-    return [dict(zip(batch.languages, row, strict=True)) for row in zip(*texts, strict=True)]
+    """Return the rows of a batch as texts."""
+    rows = [{} for _ in range(batch.sizes.rows)]
+    for language, token_ids in zip(batch.languages, batch.input_ids, strict=True):
+        texts = tokenizer.batch_decode(token_ids.tolist(), skip_special_tokens=True)
+        for row, text in zip(rows, texts, strict=True):
+            row[language] = text
+    return rows
 
 
 def number_of(row: dict[str, str]) -> int:
-    (number,) = {
-        int(text.split()[-1]) for text in row.values()
-    }  # all languages of one and the same row
-    return number
+    """Return the number of a decoded row, which must be the same in all of its languages."""
+    numbers = {int(text.split()[-1]) for text in row.values()}
+    assert len(numbers) == 1
+    return numbers.pop()
 
 
 def row_numbers(batches, tokenizer) -> list[int]:
-    return [number_of(row) for batch in batches for row in decoded(batch, tokenizer)]
+    """Return the numbers of all rows, in the order of the batches."""
+    numbers = []
+    for batch in batches:
+        numbers.extend(map(number_of, decoded(batch, tokenizer)))
+    return numbers
+
+
+def chunk_numbers(batches) -> set[int]:
+    return {batch.position.chunk for batch in batches}
+
+
+def of_epoch(batches, epoch: int) -> list:
+    return [batch for batch in batches if batch.position.epoch == epoch]
+
+
+def rows_by_pair(batches) -> Counter:
+    """Return how many rows of each set of languages there are."""
+    counts = Counter()
+    for batch in batches:
+        counts[batch.languages] += batch.sizes.rows
+    return counts
 
 
 def as_source(dataset, kind: str):
-    """The same rows map-style, as a stream, and as a stream of several files."""
+    """Return the same rows map-style, as a stream, or as a stream of several files."""
     if kind == "map":
         return dataset
-    return dataset.to_iterable_dataset(num_shards={"stream": 1, "shards": 3}[kind])
+    num_shards = {"stream": 1, "shards": 3}[kind]
+    return dataset.to_iterable_dataset(num_shards=num_shards)
 
 
 SOURCES = pytest.mark.parametrize("kind", ["map", "stream", "shards"])
@@ -112,86 +149,98 @@ SOURCES = pytest.mark.parametrize("kind", ["map", "stream", "shards"])
 def test_an_epoch_holds_every_usable_row_once(
     tokenizer, num_rows, seed, missing, streaming, **options
 ):
-    rows = [
-        *numbered_rows(num_rows, seed, missing),
-        {language: f"always {num_rows}" for language in LANGUAGES},
-    ]
-    dataset = make_dataset(rows)
-    source = dataset.to_iterable_dataset() if streaming else dataset
+    complete_row = dict.fromkeys(LANGUAGES, f"always {num_rows}")
+    rows = [*numbered_rows(num_rows, seed, missing), complete_row]
+    source = as_source(make_dataset(rows), "stream" if streaming else "map")
+
     batches = list(make_batches(source, tokenizer, seed=seed, **options))
-    expected = [number for number, row in enumerate(rows) if usable(row)]
-    assert sorted(row_numbers(batches, tokenizer)) == expected
 
+    assert sorted(row_numbers(batches, tokenizer)) == usable_numbers(rows)
     for batch in batches:
-        found = decoded(batch, tokenizer)
-        assert len(set(batch.languages)) == len(batch.languages) >= 2
-        assert set(batch.languages) & set(PIVOTS)
-        for row in found:
-            original = rows[number_of(row)]
-            assert row == {
-                language: original[language] for language in batch.languages
-            }  # no None, nothing empty
-            available = [language for language in LANGUAGES if original[language]]
-            assert len(batch.languages) == min(options["languages_per_row"] or 5, len(available))
-
-        num_languages, num_rows_here, length = batch.input_ids.shape
-        real = batch.attention_mask.bool()
-        lengths = real.sum(-1)
-        assert lengths.max() == length  # no more padding than needed
-        assert batch.lengths.dtype == np.int64
-        assert batch.lengths.tolist() == lengths.tolist()
-        assert (batch.input_ids[~real] == tokenizer.pad_token_id).all()
-        assert (batch.input_ids[..., 0] == tokenizer.bos_token_id).all()
-        assert (batch.input_ids.gather(2, lengths[..., None] - 1) == tokenizer.eos_token_id).all()
-        # A row that fits no budget, or a batch that fitted until it took in the last row of its
-        # chunk.
-        assert num_rows_here == 1 or (num_rows_here - 1) * length <= options["micro_batch_tokens"]
-
-    counts = Counter()
-    for batch in {batch.position.chunk: batch for batch in batches}.values():
-        counts.update(batch.counts)
-    if len({batch.position.chunk for batch in batches}) == -(
-        -len(rows) // options["buffer_rows"]
-    ):  # every chunk gave a batch
-        assert (counts["rows"], counts["rows_without_pair"]) == (
-            len(rows),
-            len(rows) - len(expected),
-        )
-        assert counts["texts"] == sum(
-            batch.input_ids.shape[0] * batch.input_ids.shape[1] for batch in batches
-        )
+        assert_texts_are_those_of_the_rows(batch, rows, tokenizer, options["languages_per_row"])
+        assert_padded_on_the_right(batch, tokenizer)
+        assert_within_budget(batch, options["micro_batch_tokens"])
+    every_chunk_gave_a_batch = len(chunk_numbers(batches)) == math.ceil(
+        len(rows) / options["buffer_rows"]
+    )
+    if every_chunk_gave_a_batch:
+        assert_counts_are_those_of_the_rows(batches, rows)
 
 
-def test_a_last_row_joins_the_batch_before_it(tokenizer):
-    """Three rows of one length where the budget holds two: one batch of three, since a row alone
-    has no negatives.
+def assert_texts_are_those_of_the_rows(batch, rows, tokenizer, languages_per_row) -> None:
+    """Check the languages and texts of a batch; none is missing or empty."""
+    assert len(set(batch.languages)) == len(batch.languages) >= 2
+    assert set(batch.languages) & set(PIVOTS)
+    for decoded_row in decoded(batch, tokenizer):
+        row = rows[number_of(decoded_row)]
+        assert decoded_row == {language: row[language] for language in batch.languages}
+        num_available = len(available_languages(row))
+        assert len(batch.languages) == min(languages_per_row or len(LANGUAGES), num_available)
+
+
+def assert_padded_on_the_right(batch, tokenizer) -> None:
+    """Check special tokens and padding, of which there is no more than needed."""
+    is_token = batch.attention_mask.bool()
+    lengths = is_token.sum(-1)
+    last_tokens = batch.input_ids.gather(2, lengths[..., None] - 1)
+    assert lengths.max() == batch.input_ids.shape[2]
+    assert batch.lengths.dtype == np.int64
+    assert batch.lengths.tolist() == lengths.tolist()
+    assert (batch.input_ids[~is_token] == tokenizer.pad_token_id).all()
+    assert (batch.input_ids[..., 0] == tokenizer.bos_token_id).all()
+    assert (last_tokens == tokenizer.eos_token_id).all()
+
+
+def assert_within_budget(batch, micro_batch_tokens: int) -> None:
+    """Check the size of a batch.
+
+    Too large is only a single row, or a batch that fitted before it took in the last row of its
+    chunk.
     """
-    rows = [dict.fromkeys(("de", "en"), f"house {number}") for number in range(3)]
-    length = len(tokenizer.encode("house 0"))
-    for found, expected in ((rows, [3]), ([*rows, rows[0]], [2, 2])):
-        options = {"micro_batch_tokens": 2 * length}
-        batches = ParallelBatches(make_dataset(found), tokenizer, ["de", "en"], ["en"], **options)
-        assert [batch.sizes.rows for batch in batches] == expected
+    _, num_rows, length = batch.input_ids.shape
+    assert num_rows == 1 or (num_rows - 1) * length <= micro_batch_tokens
+
+
+def assert_counts_are_those_of_the_rows(batches, rows) -> None:
+    """Check the counts of chunks, which every batch of a chunk carries."""
+    counts_by_chunk = {batch.position.chunk: batch.counts for batch in batches}
+    counts = sum(counts_by_chunk.values(), Counter())
+    assert counts["rows"] == len(rows)
+    assert counts["rows_without_pair"] == len(rows) - len(usable_numbers(rows))
+    assert counts["texts"] == sum(batch.lengths.size for batch in batches)
+
+
+@pytest.mark.parametrize(("num_rows", "expected"), [(3, [3]), (4, [2, 2])])
+def test_a_last_row_joins_the_batch_before_it(num_rows, expected, tokenizer):
+    """A budget of two rows gives one batch of three, since a row alone has no negatives."""
+    rows = [dict.fromkeys(("de", "en"), f"house {number % 3}") for number in range(num_rows)]
+    budget = 2 * len(tokenizer.encode("house 0"))
+
+    batches = ParallelBatches(
+        make_dataset(rows), tokenizer, ["de", "en"], ["en"], micro_batch_tokens=budget
+    )
+
+    assert [batch.sizes.rows for batch in batches] == expected
 
 
 def test_truncation_is_counted(tokenizer):
     rows = numbered_rows(40, seed=5)
-    batches = list(
-        make_batches(
-            make_dataset(rows), tokenizer, max_length=9, languages_per_row=None, buffer_rows=100
-        )
-    )
-    lengths = [len(tokenizer.encode(text)) for row in rows for text in row.values()]
-    expected = sum(length > 9 for length in lengths)
-    assert 0 < expected < len(lengths)
-    assert 9 in lengths  # exactly as long as allowed is not truncated
-    assert batches[0].counts == dict(
-        rows=40, rows_without_pair=0, texts=200, truncated_texts=expected
-    )
+    lengths = []
+    for row in rows:
+        lengths.extend(len(tokenizer.encode(text)) for text in row.values())
+    lengths = np.array(lengths)
+    num_longer = int((lengths > 9).sum())
+    assert 0 < num_longer < len(lengths)
+    assert 9 in lengths  # A text that is exactly as long as allowed is not truncated.
+
+    options = {"max_length": 9, "languages_per_row": None, "buffer_rows": 100}
+    batches = list(make_batches(make_dataset(rows), tokenizer, **options))
+
+    expected_counts = {"rows": 40, "rows_without_pair": 0, "texts": 200}
+    assert batches[0].counts == {**expected_counts, "truncated_texts": num_longer}
     assert max(batch.input_ids.shape[2] for batch in batches) == 9
-    assert sum(int(batch.attention_mask.sum()) for batch in batches) == sum(
-        min(length, 9) for length in lengths
-    )
+    num_tokens = sum(batch.attention_mask.sum().item() for batch in batches)
+    assert num_tokens == np.minimum(lengths, 9).sum()
 
 
 def test_infinite_temperature_evens_out_the_pairs(tokenizer):
@@ -200,23 +249,30 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
     By a row's own chances: 300 + 100 de-en, 100 de-es, 100 en-es. With weight 1 / n, n = 600, 300,
     300, the rows of three are drawn 1 : 2 : 2: 300 + 60, 120, 120.
     """
-    rows = [
-        {"de": f"haus {n}", "en": f"house {n}", "es": f"casa {n}" if n % 2 else None}
-        for n in range(600)
-    ]
+    rows = []
+    for number in range(600):
+        spanish = f"casa {number}" if number % 2 else None
+        rows.append({"de": f"haus {number}", "en": f"house {number}", "es": spanish})
     dataset = make_dataset(rows)
-    frequencies = {1.0: Counter(), float("inf"): Counter()}
-    for (temperature, counter), seed in itertools.product(frequencies.items(), range(3)):
-        options = {"temperature": temperature, "seed": seed}
-        for batch in ParallelBatches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options):
-            counter[batch.languages] += batch.sizes.rows / 3
-    pairs = [("de", "en"), ("de", "es"), ("en", "es")]
-    # standard deviation of the means of three epochs: about 5
-    assert [frequencies[1.0][pair] for pair in pairs] == pytest.approx([400, 100, 100], abs=20)
-    assert [frequencies[float("inf")][pair] for pair in pairs] == pytest.approx(
-        [360, 120, 120], abs=20
-    )
-    assert frequencies[float("inf")][pairs[0]] < frequencies[1.0][pairs[0]]
+
+    def mean_frequencies(temperature: float) -> list[float]:
+        """Return the rows of each pair, as a mean of three epochs."""
+        counts = Counter()
+        for seed in range(3):
+            options = {"temperature": temperature, "seed": seed}
+            counts += rows_by_pair(
+                ParallelBatches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options)
+            )
+        pairs = [("de", "en"), ("de", "es"), ("en", "es")]
+        return [counts[pair] / 3 for pair in pairs]
+
+    plain = mean_frequencies(1.0)
+    even = mean_frequencies(float("inf"))
+
+    # The standard deviation of the means is about 5.
+    assert plain == pytest.approx([400, 100, 100], abs=20)
+    assert even == pytest.approx([360, 120, 120], abs=20)
+    assert even[0] < plain[0]
 
 
 # ---- One stream for every kind of source
@@ -236,20 +292,29 @@ def test_streams_give_the_rows_of_the_dataset(tokenizer, kind):
 @SOURCES
 def test_epochs_differ_and_hold_the_same_rows(tokenizer, kind):
     source = as_source(make_dataset(numbered_rows(50, seed=1)), kind)
+
     batches = list(make_batches(source, tokenizer, epochs=2))
-    first, second = (
-        [batch for batch in batches if batch.position.epoch == epoch] for epoch in range(2)
-    )
-    assert (
-        sorted(row_numbers(first, tokenizer))
-        == sorted(row_numbers(second, tokenizer))
-        == list(range(50))
-    )
-    chunks = [[batch for batch in epoch if batch.position.chunk == 0] for epoch in (first, second)]
-    # other rows meet each other, not just in another order
-    assert set(row_numbers(chunks[0], tokenizer)) != set(row_numbers(chunks[1], tokenizer))
-    endless = itertools.islice(make_batches(source, tokenizer, epochs=None), len(batches) + 5)
-    assert contents(endless)[: len(batches)] == contents(batches)
+
+    rows_of_first_chunk = []
+    for epoch in range(2):
+        epoch_batches = of_epoch(batches, epoch)
+        assert sorted(row_numbers(epoch_batches, tokenizer)) == list(range(50))
+        chunk = [batch for batch in epoch_batches if batch.position.chunk == 0]
+        rows_of_first_chunk.append(set(row_numbers(chunk, tokenizer)))
+    # Other rows meet each other, not just in another order.
+    assert rows_of_first_chunk[0] != rows_of_first_chunk[1]
+
+
+@SOURCES
+def test_without_a_number_of_epochs_there_is_always_another(tokenizer, kind):
+    source = as_source(make_dataset(numbered_rows(50, seed=1)), kind)
+    expected = contents(make_batches(source, tokenizer, epochs=2))
+
+    endless = make_batches(source, tokenizer, epochs=None)
+    batches = contents(itertools.islice(endless, len(expected) + 5))
+
+    assert len(batches) == len(expected) + 5
+    assert batches[: len(expected)] == expected
 
 
 # ---- Processes and workers
@@ -260,65 +325,99 @@ def test_epochs_differ_and_hold_the_same_rows(tokenizer, kind):
 def test_processes_take_turns_in_one_stream(tokenizer, kind, world_size):
     source = as_source(make_dataset(numbered_rows(60, seed=1, missing=0.2)), kind)
     whole = list(make_batches(source, tokenizer, epochs=2))
-    rounds = len(whole) // world_size
+    num_rounds = len(whole) // world_size
+    last_of_rounds = whole[world_size - 1 :: world_size]
+    ends_of_rounds = [batch.next_position for batch in last_of_rounds]
+
     for rank in range(world_size):
-        own = list(make_batches(source, tokenizer, epochs=2, rank=rank, world_size=world_size))
-        expected = whole[rank::world_size][:rounds]
-        # all but next_position, which is where the whole round ends, for every process alike
-        assert [content(batch)[:-1] for batch in own] == [content(batch)[:-1] for batch in expected]
-        ends = [batch.next_position for batch in whole[world_size - 1 :: world_size]]
-        assert [batch.next_position for batch in own] == ends
+        options = {"epochs": 2, "rank": rank, "world_size": world_size}
+        batches = list(make_batches(source, tokenizer, **options))
+
+        expected = whole[rank::world_size][:num_rounds]
+        assert list(map(content, batches)) == list(map(content, expected))
+        assert [batch.next_position for batch in batches] == ends_of_rounds
 
 
+@pytest.mark.parametrize(("rank", "world_size"), [(0, 1), (1, 2)])
 @pytest.mark.parametrize("num_workers", [1, 2])
 @SOURCES
-def test_workers_change_nothing(tokenizer, kind, num_workers):
+def test_workers_change_nothing(tokenizer, kind, num_workers, rank, world_size):
     source = as_source(make_dataset(numbered_rows(60, seed=1, missing=0.2)), kind)
-    for rank, world_size in ((0, 1), (1, 2)):
-        batches = make_batches(source, tokenizer, epochs=2, rank=rank, world_size=world_size)
-        loader = DataLoader(batches, batch_size=None, num_workers=num_workers)
-        assert contents(loader) == contents(batches)
+    batches = make_batches(source, tokenizer, epochs=2, rank=rank, world_size=world_size)
+
+    loader = DataLoader(batches, batch_size=None, num_workers=num_workers)
+
+    assert contents(loader) == contents(batches)
 
 
-# ---- Options: rows of a batch, any pair, joined rows, neighbours
+# ---- Options: rows of a batch, any pair, joined rows, neighbors
 
 
 @pytest.fixture(scope="module")
 def spaced_tokenizer():
-    """Whose tokens of two texts, one after the other, are those of the texts joined by a blank."""
-    texts = {language: [row[language] for row in make_rows(300)] for language in LANGUAGES}
+    """A tokenizer whose tokens of two texts are those of the texts joined by a blank."""
+    rows = make_rows(300)
+    texts = {language: [row[language] for row in rows] for language in LANGUAGES}
     return train_tokenizer(texts, vocab_size=400, add_prefix_space=True)
 
 
 def test_without_pivots_every_pair_appears(tokenizer):
     rows = numbered_rows(200, seed=4)
     rows[0] = {"de": "haus 0", "en": None, "es": "", "fr": "maison 0", "it": None}
+
     batches = list(make_batches(make_dataset(rows), tokenizer, pivots_only=False, buffer_rows=400))
+
     assert sorted(row_numbers(batches, tokenizer)) == list(range(200))
-    rows_of_pair = Counter()
-    for batch in batches:
-        rows_of_pair[batch.languages] += batch.sizes.rows
-    assert set(rows_of_pair) == set(itertools.combinations(LANGUAGES, 2))
-    assert min(rows_of_pair.values()) > 5  # of 20 on average, standard deviation 4
-    some = {
-        batch.languages
-        for batch in make_batches(make_dataset(rows[1:]), tokenizer, pivots_only=["es"])
-    }
-    assert some == {pair for pair in rows_of_pair if "es" in pair}
+    pair_counts = rows_by_pair(batches)
+    assert set(pair_counts) == set(itertools.combinations(LANGUAGES, 2))
+    # The mean is 20 and the standard deviation 4.
+    assert min(pair_counts.values()) > 5
+
+
+def test_with_some_of_the_pivots_every_pair_holds_one(tokenizer):
+    dataset = make_dataset(numbered_rows(200, seed=4))
+
+    batches = make_batches(dataset, tokenizer, pivots_only=["es"])
+
+    all_pairs = itertools.combinations(LANGUAGES, 2)
+    assert set(rows_by_pair(batches)) == {pair for pair in all_pairs if "es" in pair}
+
+
+def test_languages_that_are_no_pivots_are_refused(tokenizer):
+    dataset = make_dataset(numbered_rows(3))
     with pytest.raises(ValueError, match=r"pivot_pairs=\['fr'\]: expected some of the pivots"):
-        make_batches(make_dataset(rows), tokenizer, pivots_only=["fr"])
+        make_batches(dataset, tokenizer, pivots_only=["fr"])
 
 
 def with_documents(rows: list[dict], names: list[str | None]) -> datasets.Dataset:
-    features = datasets.Features({"doc_id": datasets.Value("string")})
-    return datasets.concatenate_datasets(
-        [make_dataset(rows), datasets.Dataset.from_dict({"doc_id": names}, features=features)],
-        axis=1,
-    )
+    return make_dataset(rows).add_column("doc_id", names, feature=datasets.Value("string"))
 
 
 def numbers_in(text: str) -> list[int]:
     return [int(word) for word in text.split() if word.isdigit()]
+
+
+def following_numbers(
+    rows: list[dict], first: int, names: list[str] | None, count: int
+) -> list[int]:
+    """Return the numbers of up to `count` rows that can be read as one text, from the first on.
+
+    Args:
+        rows: All rows.
+        first: The number of the first row.
+        names: The documents of the rows, whose rows follow each other; None if the rows are a
+            running text, in which a row is followed by the next with the same languages.
+        count: The number of rows.
+    """
+    numbers = []
+    for number in range(first, len(rows)):
+        if names is not None:
+            belongs = names[number] == names[first]
+        else:
+            belongs = available_languages(rows[number]) == available_languages(rows[first])
+        if belongs:
+            numbers.append(number)
+    return numbers[:count]
 
 
 @settings(max_examples=15, deadline=None)
@@ -333,109 +432,118 @@ def numbers_in(text: str) -> list[int]:
 def test_joined_rows_follow_each_other_in_one_document(
     spaced_tokenizer, lengths, unnamed, missing, most, shuffle, seed
 ):
-    rows = [
-        *numbered_rows(sum(lengths), seed, missing),
-        {language: f"last {sum(lengths)}" for language in LANGUAGES},
-    ]
-    names = [f"d{document}" for document, length in enumerate(lengths) for _ in range(length)] + [
-        f"d{len(lengths)}"
-    ]
+    num_rows = sum(lengths)
+    complete_row = dict.fromkeys(LANGUAGES, f"last {num_rows}")
+    rows = [*numbered_rows(num_rows, seed, missing), complete_row]
+    documents = np.repeat(np.arange(len(lengths) + 1), [*lengths, 1])
+    names = [f"d{document}" for document in documents]
     dataset = make_dataset(rows) if unnamed else with_documents(rows, names)
+
     options = {"max_joined_rows": most, "shuffle": shuffle, "seed": seed, "max_length": 10**4}
-    firsts = []
-    for batch in make_batches(dataset, spaced_tokenizer, micro_batch_tokens=400, **options):
-        for found in decoded(batch, spaced_tokenizer):
-            first, *others = joined = numbers_in(found[batch.languages[0]])
-            firsts.append(first)
+    batches = make_batches(dataset, spaced_tokenizer, micro_batch_tokens=400, **options)
+
+    first_numbers = []
+    for batch in batches:
+        num_words = 0
+        for decoded_row in decoded(batch, spaced_tokenizer):
+            joined = numbers_in(decoded_row[batch.languages[0]])
+            first_numbers.append(joined[0])
             assert len(joined) <= most
-            if (
-                unnamed
-            ):  # rows without documents are a running text of those with the same languages
-                kinds = [[language for language in LANGUAGES if row[language]] for row in rows]
-                after = [
-                    number for number in range(first, len(rows)) if kinds[number] == kinds[first]
-                ]
-                assert joined == after[: len(joined)]
-            else:
-                assert joined == list(range(first, first + len(joined)))
-                assert len({names[number] for number in joined}) == 1
-            for language in batch.languages:  # so none lacks a language
-                assert found[language] == " ".join(rows[number][language] for number in joined)
-        words = sum(
-            len(text.split()) for row in decoded(batch, spaced_tokenizer) for text in row.values()
-        )
-        assert batch.words[0] == words
-        real = batch.attention_mask.bool()
-        assert (batch.input_ids[real] == spaced_tokenizer.bos_token_id).sum() == real[
-            ..., 0
-        ].numel()  # one a text
-        assert (batch.input_ids[real] == spaced_tokenizer.eos_token_id).sum() == real[
-            ..., 0
-        ].numel()
-    assert sorted(firsts) == [number for number, row in enumerate(rows) if usable(row)]
+            assert joined == following_numbers(
+                rows, joined[0], None if unnamed else names, len(joined)
+            )
+            for language, text in decoded_row.items():  # No joined row lacks a language.
+                assert text == " ".join(rows[number][language] for number in joined)
+                num_words += len(text.split())
+        assert batch.words.source == num_words
+        assert_one_begin_and_end_per_text(batch, spaced_tokenizer)
+    assert sorted(first_numbers) == usable_numbers(rows)
+
+
+def assert_one_begin_and_end_per_text(batch, tokenizer) -> None:
+    token_ids = batch.input_ids[batch.attention_mask.bool()]
+    assert (token_ids == tokenizer.bos_token_id).sum() == batch.lengths.size
+    assert (token_ids == tokenizer.eos_token_id).sum() == batch.lengths.size
 
 
 def test_a_tokenizer_that_would_glue_words_together_cannot_join(tokenizer):
     dataset = make_dataset(numbered_rows(3))
-    with pytest.raises(
-        ValueError,
-        match="max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true",
-    ):
+    message = "max_joined_rows=2: .* makes 'aa' .*expected 'a a': .*add_prefix_space=true"
+    with pytest.raises(ValueError, match=message):
         make_batches(dataset, tokenizer, max_joined_rows=2)
-    assert (
-        sum(batch.sizes.rows for batch in make_batches(dataset, tokenizer, max_joined_rows=1)) == 3
-    )
+    single_rows = make_batches(dataset, tokenizer, max_joined_rows=1)
+    assert len(row_numbers(single_rows, tokenizer)) == 3
 
 
-@pytest.mark.parametrize("most", [1, 3])
-@pytest.mark.parametrize("documented", [False, True])
-def test_neighbors_are_the_rows_that_follow(spaced_tokenizer, documented, most):
+@pytest.fixture(scope="module")
+def document_rows() -> list[dict[str, str | None]]:
+    """Six documents of ten rows, two of which lack a language."""
     rows = numbered_rows(60, seed=6)
     rows[25]["it"] = None
     rows[45]["en"] = ""
-    names = [f"d{number // 10}" for number in range(60)]
-    dataset = with_documents(rows, names) if documented else make_dataset(rows)
+    return rows
 
-    def alignments(share: float) -> Counter:
-        """How often the last language's text is that of the others, or the next row's, or could
-        not be.
-        """
+
+@pytest.fixture(scope="module")
+def count_neighbors(document_rows, spaced_tokenizer):
+    """A function that counts what the last language's text is: "same", "next" or "alone".
+
+    It is that of the others, or the next row's, or no row follows that it could be.
+    """
+
+    def count(share: float, is_documented: bool, most: int) -> Counter:
+        dataset = make_dataset(document_rows)
+        if is_documented:
+            names = [f"d{number // 10}" for number in range(60)]
+            dataset = with_documents(document_rows, names)
+        options = {"languages_per_row": 3, "buffer_rows": 100, "epochs": 3}
+        options |= {"neighbor_share": share, "max_joined_rows": most}
         kinds = Counter()
-        options = {
-            "neighbor_share": share,
-            "max_joined_rows": most,
-            "buffer_rows": 100,
-            "epochs": 3,
-        }
-        for batch in make_batches(dataset, spaced_tokenizer, languages_per_row=3, **options):
-            *others, last = batch.languages
-            for found in decoded(batch, spaced_tokenizer):
-                (joined,) = {tuple(numbers_in(found[language])) for language in others}
-                following = joined[-1] + 1
-                possible = following < 60 and all(
-                    rows[following][language] for language in batch.languages
-                )
-                possible &= documented and following % 10 != 0
-                if numbers_in(found[last]) == list(joined):
-                    kinds["same" if possible else "alone"] += 1
-                else:
-                    assert possible
-                    assert found[last] == rows[following][last]
-                    kinds["next"] += 1
+        for batch in make_batches(dataset, spaced_tokenizer, **options):
+            for row in decoded(batch, spaced_tokenizer):
+                kinds[kind_of(row, is_documented)] += 1
         return kinds
 
-    assert set(alignments(0.0)) == ({"same", "alone"} if documented else {"alone"})
-    everywhere = alignments(1.0)
-    if not documented:
-        assert everywhere == {"alone": 3 * 60}
-        return
-    assert set(everywhere) == {"next", "alone"}
-    if most == 1:  # the last rows of six documents, and perhaps the two before incomplete rows
-        assert 3 * 6 <= everywhere["alone"] <= 3 * 8
-    half = alignments(0.5)
-    assert (
-        0.35 < half["next"] / (half["next"] + half["same"]) < 0.65
-    )  # of 150 or more, standard deviation 0.04
+    def kind_of(row: dict[str, str], is_documented: bool) -> str:
+        languages = list(row)
+        joined = numbers_in(row[languages[0]])
+        for language in languages[1:-1]:
+            assert numbers_in(row[language]) == joined
+        following = joined[-1] + 1
+        can_follow = is_documented and following % 10 != 0
+        if can_follow:
+            can_follow = all(document_rows[following][language] for language in languages)
+        last_text = row[languages[-1]]
+        if numbers_in(last_text) == joined:
+            return "same" if can_follow else "alone"
+        assert can_follow
+        assert last_text == document_rows[following][languages[-1]]
+        return "next"
+
+    return count
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_neighbors_are_the_rows_that_follow(count_neighbors, most):
+    kinds = count_neighbors(1.0, is_documented=True, most=most)
+    assert set(kinds) == {"next", "alone"}
+    if most == 1:
+        # The last rows of six documents, and perhaps the two before incomplete rows.
+        assert 3 * 6 <= kinds["alone"] <= 3 * 8
+
+
+@pytest.mark.parametrize("most", [1, 3])
+def test_the_share_of_neighbors_is_that_of_the_option(count_neighbors, most):
+    assert set(count_neighbors(0.0, is_documented=True, most=most)) == {"same", "alone"}
+    kinds = count_neighbors(0.5, is_documented=True, most=most)
+    # The share is that of 150 rows or more, with a standard deviation of 0.04.
+    assert 0.35 < kinds["next"] / (kinds["next"] + kinds["same"]) < 0.65
+
+
+@pytest.mark.parametrize("share", [0.0, 1.0])
+@pytest.mark.parametrize("most", [1, 3])
+def test_rows_without_documents_have_no_neighbors(count_neighbors, most, share):
+    assert count_neighbors(share, is_documented=False, most=most) == {"alone": 3 * 60}
 
 
 # ---- Resuming
@@ -448,11 +556,13 @@ OPTIONS = {"max_joined_rows": 3, "neighbor_share": 0.4, "micro_batch_rows": 3, "
 @SOURCES
 def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
     rows = numbered_rows(60, seed=1, missing=0.2)
-    source = as_source(with_documents(rows, [f"d{number // 9}" for number in range(60)]), kind)
+    names = [f"d{number // 9}" for number in range(60)]
+    source = as_source(with_documents(rows, names), kind)
     options = {"epochs": 2, "micro_batch_tokens": 200} | options
     whole = list(make_batches(source, spaced_tokenizer, **options))
     expected = contents(whole)
-    assert {batch.position.chunk for batch in whole} == {0, 1, 2, 3}
+    assert chunk_numbers(whole) == {0, 1, 2, 3}
+
     for index, batch in enumerate(whole):
         rest = make_batches(source, spaced_tokenizer, start=batch.next_position, **options)
         assert contents(rest) == expected[index + 1 :], f"from {batch.next_position}"

@@ -13,11 +13,11 @@ from tmde.training import throughput as clock_module
 from tmde.training.objectives import InfoNCE
 from tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
-STEP = 6.0  # seconds of the processor that a step takes
+STEP = 6.0  # The seconds of the processor that a step takes.
 
 
 class Hands:
-    """Of a faked clock: seconds on the wall and of the processor."""
+    """The hands of a faked clock: seconds on the wall and of the processor."""
 
     def __init__(self, wall: float = 0.0, cpu: float = 0.0):
         self.wall = wall
@@ -36,8 +36,9 @@ class Hands:
 
 
 class Work(TrainerCallback):
-    """Every step takes `cpu_seconds` of the processor and `seconds` on the wall. Keeps what
-    steps were made with.
+    """Makes steps take time, and keeps the learning rate of each.
+
+    Every step takes `cpu_seconds` of the processor and `seconds` on the wall.
     """
 
     def __init__(
@@ -109,7 +110,7 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
         make_trainer(tmp_path / "run", tokenizer, killed, **options).train()
     checkpoint = tmp_path / "run" / "checkpoint-3"
     state = json.loads((checkpoint / DATA_STATE_NAME).read_text())
-    assert (state["elapsed"], state["cpu_elapsed"]) == (6.0, 18.0)  # the fourth step is lost
+    assert (state["elapsed"], state["cpu_elapsed"]) == (6.0, 18.0)  # The fourth step is lost.
 
     hands = Hands(wall=12345.0, cpu=0.25).set(monkeypatch)
     resumed = Work(hands, seconds=2.0)

@@ -1,8 +1,11 @@
 """Documents among dev rows, and rows that are held out."""
 
+import itertools
+from collections import Counter
+
 import datasets
 import numpy as np
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import make_dataset
@@ -13,10 +16,25 @@ from tmde.eval.retrieval import retrieval_pool
 PLAIN = ("de", "en", "es")
 
 
-def row(number: int, *languages: str) -> dict[str, str | None]:
-    return {
-        language: f"{language}{number}" if language in languages else None for language in PLAIN
-    }
+def make_row(number: int, *languages: str) -> dict[str, str | None]:
+    """Return a row that has texts such as "de3" in some languages."""
+    row = dict.fromkeys(PLAIN)
+    for language in languages:
+        row[language] = f"{language}{number}"
+    return row
+
+
+def numbered_rows(numbers) -> list[dict[str, str | None]]:
+    """Return rows in all languages."""
+    return [make_row(int(number), *PLAIN) for number in numbers]
+
+
+def number_of(row: dict[str, str | None]) -> int:
+    return int(row["de"].removeprefix("de"))
+
+
+def numbers_of(rows) -> list[int]:
+    return list(map(number_of, rows))
 
 
 def with_ids(rows: list[dict], ids: list[str | None]) -> datasets.Dataset:
@@ -27,43 +45,51 @@ def with_ids(rows: list[dict], ids: list[str | None]) -> datasets.Dataset:
 
 
 def test_documents_are_consecutive_rows_of_one_id_and_runs_of_rows_without():
-    rows = [row(number, *PLAIN) for number in range(11)]
     ids = ["a", "a", "b", "a", None, None, None, None, None, "c", "c"]
-    found = [
-        [int(text["de"][2:]) for text in document]
-        for document in documents_of(with_ids(rows, ids), 3)
-    ]
-    assert found == [[0, 1], [2], [3], [4, 5, 6], [7, 8], [9, 10]]
-    unnamed = [
-        [int(text["de"][2:]) for text in document]
-        for document in documents_of(make_dataset(rows), 4)
-    ]
-    assert unnamed == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
+    rows = with_ids(numbered_rows(range(11)), ids)
+    documents = list(map(numbers_of, documents_of(rows, 3)))
+    assert documents == [[0, 1], [2], [3], [4, 5, 6], [7, 8], [9, 10]]
+
+
+def test_rows_without_ids_are_documents_of_so_many_rows():
+    rows = make_dataset(numbered_rows(range(11)))
+    documents = list(map(numbers_of, documents_of(rows, 4)))
+    assert documents == [[0, 1, 2, 3], [4, 5, 6, 7], [8, 9, 10]]
 
 
 def document_pool(documents, source, target, max_rows, size):
     return retrieval_pool(join_documents(documents, source, target, max_rows), source, target, size)
 
 
+RAGGED = [
+    make_row(0, "de"),
+    make_row(1, "de", "en"),
+    make_row(2, *PLAIN),
+    make_row(3, "en", "es"),
+    make_row(4, *PLAIN),
+    make_row(5, *PLAIN),
+]
+
+
 def test_both_sides_of_a_document_are_its_first_rows_that_have_both_languages():
-    ragged = [
-        row(0, "de"),
-        row(1, "de", "en"),
-        row(2, *PLAIN),
-        row(3, "en", "es"),
-        *(row(n, *PLAIN) for n in (4, 5)),
-    ]
-    short = [row(number, *PLAIN) for number in (6, 7, 8)]
-    pool = document_pool([ragged, short, ragged[1:]], "de", "en", max_rows=4, size=10)
-    assert (pool.sources, pool.targets) == (
-        ["de1 de2 de4 de5"],
-        ["en1 en2 en4 en5"],
-    )  # the third repeats the first
-    assert document_pool([ragged], "en", "es", 5, 10).targets == ["es2 es3 es4 es5"]
-    assert document_pool([ragged], "de", "es", 5, 10).sources == []  # three rows only
-    six = [[row(8 * number + place, *PLAIN) for place in range(8)] for number in range(6)]
-    cut = document_pool(six, "de", "en", max_rows=5, size=2)
-    assert cut.sources == ["de0 de1 de2 de3 de4", "de8 de9 de10 de11 de12"]
+    pool = document_pool([RAGGED], "de", "en", max_rows=4, size=10)
+    assert pool.sources == ["de1 de2 de4 de5"]
+    assert pool.targets == ["en1 en2 en4 en5"]
+    assert document_pool([RAGGED], "en", "es", 5, 10).targets == ["es2 es3 es4 es5"]
+
+
+def test_documents_of_fewer_than_four_rows_or_with_known_texts_are_left_out():
+    short = numbered_rows(range(6, 9))
+    repeated = RAGGED[1:]
+    pool = document_pool([RAGGED, short, repeated], "de", "en", max_rows=4, size=10)
+    assert pool.sources == ["de1 de2 de4 de5"]
+    assert document_pool([RAGGED], "de", "es", 5, 10).sources == []  # It has three such rows only.
+
+
+def test_documents_and_the_pool_have_a_largest_size():
+    documents = [numbered_rows(range(begin, begin + 8)) for begin in range(0, 48, 8)]
+    pool = document_pool(documents, "de", "en", max_rows=5, size=2)
+    assert pool.sources == ["de0 de1 de2 de3 de4", "de8 de9 de10 de11 de12"]
 
 
 # ---- Held out
@@ -79,43 +105,56 @@ def test_both_sides_of_a_document_are_its_first_rows_that_have_both_languages():
 )
 @example(lengths=[4, 4, 4], unnamed=2, number=8, seed=1, mixed=True)
 def test_whole_documents_are_held_out(lengths, unnamed, number, seed, mixed):
-    ids = [f"d{place}" for place, length in enumerate(lengths) for _ in range(length)] + [
-        None
-    ] * unnamed
-    order = np.random.default_rng(seed).permutation(len(ids)) if mixed else np.arange(len(ids))
-    rows = with_ids([row(int(place), *PLAIN) for place in order], [ids[place] for place in order])
-    if min([*lengths, *[1] * bool(unnamed)]) > number or number >= len(ids):
-        return  # the fallback below, or a test set of everything
+    ids = []
+    for document, length in enumerate(lengths):
+        ids.extend([f"d{document}"] * length)
+    ids.extend([None] * unnamed)
+    smallest = 1 if unnamed else min(lengths)
+    assume(smallest <= number < len(ids))  # Otherwise the fallback below, or all rows are held out.
+    order = np.arange(len(ids))
+    if mixed:
+        order = np.random.default_rng(seed).permutation(order)
+    rows = with_ids(numbered_rows(order), [ids[place] for place in order])
+
     rest, held = hold_out(rows, number, seed)
-    again = hold_out(rows, number, seed)[1]
-    assert rest.column_names == held.column_names == ["translation", "doc_id"]
-    texts = [{text["de"] for text in part["translation"]} for part in (rest, held)]
-    assert not texts[0] & texts[1]
-    assert len(texts[0] | texts[1]) == len(ids)
+
+    rest_numbers = numbers_of(rest["translation"])
+    held_numbers = numbers_of(held["translation"])
+    assert sorted(rest_numbers + held_numbers) == list(range(len(ids)))
     assert 0 < len(held) <= number
-    assert held["translation"][:] == again["translation"][:]
-    left = [ids[int(text["de"][2:])] for text in rest["translation"]]
-    assert rest["doc_id"][:] == left  # which joins rows and pairs neighbours in training
-    assert not set(held["doc_id"]) & set(left) - {None}
-    assert len(held) > number - min(
-        left.count(name) if name else 1 for name in left
-    )  # nothing more would fit
-    named = [name for name in held["doc_id"] if name]
-    changes = sum(first != second for first, second in zip(named, named[1:], strict=False))
-    assert changes == max(len(set(named)) - 1, 0)
+    rest_ids = [ids[place] for place in rest_numbers]
+    assert rest["doc_id"][:] == rest_ids  # They join rows and pair neighbors in training.
+    assert rest.column_names == held.column_names == ["translation", "doc_id"]
+    named_ids = list(filter(None, held["doc_id"]))
+    assert set(named_ids).isdisjoint(rest_ids)
+    assert_documents_are_consecutive(named_ids)
+    smallest_left = 1 if None in rest_ids else min(Counter(rest_ids).values())
+    assert len(held) > number - smallest_left  # Nothing more would fit.
+    _, held_again = hold_out(rows, number, seed)
+    assert held["translation"][:] == held_again["translation"][:]
+
+
+def assert_documents_are_consecutive(ids: list[str]) -> None:
+    runs = list(itertools.groupby(ids))
+    assert len(runs) == len(set(ids))
 
 
 def test_documents_are_drawn_with_equal_chances_however_long():
-    ids = ["long"] * 10 + [f"short {number}" for number in range(10)]
-    rows = with_ids([row(number, *PLAIN) for number in range(20)], ids)
-    held = [len(set(hold_out(rows, 10, seed)[1]["doc_id"])) == 1 for seed in range(100)]
-    assert 0.02 < sum(held) / 100 < 0.2  # 1/11: the long one must come first
+    ids = ["long"] * 10
+    ids += [f"short {number}" for number in range(10)]
+    rows = with_ids(numbered_rows(range(20)), ids)
+    num_long = 0
+    for seed in range(100):
+        _, held = hold_out(rows, 10, seed)
+        num_long += held["doc_id"][:] == ["long"] * 10
+    # The long one must come first of eleven, with a probability of 1/11.
+    assert 2 < num_long < 20
 
 
 def test_without_documents_that_fit_single_rows_are_held_out(monkeypatch):
     warnings = []
     monkeypatch.setattr("tmde.data.dev_rows.logger.warning", warnings.append)
-    rows = [row(number, *PLAIN) for number in range(40)]
+    rows = numbered_rows(range(40))
     plain = hold_out(make_dataset(rows), 7, seed=3)
     null = hold_out(with_ids(rows, [None] * 40), 7, seed=3)
     assert not warnings

@@ -4,13 +4,13 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file
 
 from modeling_tmde import BagConfig, BagModel
-from tests.conftest import LANGUAGES, make_rows
+from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tests.training.logs import assert_equal_weights, entries_with, read_log, values_of
 from tests.training.teachers import WIDTH, expected_vector
 from tests.training.test_trainer import logged, weights_of
 from tests.training.trainers import on_two_processes, tiny_trainer
@@ -27,22 +27,56 @@ def teacher(taught_by) -> tuple[Path, torch.Tensor]:
     return taught_by.folder, taught_by.table
 
 
+def teacher_vectors_of(table: torch.Tensor, rows: list[dict[str, str]]) -> torch.Tensor:
+    """Return the teacher's vectors (rows, d) of the English texts."""
+    return torch.stack([expected_vector(table, row["en"]) for row in rows])
+
+
+def vectors_of(embedder: DocumentEmbedder, rows: list[dict[str, str]], language: str):
+    """Return the vectors (rows, d) of the texts in a language."""
+    return embedder.encode([row[language] for row in rows])
+
+
 def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
     folder, table = teacher
     rows = make_rows(24, seed=9, languages=("de", "en"))
     objectives = {"distillation": Distillation(str(folder)), "infonce": InfoNCE()}
     trainer = tiny_trainer(tmp_path, tokenizer, dev=rows, objectives=objectives, eval_loss_rows=20)
+
     metrics = trainer.evaluate()
+
     embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
-    wanted = torch.stack([expected_vector(table, row["en"]) for row in rows[:20]])
-    found = [
-        torch.as_tensor(embedder.encode([row[code] for row in rows[:20]])) for code in ("de", "en")
-    ]
-    loss = torch.stack([(vectors - wanted).square().sum(-1) for vectors in found]).mean()
-    cosine = torch.stack([torch.cosine_similarity(vectors, wanted) for vectors in found]).mean()
+    german = torch.as_tensor(vectors_of(embedder, rows[:20], "de"))
+    english = torch.as_tensor(vectors_of(embedder, rows[:20], "en"))
+    vectors = torch.cat([german, english])
+    targets = teacher_vectors_of(table, rows[:20]).repeat(2, 1)
+    loss = (vectors - targets).square().sum(-1).mean()
+    cosine = torch.cosine_similarity(vectors, targets).mean()
     assert metrics["eval_dev_distillation_loss"] == pytest.approx(loss.item(), rel=1e-3)
     assert metrics["eval_dev_distillation_cosine"] == pytest.approx(cosine.item(), abs=1e-3)
     assert "eval_dev_infonce_loss" in metrics
+
+
+@pytest.mark.parametrize(("is_stream", "num_workers"), [(True, 0), (False, 1)])
+def test_the_teacher_reads_a_stream_in_the_process_that_trains(
+    is_stream, num_workers, teacher, tokenizer, tmp_path
+):
+    rows = make_dataset(make_rows(24, languages=("de", "en")))
+    if is_stream:
+        rows = rows.to_iterable_dataset()
+    folder, _ = teacher
+    trainer = tiny_trainer(
+        tmp_path,
+        tokenizer,
+        rows,
+        objectives={"distillation": Distillation(str(folder))},
+        dataloader_num_workers=1,
+    )
+
+    loader = trainer.get_train_dataloader()
+
+    assert loader.num_workers == num_workers
+    assert trainer.args.dataloader_num_workers == 1
 
 
 def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):
@@ -75,25 +109,23 @@ def one_thread() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_thread")
 def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_path, monkeypatch):
-    runs = []
-    for name in ("first", "second"):
-        trainer = train_recipe(
-            recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40"), tmp_path / name
-        )
-        runs.append((weights_of(trainer), [entry["loss"] for entry in logged(trainer)]))
-        monkeypatch.setattr(Teacher, "model", None)  # nothing is loaded again
-    assert runs[0][1] == runs[1][1]
-    assert len(runs[0][1]) == 4
-    for name, value in runs[0][0].items():
-        torch.testing.assert_close(runs[1][0][name], value, rtol=0, atol=0)
+    recipe = recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40")
+    first = train_recipe(recipe, tmp_path / "first")
+    monkeypatch.setattr(Teacher, "model", None)  # Nothing is loaded again.
+    second = train_recipe(recipe, tmp_path / "second")
+
+    assert len(logged(first)) == 4
+    assert values_of(logged(first), "loss") == values_of(logged(second), "loss")
+    assert_equal_weights(weights_of(second), weights_of(first))
     last = json.loads((tmp_path / "first" / "results.json").read_text())["best"]
     assert -1 <= last["eval_dev_distillation_cosine"] <= 1
 
 
 @pytest.mark.slow
 def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
-    """As many micro-batches at once as one process takes after one another, with rows that are
-    not taught in all.
+    """Two take as many micro-batches at once as one process takes after one another.
+
+    All of them have rows that are not taught.
     """
     from tests.training.worker_trainer import one_run
 
@@ -121,14 +153,12 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
     # Made once for all processes and runs.
     assert caches
     assert sorted((tmp_path / "caches").glob("*.arrow")) == caches
-    expected = weights_of(trainer)
+    expected_weights = weights_of(trainer)
     for rank in (0, 1):
         for name, value in load_file(two / f"weights-{rank}.safetensors").items():
-            torch.testing.assert_close(value, expected[name], rtol=0, atol=1e-5)
-    logs = [
-        [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-        for folder in (one, two)
-    ]
+            torch.testing.assert_close(value, expected_weights[name], rtol=0, atol=1e-5)
+    log_of_one = read_log(one)
+    log_of_two = read_log(two)
     for name in (
         "loss",
         "grad_norm",
@@ -136,16 +166,19 @@ def test_two_processes_equal_one(teacher, tokenizer, tmp_path):
         "distillation_cosine",
         "eval_dev_distillation_loss",
     ):
-        found = [[entry[name] for entry in entries if name in entry] for entries in logs]
-        assert found[0] and found[1] == pytest.approx(found[0], rel=1e-4), name
+        expected = values_of(entries_with(log_of_one, name), name)
+        assert expected
+        values = values_of(entries_with(log_of_two, name), name)
+        assert values == pytest.approx(expected, rel=1e-4), name
 
 
 # ---- Where it ends
 
 
 def test_new_languages_land_in_the_teacher_s_space(teacher, tokenizer, tmp_path):
-    """The teacher knows English alone. Its vectors bring the others there: P@1 on 200 rows of
-    their own.
+    """The vectors of a teacher that knows English alone bring the others there.
+
+    This is measured by P@1 on 200 rows of their own.
     """
     folder, table = teacher
     torch.manual_seed(0)
@@ -163,11 +196,13 @@ def test_new_languages_land_in_the_teacher_s_space(teacher, tokenizer, tmp_path)
         tmp_path, tokenizer, make_rows(600, seed=5), objectives, model=model, **options
     )
     trainer.train()
-    rows = {
-        tuple(sorted(row["en"].split())): row for row in make_rows(400, seed=11)
-    }  # each bag of words once
-    rows = list(rows.values())[:200]
-    wanted = np.stack([expected_vector(table, row["en"]).numpy() for row in rows])
+
+    rows_by_words = {}
+    for row in make_rows(400, seed=11):
+        rows_by_words[tuple(sorted(row["en"].split()))] = row  # Each bag of words once.
+    rows = list(rows_by_words.values())[:200]
+    targets = teacher_vectors_of(table, rows).numpy()
     embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
-    for code in ("de", "en", "it"):
-        assert precision_at_1(embedder.encode([row[code] for row in rows]), wanted) > 0.9, code
+    for language in ("de", "en", "it"):
+        vectors = vectors_of(embedder, rows, language)
+        assert precision_at_1(vectors, targets) > 0.9, language

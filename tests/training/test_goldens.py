@@ -88,46 +88,51 @@ def batch() -> dict:
     }
 
 
+def fill_parameters(model: nn.Module) -> None:
+    """Give every parameter values that follow from its name."""
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
+            values = torch.randn(parameter.shape, generator=generator) * 0.2
+            if "norm" in name and name.endswith("weight"):
+                values = values + 1.0
+            parameter.copy_(values)
+
+
 def measure(case: str) -> dict[str, tuple[float, float]]:
-    """Every component of every objective with 0, and for each parameter the norm of its gradient
-    and the gradient's product with fixed random numbers.
+    """Return numbers in which every loss and gradient has a part.
+
+    Returns:
+        Every component of every objective with 0, and for each parameter the norm of its gradient
+        and the gradient's product with fixed random numbers.
     """
     make, options = CASES[case]
-    parallel = ParallelModel(
-        make(), {name: OBJECTIVES[name](**values) for name, values in options.items()}
-    ).train()
-    with torch.no_grad():
-        for name, parameter in parallel.model.named_parameters():
-            generator = torch.Generator().manual_seed(zlib.crc32(name.encode()))
-            norm_gain = "norm" in name and name.endswith("weight")
-            parameter.copy_(
-                torch.randn(parameter.shape, generator=generator) * 0.2
-                + (1.0 if norm_gain else 0.0)
-            )
+    objectives = {name: OBJECTIVES[name](**values) for name, values in options.items()}
+    parallel = ParallelModel(make(), objectives).train()
+    fill_parameters(parallel.model)
     torch.manual_seed(3)
     outputs = parallel(SimpleNamespace(**batch()))
-    sum(
-        parallel.objectives[name].weight * output["total"] for name, output in outputs.items()
-    ).backward()
-    found = {
-        f"{case}/{name}/{component}": (float(value.detach()), 0.0)
-        for name, output in outputs.items()
-        for component, value in output.items()
-    }
+    loss = 0.0
+    measured = {}
+    for name, output in outputs.items():
+        loss = loss + objectives[name].weight * output["total"]
+        for component, value in output.items():
+            measured[f"{case}/{name}/{component}"] = (float(value.detach()), 0.0)
+    loss.backward()
     for name, parameter in parallel.model.named_parameters():
         gradient = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
         generator = torch.Generator().manual_seed(1 + zlib.crc32(name.encode()))
         product = (gradient * torch.randn(gradient.shape, generator=generator)).sum()
-        found[f"{case}/gradient/{name}"] = (float(gradient.norm()), float(product))
-    return found
+        measured[f"{case}/gradient/{name}"] = (float(gradient.norm()), float(product))
+    return measured
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_losses_and_gradients_are_those_of_the_first_version(case):
     file = np.load(GOLDENS)
     goldens = dict(zip(file["names"].tolist(), file["values"], strict=True))
-    goldens = {name: value for name, value in goldens.items() if name.startswith(f"{case}/")}
-    found = measure(case)
-    assert found.keys() == goldens.keys()
-    for name, expected in goldens.items():
-        np.testing.assert_allclose(found[name], expected, rtol=2e-5, atol=2e-5, err_msg=name)
+    names = {name for name in goldens if name.startswith(f"{case}/")}
+    measured = measure(case)
+    assert measured.keys() == names
+    for name, value in measured.items():
+        np.testing.assert_allclose(value, goldens[name], rtol=2e-5, atol=2e-5, err_msg=name)

@@ -1,7 +1,9 @@
 """InferSent's training: the loss by hand, a planted task, and data in the layout of the Hub."""
 
+import itertools
 import json
 import random
+from pathlib import Path
 
 import datasets
 import pytest
@@ -10,6 +12,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel
 
 from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401
+from tests.training.logs import assert_equal_weights, values_of
 from tests.training.trainers import interrupt
 from tmde.data.parallel import CorpusReport, load_parallel
 from tmde.training.objectives import NaturalLanguageInference
@@ -45,26 +48,24 @@ def test_loss():
     # [u, v, |u - v|, u * v] = [0.5, -0.5, 1, -0.25]: hidden tanh(0.5) and tanh(0.75), then logits
     # 0.462, 0.635, 0.
     logits = torch.tensor([0.5, 0.75, 0.0]).tanh()
-    found = objective(torch.tensor([[[0.5], [0.5]], [[-0.5], [-0.5]]]), torch.tensor([0, 1]))
+    output_sums = objective(torch.tensor([[[0.5], [0.5]], [[-0.5], [-0.5]]]), torch.tensor([0, 1]))
     expected = 2 * logits.exp().sum().log() - logits[0] - logits[1]
-    assert torch.allclose(found.loss, expected)
-    assert int(found.components["accuracy"]) == 1
+    assert torch.allclose(output_sums.loss, expected)
+    assert int(output_sums.components["accuracy"]) == 1
 
 
 def write_pairs(path, rows: int, seed: int) -> str:
     """A hypothesis repeats a word of the premise, denies it, or speaks of another."""
     draw = random.Random(seed)
-    words = [f"{first}{last}" for first in "bdfgk" for last in ("ana", "olo", "imi", "eru")]
+    words = list(map("".join, itertools.product("bdfgk", ("ana", "olo", "imi", "eru"))))
     with path.open("w") as file:
         for row in range(rows):
             premise = draw.sample(words, 2)
             label = draw.randrange(3)
             hypothesis = (premise[0], draw.choice(words), f"not {premise[0]}")[label]
             label = -1 if row % 10 == 9 else ("entailment", 1, "2")[label]
-            file.write(
-                json.dumps({"premise": " ".join(premise), "hypothesis": hypothesis, "label": label})
-                + "\n"
-            )
+            pair = {"premise": " ".join(premise), "hypothesis": hypothesis, "label": label}
+            file.write(json.dumps(pair) + "\n")
     return str(path)
 
 
@@ -84,30 +85,34 @@ def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
         train_recipe(recipe, tmp_path / "resumed")
     train_recipe(recipe, tmp_path / "resumed", resume=True)
     for name in ("model", "objectives"):
-        (expected, found) = (load_file(max(tmp_path.glob(f"{run}/checkpoint-*/{name}.safetensors")))
-                             for run in ("whole", "resumed"))  # fmt: skip
-        assert expected.keys() == found.keys()
-        assert all(torch.equal(expected[key], found[key]) for key in expected)
+        expected = weights_of_last_checkpoint(tmp_path / "whole", name)
+        weights = weights_of_last_checkpoint(tmp_path / "resumed", name)
+        assert expected.keys() == weights.keys()
+        assert_equal_weights(weights, expected)
+
+
+def weights_of_last_checkpoint(folder: Path, name: str) -> dict[str, torch.Tensor]:
+    return load_file(max(folder.glob(f"checkpoint-*/{name}.safetensors")))
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_layout_of_the_hub(tmp_path, streaming):
-    classes = datasets.ClassLabel(
-        names=["contradiction", "neutral", "entailment"]
-    )  # another order than SNLI's
+    # The order of the classes is not that of SNLI.
+    classes = datasets.ClassLabel(names=["contradiction", "neutral", "entailment"])
     text = datasets.Value("string")
     features = datasets.Features({"premise": text, "hypothesis": text, "label": classes})
-    texts = [("a", "d", 2), ("b", "e", -1), ("c", "f", 0)]
-    rows = [dict(zip(features, row, strict=True)) for row in texts]
-    write_hub_folder(tmp_path, {config: {"validation": rows} for config in ("de", "en")}, features)
+    rows = [
+        {"premise": "a", "hypothesis": "d", "label": 2},
+        {"premise": "b", "hypothesis": "e", "label": -1},
+        {"premise": "c", "hypothesis": "f", "label": 0},
+    ]
+    splits = {"validation": rows}
+    write_hub_folder(tmp_path, {"de": splits, "en": splits}, features)
     report = CorpusReport()
     options = {"split": "validation", "streaming": streaming, "report": report}
-    found = list(load_parallel(str(tmp_path), ["en", "fr"], labels=True, **options))
-    assert [row["label"] for row in found] == [0, 2]
-    assert found[1]["translation"] == {
-        "hypothesis": "f",
-        "premise": "c",
-    }
+    loaded = list(load_parallel(str(tmp_path), ["en", "fr"], labels=True, **options))
+    assert values_of(loaded, "label") == [0, 2]
+    assert loaded[1]["translation"] == {"hypothesis": "f", "premise": "c"}
     assert "row 2, field 'label': found -1" in report.summary()
 
 

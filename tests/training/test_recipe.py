@@ -58,7 +58,7 @@ def test_every_recipe_survives_a_round_trip(name, tmp_path):
     assert changed.description
     assert loaded.description == changed.description
     assert loaded.settings() == changed.settings()
-    assert loaded.to_yaml() == changed.to_yaml()  # the order of the keys as well
+    assert loaded.to_yaml() == changed.to_yaml()  # The order of the keys is the same as well.
 
 
 def test_accumulation_follows_from_batch_tokens(tmp_path):
@@ -175,9 +175,9 @@ def test_training_takes_the_training_arguments():
     ],
 )
 def test_overrides(override, section, key, value):
-    found = load_recipe("ctmde", [override]).settings()[section][key]
-    assert found == value
-    assert type(found) is type(value)
+    setting = load_recipe("ctmde", [override]).settings()[section][key]
+    assert setting == value
+    assert type(setting) is type(value)
 
 
 def test_languages_and_pivots_are_set_in_any_order():

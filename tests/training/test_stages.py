@@ -12,6 +12,7 @@ from torch import nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde import AlignedModel, BagModel, LaserModel
+from tests.training.logs import read_log, values_of
 from tests.training.trainers import interrupt
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_sections, with_settings
 from tmde.training.recipe.building import build_config
@@ -100,8 +101,20 @@ def read(folder: Path, name: str = "results.json"):
 
 
 def steps_of(folder: Path) -> list[int]:
-    lines = [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
-    return [line["step"] for line in lines if "loss" in line]
+    return values_of(read_log(folder, "loss"), "step")
+
+
+def read_recipe(folder: Path) -> dict:
+    return yaml.safe_load((folder / "recipe.yaml").read_text())
+
+
+def times_of_files(folder: Path) -> dict[Path, int]:
+    """Return when each file in a folder was written, in nanoseconds."""
+    times = {}
+    for path in folder.rglob("*"):
+        if path.is_file():
+            times[path] = path.stat().st_mtime_ns
+    return times
 
 
 @pytest.fixture(scope="module")
@@ -118,26 +131,24 @@ def test_the_first_stage_is_a_run_of_its_own_whose_tokenizer_is_kept(finished):
     stage = finished / STAGE_FOLDER
     assert isinstance(AutoModel.from_pretrained(stage), BagModel)
     assert steps_of(stage) == steps_of(finished) == [1, 2, 3, 4]
-    recipe, whole = (
-        yaml.safe_load((folder / "recipe.yaml").read_text()) for folder in (stage, finished)
-    )
+    recipe = read_recipe(stage)
+    whole = read_recipe(finished)
     assert recipe["data"] == whole["data"]
     assert recipe["training"]["seed"] == whole["training"]["seed"] == 7
-    assert (recipe["model"]["architecture"], recipe["model"]["d_model"]) == ("bag", 16)
-    assert (
-        read(stage, "run.json")["data"] == read(finished, "run.json")["data"]
-    )  # and the same rows held out
-    own = AutoTokenizer.from_pretrained(finished)
+    assert recipe["model"]["architecture"] == "bag"
+    assert recipe["model"]["d_model"] == 16
+    # The same rows are held out.
+    assert read(stage, "run.json")["data"] == read(finished, "run.json")["data"]
+    tokenizer = AutoTokenizer.from_pretrained(finished)
     first = AutoTokenizer.from_pretrained(stage)
-    assert own.get_vocab() == first.get_vocab()
-    assert len(own) == 400
-    assert (
-        own("HAUS und Hof")["input_ids"] == first("haus und hof")["input_ids"]
-    )  # the normalizer too
+    assert tokenizer.get_vocab() == first.get_vocab()
+    assert len(tokenizer) == 400
+    # The normalizer is kept as well.
+    assert tokenizer("HAUS und Hof")["input_ids"] == first("haus und hof")["input_ids"]
     config = AutoModelForSeq2SeqLM.from_pretrained(finished).config
     assert config.bag_residual
     assert config.sublinear_counts
-    assert own.model_max_length == config.max_position_embeddings
+    assert tokenizer.model_max_length == config.max_position_embeddings
     report = read(finished, "run.json")["warm_start"]
     assert (report["checkpoint"], report["model_type"]) == (str(stage), "tmde_bag")
     assert (report["tokens_copied"], report["tokens_mapped"], report["tokens_left"]) == (400, 0, 0)
@@ -157,7 +168,7 @@ def test_before_its_first_step_the_model_is_the_bag(finished):
     inputs = tokenizer(
         ["la casa, la casa, la casa", "das alte Haus"], return_tensors="pt", padding=True
     )
-    vectors = nn.functional.pad(bag(**inputs).pooler_output, (0, 16))  # the new columns are zeros
+    vectors = nn.functional.pad(bag(**inputs).pooler_output, (0, 16))  # New columns are 0.
     expected = nn.functional.layer_norm(math.sqrt(32) * vectors, (32,))
     torch.testing.assert_close(model.model(**inputs).pooler_output, expected, atol=1e-5, rtol=1e-5)
     trained = AutoModel.from_pretrained(finished)
@@ -222,10 +233,11 @@ def test_a_tokenizer_of_fewer_languages_learns_all_of_them(tmp_path):
         assert stage.tokenizer.path == str(made)
         tokenizer = AutoTokenizer.from_pretrained(made)
         assert len(tokenizer) == 400
-        pieces.append(sum(len(tokenizer(row["it"])["input_ids"]) for row in rows["translation"]))
-    assert (
-        pieces[0] < 0.97 * pieces[1]
-    )  # one of English and Spanish alone cuts Italian into more pieces
+        italian_texts = [row["it"] for row in rows["translation"]]
+        token_ids = tokenizer(italian_texts)["input_ids"]
+        pieces.append(sum(map(len, token_ids)))
+    # A tokenizer of English and Spanish alone cuts Italian into more pieces.
+    assert pieces[0] < 0.97 * pieces[1]
 
 
 @pytest.mark.slow
@@ -251,9 +263,9 @@ def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
     ]
     assert vocabularies[0] == vocabularies[1] == vocabularies[2]
     assert len(vocabularies[0]) == 400
-    assert (
-        "tokenizer.path" not in load_recipe(str(folder / "recipe.yaml")).warm_start.overrides
-    )  # can be repeated
+    # The recipe can be repeated.
+    repeated = load_recipe(str(folder / "recipe.yaml"))
+    assert "tokenizer.path" not in repeated.warm_start.overrides
     report = read(folder, "run.json")["warm_start"]
     assert (report["model_type"], report["tokens_copied"], report["tensors_kept"]) == (
         "tmde_laser",
@@ -282,15 +294,21 @@ def test_a_run_of_five_languages_after_a_stage_of_two(tmp_path):
 def same_results(folder: Path, finished: Path) -> None:
     for part in (folder, folder / STAGE_FOLDER):
         other = finished / part.relative_to(folder)
+        weights = load_file(part / "model.safetensors")
         for name, value in load_file(other / "model.safetensors").items():
-            found = load_file(part / "model.safetensors")[name]
-            torch.testing.assert_close(found, value, rtol=0, atol=1e-6, msg=f"{part.name} {name}")
+            message = f"{part.name} {name}"
+            torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-6, msg=message)
         for key in ("steps", "best_step", "seen", "rows"):
             assert read(part)[key] == read(other)[key], key
-    reports = [read(path, "run.json")["warm_start"] for path in (folder, finished)]
-    for report in reports:
-        del report["checkpoint"], report["minutes"]
-    assert reports[0] == reports[1]
+    assert warm_start_report(folder) == warm_start_report(finished)
+
+
+def warm_start_report(folder: Path) -> dict:
+    """Return what is told of the warm start, without its path and time."""
+    report = read(folder, "run.json")["warm_start"]
+    del report["checkpoint"]
+    del report["minutes"]
+    return report
 
 
 @pytest.mark.slow
@@ -306,14 +324,12 @@ def test_an_interrupted_run_goes_on_in_its_stage(in_stage, step, finished, tmp_p
         interrupt(patch, stage if in_stage else folder, step)
         train_recipe(two_stages("seed=7"), folder)
     assert (stage / "results.json").exists() == (not in_stage)
-    kept = {path: path.stat().st_mtime_ns for path in stage.rglob("*") if path.is_file()}
+    times = times_of_files(stage)
     before = (stage / "log.jsonl").read_text()
     train_recipe(two_stages("seed=7"), folder, resume=True)
-    assert (stage / "log.jsonl").read_text().startswith(before)  # gone on with, not begun anew
+    assert (stage / "log.jsonl").read_text().startswith(before)  # It goes on.
     if not in_stage:
-        assert {
-            path: path.stat().st_mtime_ns for path in stage.rglob("*") if path.is_file()
-        } == kept
+        assert times_of_files(stage) == times
     for part in (folder, stage):
         assert sorted(set(steps_of(part))) == [1, 2, 3, 4]
         assert steps_of(part).count(1) == 1

@@ -1,6 +1,7 @@
 """A teacher: its vectors by row, made once or of a stream, and the version that a run keeps."""
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -22,8 +23,8 @@ from tmde.training.teacher import (
     TeacherVersion,
     find_version,
     open_teacher_vectors,
+    pin_version,
     prepare_teacher_vectors,
-    settle_version,
 )
 
 pytest.importorskip("sentence_transformers")
@@ -35,32 +36,36 @@ def taught(tmp_path):
 
 
 def english_of(text: str) -> str:
-    meaning = {
-        word: WORDS["en"][place] for words in WORDS.values() for place, word in enumerate(words)
-    }
-    return " ".join(meaning[word] for word in text.split())
+    """Return the translation of a text, word by word."""
+    translations = {}
+    for words in WORDS.values():
+        translations |= dict(zip(words, WORDS["en"], strict=True))
+    return " ".join(translations[word] for word in text.split())
+
+
+def read_vectors(rows, parallel, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the teacher's vectors of all rows, and whether it has read each of them."""
+    teacher = open_teacher_vectors(make_dataset(rows), parallel, arguments(folder))
+    return teacher(None, np.arange(len(rows)))
 
 
 def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
     folder, table = taught
     rows = make_rows(200, seed=3)
     word = WORDS["en"][0]
-    parallel = student(
-        folder, teacher_languages=["en"], teacher_share=0.25, teacher_prompt=f"{word} "
-    )
-    vectors, read = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(
-        None, np.arange(200)
-    )
-    assert 25 < read.sum() < 75
-    backwards, again = open_teacher_vectors(
-        make_dataset(rows[::-1]), parallel, arguments(tmp_path)
-    )(None, np.arange(200))
-    assert again.tolist() == read[::-1].tolist()  # by their text, wherever they stand
-    for place in np.flatnonzero(read):
+    options = {"teacher_share": 0.25, "teacher_prompt": f"{word} "}
+    parallel = student(folder, teacher_languages=["en"], **options)
+
+    vectors, is_read = read_vectors(rows, parallel, tmp_path)
+    _, is_read_backwards = read_vectors(rows[::-1], parallel, tmp_path)
+
+    assert 25 < is_read.sum() < 75
+    # The texts decide which rows are read, and not their places.
+    assert is_read_backwards.tolist() == is_read[::-1].tolist()
+    for place in np.flatnonzero(is_read):
         expected = expected_vector(table, f"{word} {rows[place]['en']}")
-        np.testing.assert_allclose(
-            vectors[place], expected, atol=1e-2
-        )  # of bfloat16, where that is faster
+        # The teacher computes in bfloat16 where that is faster.
+        np.testing.assert_allclose(vectors[place], expected, atol=1e-2)
 
 
 @pytest.mark.parametrize("languages", [["en", "es"], ["es", "en"], ["en"], ["de"]])
@@ -70,28 +75,34 @@ def test_a_row_has_the_vector_of_the_first_language_it_has(
     monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 4)
     folder, table = taught
     rows = make_rows(13, seed=3)
-    for place, row in enumerate(rows):
-        row["en"] = None if place % 3 == 0 else row["en"]
-        row["es"] = "" if place % 6 == 0 else row["es"]
+    for row in rows[::3]:
+        row["en"] = None
+    for row in rows[::6]:
+        row["es"] = ""
     parallel = student(folder, teacher_languages=languages)
-    found = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))
-    vectors, read = found(None, np.arange(13))
-    for place, row in enumerate(rows):
-        text = next((row[language] for language in languages if row[language]), None)
-        assert read[place] == (text is not None)
-        if text is not None:
-            np.testing.assert_allclose(
-                vectors[place], expected_vector(table, text), atol=1e-3
-            )  # of float16
+
+    vectors, is_read = read_vectors(rows, parallel, tmp_path)
+
     assert vectors.dtype == np.float16
     assert vectors.shape == (13, WIDTH)
-    picked, _ = found(None, np.array([5, 0, 5]))
+    for place, row in enumerate(rows):
+        texts = [row[language] for language in languages if row[language]]
+        assert is_read[place] == bool(texts)
+        if texts:
+            expected = expected_vector(table, texts[0])
+            np.testing.assert_allclose(vectors[place], expected, atol=1e-3)
+
+
+def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypatch):
+    rows = make_rows(13, seed=3)
+    parallel = student(taught[0])
+    vectors, _ = read_vectors(rows, parallel, tmp_path)
+    monkeypatch.setattr(Teacher, "encode", None)
+
+    again = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))
+    picked, _ = again(None, np.array([5, 0, 5]))
+
     assert picked.tolist() == vectors[[5, 0, 5]].tolist()
-    monkeypatch.setattr(Teacher, "encode", None)  # made once
-    again, _ = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))(
-        None, np.arange(13)
-    )
-    assert again.tolist() == vectors.tolist()
 
 
 @pytest.mark.parametrize("folder", ["caches", None])
@@ -99,9 +110,8 @@ def test_a_log_says_how_far_the_teacher_is(folder, taught, tmp_path, every_line,
     folder = None if folder is None else str(tmp_path / folder)
     args = arguments(tmp_path, token_cache_dir=folder)
     open_teacher_vectors(make_dataset(make_rows(10)), student(taught[0]), args)
-    lines = [
-        line for line in capsys.readouterr().err.splitlines() if line.startswith("Teacher reading")
-    ]
+    stderr_lines = capsys.readouterr().err.splitlines()
+    lines = [line for line in stderr_lines if line.startswith("Teacher reading")]
     assert "40%" in lines[0]
     assert "4/10" in lines[0]
     assert "rows/s" in lines[-1]
@@ -122,21 +132,19 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
 
 @pytest.mark.parametrize("kind", ["cache", "stream", "memory"])
 def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tmp_path):
-    """Whatever languages were drawn: each text of a row, translated word by word, is what the
-    teacher has read.
-    """
+    """Whatever languages were drawn, a text's translation is what the teacher has read."""
     folder, table = taught
     rows = make_rows(60, seed=4)
     for row in rows[::4]:
         row["en"] = None
-    args = arguments(
-        tmp_path,
-        dataloader_num_workers=1,
-        **({"token_cache_dir": None} if kind == "memory" else {}),
-    )
-    dataset = make_dataset(rows).to_iterable_dataset() if kind == "stream" else make_dataset(rows)
+    args = arguments(tmp_path)
+    if kind == "memory":
+        args.token_cache_dir = None
+    dataset = make_dataset(rows)
+    if kind == "stream":
+        dataset = dataset.to_iterable_dataset()
     teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
-    assert args.dataloader_num_workers == (0 if kind == "stream" else 1)
+    assert teacher.is_of_stream == (kind == "stream")
     tokens = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
     options = {
@@ -169,11 +177,10 @@ def test_longer_texts_than_the_teacher_reads_are_marked(tokenizer, monkeypatch):
     model.encode = lambda texts, **options: np.ones((len(texts), 2))
     monkeypatch.setattr(Teacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
-    found = Teacher(TeacherVersion("any"), Distillation("any"), 2).read(
-        rows.with_format("arrow")[:]
-    )
-    assert found["state"].to_pylist() == [TRUNCATED, TAUGHT, UNTAUGHT]
-    assert found["vector"].to_pylist() == [[1, 1], [1, 1], [0, 0]]
+    teacher = Teacher(TeacherVersion("any"), Distillation("any"), 2)
+    table = teacher.read(rows.with_format("arrow")[:])
+    assert table["state"].to_pylist() == [TRUNCATED, TAUGHT, UNTAUGHT]
+    assert table["vector"].to_pylist() == [[1, 1], [1, 1], [0, 0]]
 
 
 def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, tmp_path):
@@ -194,15 +201,16 @@ def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, 
 def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
     folder, _ = taught
     objective = student(folder).objectives["distillation"]
-    settle_version(objective, tmp_path / "run")
-    assert objective.version == find_version(str(folder))
-    assert json.loads((tmp_path / "run" / RECORD).read_text())["sha256"] == objective.version.sha256
-    (folder / "README.md").write_text("words")  # which decide no vector
+    version = pin_version(objective, tmp_path / "run")
+    record = json.loads((tmp_path / "run" / RECORD).read_text())
+    assert version == find_version(str(folder))
+    assert record["sha256"] == version.sha256
+    (folder / "README.md").write_text("words")  # It decides no vector.
     (folder / "results.json").write_text("{}")
-    assert find_version(str(folder)) == objective.version
+    assert find_version(str(folder)) == version
     static_teacher(folder, seed=1)
     with pytest.raises(ValueError, match="the run began with .*put that back"):
-        settle_version(student(folder).objectives["distillation"], tmp_path / "run")
+        pin_version(objective, tmp_path / "run")
 
 
 def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
@@ -211,8 +219,8 @@ def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
     monkeypatch.setattr(path, lambda name, **options: f"/cache/snapshots/{next(commits)}")
     for _ in range(2):  # whatever is the newest by now
         objective = student("someone/labse").objectives["distillation"]
-        settle_version(objective, tmp_path)
-        assert objective.version.identity == "someone/labse@aaa"
+        version = pin_version(objective, tmp_path)
+        assert version.identity == "someone/labse@aaa"
 
 
 @pytest.mark.parametrize(

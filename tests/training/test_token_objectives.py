@@ -1,5 +1,6 @@
 """Losses on tokens: translation, language modeling, and the unified generative task."""
 
+import itertools
 import math
 from math import exp, log
 
@@ -36,8 +37,9 @@ def random_case(tokens: int, width: int = 16, vocabulary: int = 50):
 
 
 def full_loss(hidden, weight, targets, label_smoothing):
-    """torch's loss over all logits at once, in float64; gives value and gradients."""
-    hidden, weight = (tensor.detach().double().requires_grad_() for tensor in (hidden, weight))
+    """Return torch's loss over all logits at once, in float64, and its two gradients."""
+    hidden = hidden.detach().double().requires_grad_()
+    weight = weight.detach().double().requires_grad_()
     loss = nn.functional.cross_entropy(
         hidden @ weight.T, targets, label_smoothing=label_smoothing, reduction="sum"
     )
@@ -102,7 +104,7 @@ def test_a_sampled_vocabulary_equals_cross_entropy_over_it(label_smoothing):
     torch.manual_seed(4)
     output = objective(hidden, weight, targets)
     output.loss.backward()
-    places = torch.tensor([entries.index(target) for target in targets.tolist()])
+    places = torch.tensor(list(map(entries.index, targets.tolist())))
     loss, hidden_gradient, rows_gradient = full_loss(
         hidden, weight[entries], places, label_smoothing
     )
@@ -111,7 +113,7 @@ def test_a_sampled_vocabulary_equals_cross_entropy_over_it(label_smoothing):
     expected = torch.zeros(300, 16, dtype=torch.double)
     expected[entries] = rows_gradient
     torch.testing.assert_close(weight.grad.double(), expected, atol=1e-5, rtol=1e-4)
-    assert objective(hidden, weight, targets).loss.item() != output.loss.item()  # drawn anew
+    assert objective(hidden, weight, targets).loss.item() != output.loss.item()  # It draws again.
     # Evaluation and a sample of everything are the loss over all entries.
     everything = TranslationObjective(label_smoothing=label_smoothing)(hidden, weight, targets).loss
     assert torch.equal(objective.eval()(hidden, weight, targets).loss, everything)
@@ -163,23 +165,35 @@ LENGTHS = st.integers(1, 4).flatmap(
 )
 def test_as_many_tokens_are_hidden_as_counted_and_no_special_ones(lengths, share, seed, pairs):
     ids, mask = batch(lengths, seed)
-    objective = (TranslationLanguageModel if pairs else MaskedLanguageModel)(share=share)
+    objective = MaskedLanguageModel(share=share)
+    if pairs:
+        objective = TranslationLanguageModel(share=share)
     count = objective.count(sizes_of(mask))
     torch.manual_seed(seed)
+
     masked = objective.mask(ids, mask, CONFIG)
+
     if pairs:
-        pair = [list(side) for side in zip(*neighbors(len(ids)), strict=True)]
-        ids, mask = (torch.cat([part[side] for side in pair], dim=-1) for part in (ids, mask))
+        ids = joined_with_neighbors(ids)
+        mask = joined_with_neighbors(mask)
         assert torch.equal(mask.flatten(0, 1), masked.attention_mask)
-    flat = ids.flatten()
+    flat_ids = ids.flatten()
     shown = masked.input_ids.flatten()
-    assert len(masked.places) == len(set(masked.places.tolist())) == count
-    assert torch.equal(flat[masked.places], masked.targets)
+    assert len(masked.places) == len(masked.places.unique()) == count
+    assert torch.equal(flat_ids[masked.places], masked.targets)
     assert (masked.targets >= 5).all()
     assert mask.flatten()[masked.places].all()
-    assert not ({0, 1, 2} & set(shown[masked.places].tolist()))
-    others = torch.ones_like(flat, dtype=torch.bool).index_fill(0, masked.places, False)
-    assert torch.equal(shown[others], flat[others])
+    assert {0, 1, 2}.isdisjoint(shown[masked.places].tolist())
+    is_other = torch.ones_like(flat_ids, dtype=torch.bool).index_fill(0, masked.places, False)
+    assert torch.equal(shown[is_other], flat_ids[is_other])
+
+
+def joined_with_neighbors(texts: torch.Tensor) -> torch.Tensor:
+    """Return (pairs, rows, 2 * length) of texts (languages, rows, length)."""
+    pairs = []
+    for first, second in neighbors(len(texts)):
+        pairs.append(torch.cat([texts[first], texts[second]], dim=-1))
+    return torch.stack(pairs)
 
 
 def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
@@ -203,22 +217,23 @@ def test_four_fifths_are_masked_a_tenth_replaced_and_a_tenth_left():
 
 
 def test_tokens_are_chosen_by_their_frequency():
-    """Of 100 tokens that are 1 type and 100 that are types of their own, 10 : 1 with a power of
-    0.5.
+    """Draw from rows of 100 tokens of one type and 100 that are each of another.
+
+    With a power of 0.5, the chances of the rare tokens to those of the frequent ones are 10 : 1.
     """
-    ids = torch.cat([torch.full((100,), 5), torch.arange(6, 106)]).view(1, 1, -1)
-    ids = torch.nn.functional.pad(
-        torch.nn.functional.pad(ids, (1, 0), value=0), (0, 1), value=2
-    ).expand(1, 400, -1)
+    begin = torch.tensor([0])
+    end = torch.tensor([2])
+    row = torch.cat([begin, torch.full((100,), 5), torch.arange(6, 106), end])
+    ids = row.expand(1, 400, -1)
     config = TmdeEncoderConfig(vocab_size=200, d_model=8, encoder_attention_heads=2)
+    objective = MaskedLanguageModel(share=0.001, frequency_power=0.5)
     torch.manual_seed(0)
-    masked = MaskedLanguageModel(share=0.001, frequency_power=0.5).mask(
-        ids, torch.ones_like(ids), config
-    )
-    frequent = (
-        (masked.targets == 5).float().mean().item()
-    )  # each weighs 1 / sqrt(40000), the others 1 / sqrt(400)
+
+    masked = objective.mask(ids, torch.ones_like(ids), config)
+
     assert len(masked.targets) == 80
+    # Each of the frequent tokens weighs 1 / sqrt(40000), the others 1 / sqrt(400).
+    frequent = (masked.targets == 5).float().mean().item()
     assert frequent == pytest.approx(1 / 11, abs=5 * (10 / 11**2 / 80) ** 0.5)
 
 
@@ -230,22 +245,20 @@ def test_causal_language_model():
     ids = torch.tensor([[[0, 7, 8, 2], [0, 9, 2, 1]]])
     mask = (ids != 1).long()
     objective = CausalLanguageModel()
-    found = objective.mask(ids, mask, config)
-    assert found.places.tolist() == [0, 1, 2, 4, 5]
-    assert found.targets.tolist() == [7, 8, 2, 9, 2]
+    masked = objective.mask(ids, mask, config)
+    assert masked.places.tolist() == [0, 1, 2, 4, 5]
+    assert masked.targets.tolist() == [7, 8, 2, 9, 2]
     assert objective.count(sizes_of(mask)) == 5
-    assert torch.equal(found.input_ids, ids)
+    assert torch.equal(masked.input_ids, ids)
     model = TmdeEncoderForMaskedLM(config).eval()
     states = model.model(ids[0], mask[0]).token_states
     changed = model.model(ids[0].index_fill(1, torch.tensor([2]), 30), mask[0]).token_states
     assert torch.equal(states[0, :2], changed[0, :2])
     assert not torch.allclose(states[0, 2], changed[0, 2])
-    padded = [
-        torch.nn.functional.pad(part, (3, 0), value=value)
-        for part, value in ((ids[0], 1), (mask[0], 0))
-    ]
+    padded_ids = nn.functional.pad(ids[0], (3, 0), value=1)
+    padded_mask = nn.functional.pad(mask[0], (3, 0), value=0)
     alone = model.model(ids[0], mask[0]).pooler_output
-    left = model.model(*padded).pooler_output
+    left = model.model(padded_ids, padded_mask).pooler_output
     assert torch.allclose(alone, left, atol=1e-6)
     config.causal = False
     with pytest.raises(ValueError, match="set model.causal=true"):
@@ -255,20 +268,22 @@ def test_causal_language_model():
 def test_masked_tokens_by_hand():
     """Two states over a vocabulary of three, whose logits are (2, 0, 0) and (0, 1, 3)."""
     weight = torch.tensor([[1.0, 0.0], [0.0, 1.0], [0.0, 3.0]])
-    output = MaskedLanguageModel()(
-        torch.tensor([[2.0, 0.0], [0.0, 1.0]]), weight, torch.tensor([0, 1])
-    )
+    hidden = torch.tensor([[2.0, 0.0], [0.0, 1.0]])
+    output = MaskedLanguageModel()(hidden, weight, torch.tensor([0, 1]))
     assert output.loss.item() == pytest.approx(0.239545 + 2.169846, abs=1e-5)
-    assert (
-        MaskedLanguageModel()(
-            torch.zeros(0, 2), weight, torch.zeros(0, dtype=torch.long)
-        ).loss.item()
-        == 0
+
+
+def test_the_loss_of_no_token_is_0():
+    no_targets = torch.zeros(0, dtype=torch.long)
+    output = MaskedLanguageModel()(torch.zeros(0, 2), torch.ones(3, 2), no_targets)
+    assert output.loss.item() == 0
+
+
+def test_a_model_without_a_mask_token_cannot_hide_tokens():
+    config = TmdeEncoderConfig(
+        vocab_size=50, d_model=8, encoder_attention_heads=2, mask_token_id=None
     )
     with pytest.raises(ValueError, match="mask_token_id=None, expected the id"):
-        config = TmdeEncoderConfig(
-            vocab_size=50, d_model=8, encoder_attention_heads=2, mask_token_id=None
-        )
         MaskedLanguageModel().mask(*batch([[5]]), config)
 
 
@@ -277,11 +292,7 @@ def test_translations_are_joined_and_positions_begin_again():
     mask = torch.tensor([[[1, 1, 1, 1]], [[1, 1, 1, 0]]])
     pairs = TranslationLanguageModel(share=1, mask_share=1, random_share=0).mask(ids, mask, CONFIG)
     assert pairs.input_ids.tolist() == [[0, 4, 4, 2, 0, 4, 2, 1]]
-    assert pairs.targets.tolist() == [
-        7,
-        8,
-        9,
-    ]
+    assert pairs.targets.tolist() == [7, 8, 9]
     assert pairs.attention_mask.tolist() == [[1, 1, 1, 1, 1, 1, 1, 0]]
     assert pairs.position_ids.tolist() == [[0, 1, 2, 3, 0, 1, 2, 3]]
     assert neighbors(2) == [(0, 1)]
@@ -291,41 +302,56 @@ def test_translations_are_joined_and_positions_begin_again():
 # ---- Unified generative task
 
 
-def label(other_ids: list[int], hidden: int | None) -> dict[int, float]:
-    """q for a text that predicts `other_ids`, and of which `hidden` was hidden; token ->
-    probability.
+def label(other_ids: list[int], hidden_token: int | None) -> dict[int, float]:
+    """Return q of a text that predicts another one, as probabilities by token.
+
+    Args:
+        other_ids: The tokens of the other text.
+        hidden_token: The token of the predicting text that was hidden; None if none was.
     """
-    words = {token for token in other_ids if token not in (0, 1, 2, 4)} or {
-        t for t in other_ids if t != 1
-    }
-    q = {token: 1 / len(words) for token in words}
-    if hidden is not None:
-        q = {token: value / 2 for token, value in q.items()}
-        q[hidden] = q.get(hidden, 0.0) + 0.5
+    words = set(other_ids) - {0, 1, 2, 4}
+    if not words:
+        words = set(other_ids) - {1}
+    q = dict.fromkeys(words, 1 / len(words))
+    if hidden_token is not None:
+        q = dict.fromkeys(words, 0.5 / len(words))
+        q[hidden_token] = q.get(hidden_token, 0.0) + 0.5
     return q
 
 
+def log_probabilities(hidden: torch.Tensor, weight: torch.Tensor) -> list[torch.Tensor]:
+    """Return the logs of the softmax over the vocabulary, in float64, entry by entry."""
+    exponentials = []
+    for entry in weight.double():
+        exponentials.append((hidden.double() * entry).sum().exp())
+    total = sum(exponentials)
+    return [(exponential / total).log() for exponential in exponentials]
+
+
+def hidden_tokens(masked: Masked, shape: torch.Size) -> dict[int, tuple[int, int]]:
+    """Return the language and the token that is hidden in each row, by row."""
+    _, rows, length = shape
+    tokens = {}
+    for place, token in zip(masked.places.tolist(), masked.targets.tolist(), strict=True):
+        language, row = divmod(place // length, rows)
+        tokens[row] = (language, token)
+    return tokens
+
+
 def unified_reference(hidden, weight, masked: Masked, input_ids, task: str) -> torch.Tensor:
-    """`sum KL(q || p)` over every ordered pair of texts of a row, in float64, entry by entry of
-    the vocabulary.
-    """
-    languages, rows, length = input_ids.shape
-    places = [(place // length // rows, place // length % rows) for place in masked.places.tolist()]
-    was_hidden = dict(zip(places, masked.targets.tolist(), strict=True))
-    loss = 0 * (hidden.sum() + weight.sum()).double()  # has a gradient where nothing is hidden
+    """Return `sum KL(q || p)` over every ordered pair of texts of a row."""
+    languages, rows, _ = input_ids.shape
+    hidden_by_row = hidden_tokens(masked, input_ids.shape)
+    loss = 0 * (hidden.sum() + weight.sum()).double()  # It has a gradient if nothing is hidden.
     for row in range(rows):
-        for a in range(languages):
-            exponentials = [
-                (hidden[a, row].double() * entry).sum().exp() for entry in weight.double()
-            ]
-            for b in set(range(languages)) - {a}:
-                q = label(input_ids[b, row].tolist(), was_hidden.get((a, row)))
-                if task == "smlm":
-                    q = {token: 1.0 for (_, of_row), token in was_hidden.items() if of_row == row}
-                for token, value in q.items():
-                    loss = loss + value * (
-                        math.log(value) - (exponentials[token] / sum(exponentials)).log()
-                    )
+        hidden_language, hidden_token = hidden_by_row.get(row, (None, None))
+        for a, b in itertools.permutations(range(languages), 2):
+            q = label(input_ids[b, row].tolist(), hidden_token if a == hidden_language else None)
+            if task == "smlm":
+                q = {} if hidden_token is None else {hidden_token: 1.0}
+            log_p = log_probabilities(hidden[a, row], weight)
+            for token, probability in q.items():
+                loss = loss + probability * (math.log(probability) - log_p[token])
     return loss
 
 
@@ -347,18 +373,15 @@ def test_one_pair_by_hand():
     output = UnifiedGenerativeTask()(hidden, weight, masked, ids, torch.ones_like(ids))
     first = -math.log(4) / 2 - math.log(2) / 2 - (2 / 4) + math.log(9 + math.exp(2))
     second = -math.log(2) - (1 / 2) + math.log(9 + math.e)
-    assert (
-        output.loss.item()
-        == pytest.approx(first + second, rel=1e-5)
-        == pytest.approx(2.524896, abs=1e-5)
-    )
+    assert output.loss.item() == pytest.approx(first + second, rel=1e-5)
+    assert output.loss.item() == pytest.approx(2.524896, abs=1e-5)
 
 
 @settings(max_examples=15, deadline=None)
 @given(
     lengths=LENGTHS,
     task=st.sampled_from(["ugt", "xtr", "smlm"]),
-    vocabulary=st.sampled_from([9, 50]),  # few entries: texts share tokens and repeat them
+    vocabulary=st.sampled_from([9, 50]),  # Of few entries, texts share and repeat tokens.
     seed=st.integers(0, 1000),
 )
 def test_unified_task_equals_a_plain_loop(lengths, task, vocabulary, seed):
@@ -372,11 +395,9 @@ def test_unified_task_equals_a_plain_loop(lengths, task, vocabulary, seed):
     expected = unified_reference(hidden, weight, masked, ids, task)
     assert task != "xtr" or torch.equal(masked.input_ids, ids)
     torch.testing.assert_close(output.loss.double(), expected, rtol=1e-4, atol=1e-4)
-    wanted, found = (
-        torch.autograd.grad(loss, (hidden, weight)) for loss in (expected, output.loss)
-    )
-    for one, other in zip(found, wanted, strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-4)
+    gradients = torch.autograd.grad(output.loss, (hidden, weight))
+    expected_gradients = torch.autograd.grad(expected, (hidden, weight))
+    torch.testing.assert_close(gradients, expected_gradients, rtol=1e-4, atol=1e-4)
 
 
 @settings(max_examples=20, deadline=None)
@@ -387,6 +408,7 @@ def test_one_token_of_every_row_is_hidden(lengths, seed):
     masked = UnifiedGenerativeTask().mask(ids, mask, CONFIG)
     changed = masked.input_ids != ids
     assert torch.equal(changed.flatten().nonzero().squeeze(1), masked.places)
-    own = (ids >= 5) & mask.bool()
-    assert torch.equal(changed.sum(dim=(0, 2)), own.any(dim=2).any(dim=0).long())
-    assert own[changed].all()
+    is_content = (ids >= 5) & mask.bool()
+    rows_with_content = is_content.any(dim=2).any(dim=0)
+    assert torch.equal(changed.sum(dim=(0, 2)), rows_with_content.long())
+    assert is_content[changed].all()

@@ -120,9 +120,8 @@ def test_a_narrower_bag_keeps_the_principal_directions(encoder, tmp_path):
     left, sizes, _ = np.linalg.svd(wide, full_matrices=False)
     expected = (left * sizes)[:, :4]
     expected /= np.linalg.norm(expected, axis=1).mean()
-    np.testing.assert_allclose(
-        table @ table.T, expected @ expected.T, atol=1e-4
-    )  # directions may have another sign
+    # Directions may have another sign, which products do not show.
+    np.testing.assert_allclose(table @ table.T, expected @ expected.T, atol=1e-4)
 
 
 def test_a_run_begins_with_an_encoder(encoder, tmp_path):
@@ -203,12 +202,11 @@ def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
     full = AutoTokenizer.from_pretrained(encoder)
     whole.encoder.layer = torch.nn.ModuleList([whole.encoder.layer[1]])
     texts = [WORDS["en"][0].lower(), " ".join(WORDS["en"][:3]).lower()]
-    layers = DocumentEmbedder(whole, full, pooling="mean").encode(
-        texts
-    )  # the same tokens, with other ids
+    # The tokens are the same, with other ids.
+    layers = DocumentEmbedder(whole, full, pooling="mean").encode(texts)
     expected = layers + 4 * DocumentEmbedder.from_pretrained(bag).encode(texts)
-    found = DocumentEmbedder(model, tokenizer).encode(texts)
-    np.testing.assert_allclose(found, expected, atol=1e-5)
+    vectors = DocumentEmbedder(model, tokenizer).encode(texts)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
     for side in ("left", "right"):
         inputs = tokenizer(texts, padding=True, padding_side=side, return_tensors="pt")
         np.testing.assert_allclose(

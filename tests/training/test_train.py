@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
 from tests.conftest import make_rows
+from tests.training.logs import assert_equal_weights, pick, read_log, values_of
 from tests.training.test_batching import numbered_rows
 from tests.training.trainers import ENVIRONMENT
 from tmde.cli.main import app
@@ -48,9 +49,9 @@ TINY = [
 
 
 def write_corpus(path: Path, rows: list[dict[str, str]]) -> Path:
-    path.write_text(
-        "".join(json.dumps({"translation": row}, ensure_ascii=False) + "\n" for row in rows)
-    )
+    with path.open("w") as file:
+        for row in rows:
+            file.write(json.dumps({"translation": row}, ensure_ascii=False) + "\n")
     return path
 
 
@@ -67,26 +68,38 @@ def read(folder: Path, name: str = "results.json") -> dict:
     return json.loads((folder / name).read_text())
 
 
-def log_lines(folder: Path) -> list[dict]:
-    return [json.loads(line) for line in (folder / "log.jsonl").read_text().splitlines()]
+def trained_steps(folder: Path) -> list[int]:
+    return values_of(read_log(folder, "loss"), "step")
+
+
+LOSSES = (
+    "loss",
+    "grad_norm",
+    "learning_rate",
+    "epoch",
+    "rows",
+    "translation_nll",
+    "distance_hinge",
+)
 
 
 def losses_by_step(folder: Path) -> dict[int, dict[str, float]]:
-    """Every component of the last log of each step; speeds and clocks left out."""
-    names = (
-        "loss",
-        "grad_norm",
-        "learning_rate",
-        "epoch",
-        "rows",
-        "translation_nll",
-        "distance_hinge",
-    )
-    return {
-        line["step"]: {name: line[name] for name in names}
-        for line in log_lines(folder)
-        if "loss" in line
-    }
+    """Return every component of the last log of each step, without speeds and clocks."""
+    return {entry["step"]: pick(entry, LOSSES) for entry in read_log(folder, "loss")}
+
+
+def weights_in(folder: Path) -> dict[str, torch.Tensor]:
+    return load_file(folder / "model.safetensors")
+
+
+def column(rows, language: str) -> list[str]:
+    """Return the texts of all rows in a language."""
+    return [row["translation"][language] for row in rows]
+
+
+def row_texts(rows) -> list[tuple]:
+    """Return the texts of each row."""
+    return [tuple(row["translation"].values()) for row in rows]
 
 
 # ---- The folder of a run
@@ -98,49 +111,47 @@ def finished(corpus, tmp_path_factory) -> tuple[Path, TmdeTrainer]:
     return folder, train_recipe(tiny_recipe(corpus), folder)
 
 
-def test_folder_record_and_model_of_a_run(finished, corpus):
-    folder, trainer = finished
+def test_the_folder_of_a_run_holds_all_that_repeats_it(finished, corpus):
+    folder, _ = finished
     names = {path.name for path in folder.iterdir()}
-    files = {
-        "recipe.yaml",
-        "run.json",
-        "log.jsonl",
-        "results.json",
-        "config.json",
-        "model.safetensors",
-        "tokenizer",
-    }
-    assert files | {"tokenizer.json", "modeling_tmde.py", "checkpoint-2", "checkpoint-4"} <= names
-    assert not [name for name in names if name.endswith(".tmp")]
-    assert (
-        load_recipe(str(folder / "recipe.yaml")).settings() == tiny_recipe(corpus).settings()
-    )  # the run can be repeated
+    assert {"recipe.yaml", "run.json", "log.jsonl", "results.json", "tokenizer"} <= names
+    assert {"config.json", "model.safetensors", "tokenizer.json", "modeling_tmde.py"} <= names
+    assert {"checkpoint-2", "checkpoint-4"} <= names
+    assert not list(folder.glob("*.tmp"))
+    repeated = load_recipe(str(folder / "recipe.yaml"))
+    assert repeated.settings() == tiny_recipe(corpus).settings()
+
+
+def test_the_record_of_a_run_counts_rows_and_parameters(finished):
+    folder, trainer = finished
     record = read(folder, "run.json")
-    results = read(folder)
     assert record["versions"]["torch"] == metadata.version("torch")
     assert record["data"]["train"]["rows"] == 138
     assert record["data"]["dev"]["dev"]["rows"] == 12
-    assert record["parameters"] == sum(
-        parameter.numel() for parameter in trainer.model.model.parameters()
-    )
-    evaluations = {
-        line["step"]: line["eval_retrieval"]
-        for line in log_lines(folder)
-        if "eval_retrieval" in line
-    }
-    assert set(evaluations) == {2, 4}
-    assert results["best"]["eval_retrieval"] == max(evaluations.values())
+    sizes = map(torch.Tensor.numel, trainer.model.model.parameters())
+    assert record["parameters"] == sum(sizes)
+
+
+def test_the_results_of_a_run_are_those_of_its_best_evaluation(finished):
+    folder, trainer = finished
+    results = read(folder)
+    evaluations = read_log(folder, "eval_retrieval")
+    assert set(values_of(evaluations, "step")) == {2, 4}
+    assert results["best"]["eval_retrieval"] == max(values_of(evaluations, "eval_retrieval"))
     assert results["steps"] == 4
     assert results["best"]["step"] == results["best_step"]
     assert results["seen"]["rows"] == trainer.meter.seen["rows"] > 0
     assert results["corpus"]["rows"] == 150
+
+
+def test_auto_classes_open_the_folder_of_a_run(finished):
+    folder, trainer = finished
     encoder = AutoModel.from_pretrained(folder)
     whole = AutoModelForSeq2SeqLM.from_pretrained(folder)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
     assert isinstance(encoder, TmdeModel)
     assert isinstance(whole, TmdeForConditionalGeneration)
-    for name, value in trainer.model.model.state_dict().items():
-        assert torch.equal(whole.state_dict()[name], value), name
-    tokenizer = AutoTokenizer.from_pretrained(folder)
+    assert_equal_weights(whole.state_dict(), trainer.model.model.state_dict())
     assert len(tokenizer) == whole.config.vocab_size
 
 
@@ -150,38 +161,39 @@ def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
     assert results["best"] is None
     assert results["best_step"] is None
     assert results["steps"] == 2
-    found = AutoModelForSeq2SeqLM.from_pretrained(tmp_path).state_dict()
-    assert all(
-        torch.equal(found[name], value) for name, value in trainer.model.model.state_dict().items()
-    )
+    saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
+    assert_equal_weights(saved.state_dict(), trainer.model.model.state_dict())
 
 
-def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path):
-    folder = tmp_path / "run"
-    recipe = tiny_recipe(corpus, "max_steps=1")
-    folder.mkdir()
-    (folder / ".thesis.tex").write_text("years of work")
-    for options, message in (
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
         ({}, "is not empty"),
         ({"overwrite": True}, "does not look like a training run; it is not overwritten"),
         ({"resume": True}, "no complete checkpoint"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            train_recipe(recipe, folder, **options)
-    assert [path.name for path in folder.iterdir()] == [".thesis.tex"]
-    shutil.rmtree(folder)
-    folder.mkdir()
+    ],
+)
+def test_a_folder_that_is_no_run_is_refused_and_kept(options, message, corpus, tmp_path):
+    (tmp_path / ".thesis.tex").write_text("years of work")
+    with pytest.raises(ValueError, match=message):
+        train_recipe(tiny_recipe(corpus, "max_steps=1"), tmp_path, **options)
+    assert list(tmp_path.iterdir()) == [tmp_path / ".thesis.tex"]
+
+
+def test_a_run_is_refused_unless_it_is_to_be_overwritten(corpus, tmp_path):
+    recipe = tiny_recipe(corpus, "max_steps=1")
     with pytest.raises(RecipeError, match="train_max_length=129 .* max_position_embeddings=128"):
-        train_recipe(tiny_recipe(corpus, "train_max_length=129"), folder)
-    assert (
-        folder / "recipe.yaml"
-    ).is_file()  # a folder that was there stays, and can be overwritten
-    (folder / "left.over").touch()
+        train_recipe(tiny_recipe(corpus, "train_max_length=129"), tmp_path)
+    # A folder that was there stays, and can be overwritten.
+    assert (tmp_path / "recipe.yaml").is_file()
+    (tmp_path / "left.over").touch()
     with pytest.raises(ValueError, match="is not empty"):
-        train_recipe(recipe, folder)
-    train_recipe(recipe, folder, overwrite=True)
-    assert not (folder / "left.over").exists()
-    assert (folder / "model.safetensors").is_file()
+        train_recipe(recipe, tmp_path)
+
+    train_recipe(recipe, tmp_path, overwrite=True)
+
+    assert not (tmp_path / "left.over").exists()
+    assert (tmp_path / "model.safetensors").is_file()
 
 
 @pytest.mark.parametrize(
@@ -197,10 +209,9 @@ def test_used_folder_is_refused_unless_it_is_a_run_to_overwrite(corpus, tmp_path
     ],
 )
 def test_settings_that_could_never_work_leave_no_folder(corpus, tmp_path, override, message):
+    recipe = tiny_recipe(corpus, "max_steps=-1", "num_train_epochs=1", override)
     with pytest.raises(ValueError, match=message):
-        train_recipe(
-            tiny_recipe(corpus, "max_steps=-1", "num_train_epochs=1", override), tmp_path / "run"
-        )
+        train_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
@@ -212,67 +223,85 @@ def test_settings_that_could_never_work_leave_no_folder(corpus, tmp_path, overri
 def test_dev_rows_and_their_copies_are_held_out(streaming, temperature, tmp_path):
     """A temperature repeats the rows of small corpora."""
     rows = numbered_rows(400)
-    for number, part in enumerate((rows[:300], rows[300:340], rows[340:])):
-        write_corpus(tmp_path / f"{number}.jsonl", part)
+    write_corpus(tmp_path / "0.jsonl", rows[:300])
+    write_corpus(tmp_path / "1.jsonl", rows[300:340])
+    write_corpus(tmp_path / "2.jsonl", rows[340:])
     options = ("dev_rows=30", f"streaming={streaming}", f"temperature={temperature}")
+
     train, dev, _ = load_data(tiny_recipe(tmp_path, *options))
-    trained, held = ([row["translation"]["de"] for row in part] for part in (train, dev["dev"]))
+
+    trained = column(train, "de")
+    held = column(dev["dev"], "de")
     assert 20 < len(held) == len(set(held)) <= 30
     assert not set(held) & set(trained)
     assert set(held) | set(trained) == {row["de"] for row in rows}
-    assert (len(trained) > len(set(trained))) == (temperature != "null")
+    are_repeated = len(trained) > len(set(trained))
+    assert are_repeated == (temperature != "null")
 
 
 @pytest.mark.parametrize("streaming", ["true", "false"])
 def test_rows_that_share_but_some_texts_with_a_dev_row_stay(streaming, tmp_path):
-    shared = [
-        {"de": f"ja {number % 4}", "en": f"yes {number % 5}", "es": None} for number in range(20)
-    ]
-    shared += [
-        {"de": f"ja {number % 4}", "en": None, "es": f"si {number % 5}"} for number in range(20)
-    ]
-    corpus = write_corpus(tmp_path / "rows.jsonl", shared * 2)
+    rows = []
+    for number in range(20):
+        german = f"ja {number % 4}"
+        rows.append({"de": german, "en": f"yes {number % 5}", "es": None})
+        rows.append({"de": german, "en": None, "es": f"si {number % 5}"})
+    corpus = write_corpus(tmp_path / "rows.jsonl", rows * 2)
+
     train, dev, _ = load_data(
         tiny_recipe(corpus, "languages=[de, en, es]", f"streaming={streaming}", "dev_rows=4")
     )
-    trained, held = (
-        [tuple(row["translation"].values()) for row in rows] for rows in (train, dev["dev"])
-    )
+
+    trained = row_texts(train)
+    held = row_texts(dev["dev"])
     assert len(held) == len(set(held)) >= 2
     assert len(trained) == 80 - 2 * len(held)
     assert not set(trained) & set(held)
+
+
+@pytest.mark.parametrize("streaming", ["true", "false"])
+def test_no_more_than_a_tenth_of_the_rows_is_held_out(streaming, tmp_path):
     corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(50))
     train, dev, _ = load_data(tiny_recipe(corpus, f"streaming={streaming}", "dev_rows=2000"))
     assert len(dev["dev"]) == 5
-    assert len(list(train)) == 45  # no more than a tenth
+    assert len(list(train)) == 45
 
 
-def test_data_that_cannot_be_split_or_are_missing(tmp_path):
-    corpus = write_corpus(tmp_path / "rows.jsonl", numbered_rows(1) * 30)
-    with pytest.raises(
-        ValueError, match="dev_rows=12: all rows are copies of those held out; give --dev"
-    ):
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (numbered_rows(1) * 30, "all rows are copies of those held out; give --dev"),
+        (numbered_rows(2), "found 2 rows in all, too few to hold out any; give --dev"),
+    ],
+)
+def test_rows_that_cannot_be_split_are_refused(rows, message, tmp_path):
+    corpus = write_corpus(tmp_path / "rows.jsonl", rows)
+    with pytest.raises(ValueError, match=f"dev_rows=12: {message}"):
         load_data(tiny_recipe(corpus))
-    with pytest.raises(
-        ValueError, match="dev_rows=12: found 2 rows in all, too few to hold out any; give --dev"
-    ):
-        load_data(tiny_recipe(write_corpus(tmp_path / "two.jsonl", numbered_rows(2))))
+
+
+def test_missing_training_data_are_named():
     with pytest.raises(RecipeError, match="needs training data: give --train"):
         load_data(load_recipe("quickstart", ["data.train=null"]))
 
 
 def test_dev_sets_may_be_named(corpus, tmp_path):
-    write_corpus(tmp_path / "talks.jsonl", make_rows(20, seed=8))
-    recipe = tiny_recipe(corpus)
-    sources = {"talks": str(tmp_path / "talks.jsonl"), "own": str(corpus)}
-    train, dev, _ = load_data(with_settings(recipe, {"data.dev": sources}))
+    talks = write_corpus(tmp_path / "talks.jsonl", make_rows(20, seed=8))
+    sources = {"talks": str(talks), "own": str(corpus)}
+    train, dev, _ = load_data(with_settings(tiny_recipe(corpus), {"data.dev": sources}))
     assert len(train) == 150
-    assert {name: len(rows) for name, rows in dev.items()} == {
-        "talks": 20,
-        "own": 150,
-    }
-    recipe = with_settings(recipe, {"data.dev": str(tmp_path / "talks.jsonl")})
+    assert set(dev) == {"talks", "own"}
+    assert len(dev["talks"]) == 20
+    assert len(dev["own"]) == 150
+
+
+def test_a_dev_set_without_a_name_is_called_as_its_file(corpus, tmp_path):
+    talks = write_corpus(tmp_path / "talks.jsonl", make_rows(20, seed=8))
+    recipe = with_settings(tiny_recipe(corpus), {"data.dev": str(talks)})
     assert set(load_data(recipe).dev) == {"talks"}
+
+
+def test_names_of_dev_sources():
     assert named_sources(["a/talks.jsonl", "news=b/dev.jsonl"]) == {
         "talks": "a/talks.jsonl",
         "news": "b/dev.jsonl",
@@ -285,74 +314,81 @@ def test_dev_sets_may_be_named(corpus, tmp_path):
 # ---- Interrupted runs
 
 
-def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(finished, corpus, tmp_path, caplog):
-    folder = tmp_path / "run"
-    shutil.copytree(finished[0], folder)
-    (folder / "checkpoint-4" / "trainer_state.json").write_text("{")
-    (folder / "checkpoint-9").mkdir()  # cut off before its state was written
-    (folder / "checkpoint-9" / "sha256").touch()
-    shutil.copytree(finished[0] / "checkpoint-4", folder / "checkpoint-8")
-    states = (
-        folder / "checkpoint-8" / "optimizer.pt"
-    ).read_bytes()  # zeros, as after a crash of the machine
-    (folder / "checkpoint-8" / "optimizer.pt").write_bytes(
-        states[:1000] + bytes(64) + states[1064:]
-    )
-    (folder / "log.jsonl").unlink()
-    with caplog.at_level(logging.WARNING, logger="tmde.training"):
-        train_recipe(tiny_recipe(corpus), folder, resume=True)
-    assert all(
-        f"checkpoint-{step} is incomplete or damaged, and is skipped" in caplog.text
-        for step in (9, 8, 4)
-    )
-    found = losses_by_step(folder)
-    assert set(found) == {3, 4}
-    for step, values in found.items():
-        assert values == pytest.approx(losses_by_step(finished[0])[step], rel=1e-6), step
+@pytest.fixture
+def copied_run(finished, tmp_path) -> Path:
+    """A copy of the finished run, which a test may change."""
+    return Path(shutil.copytree(finished[0], tmp_path / "run"))
 
 
-def test_a_damaged_best_checkpoint_is_not_taken(finished, corpus, tmp_path):
-    folder = tmp_path / "run"
-    shutil.copytree(finished[0], folder)
-    state = json.loads((folder / "checkpoint-4/trainer_state.json").read_text())
-    state["best_model_checkpoint"] = str(folder / "checkpoint-2")
-    (folder / "checkpoint-4/trainer_state.json").write_text(json.dumps(state))
-    seal(folder / "checkpoint-4")
-    (folder / "checkpoint-2/model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="checkpoint-2, the best: model.safetensors is damaged"):
-        train_recipe(tiny_recipe(corpus), folder, resume=True)
+def overwrite_with_zeros(path: Path) -> None:
+    """Put zeros into the middle of a file, as a crash of the machine does."""
+    content = path.read_bytes()
+    path.write_bytes(content[:1000] + bytes(64) + content[1064:])
 
 
-def test_a_folder_in_which_another_process_trains_is_refused_and_kept(corpus, tmp_path):
-    with locked(tmp_path / "run"):
-        (tmp_path / "run").mkdir()
-        for options in ({}, {"overwrite": True}):
-            with pytest.raises(ValueError, match="run: another process is writing to it"):
-                train_recipe(tiny_recipe(corpus), tmp_path / "run", **options)
-        assert (tmp_path / "run").is_dir()
-
-
-def test_finished_run_resumes_to_itself_or_goes_on_to_a_larger_max_steps(
-    finished, corpus, tmp_path
+def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(
+    finished, copied_run, corpus, caplog
 ):
+    (copied_run / "checkpoint-9").mkdir()  # It was cut off before its state was written.
+    (copied_run / "checkpoint-9" / "sha256").touch()
+    shutil.copytree(copied_run / "checkpoint-4", copied_run / "checkpoint-8")
+    overwrite_with_zeros(copied_run / "checkpoint-8" / "optimizer.pt")
+    (copied_run / "checkpoint-4" / "trainer_state.json").write_text("{")
+    (copied_run / "log.jsonl").unlink()
+
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        train_recipe(tiny_recipe(corpus), copied_run, resume=True)
+
+    for step in (9, 8, 4):
+        assert f"checkpoint-{step} is incomplete or damaged, and is skipped" in caplog.text
+    losses = losses_by_step(copied_run)
+    expected = losses_by_step(finished[0])
+    assert set(losses) == {3, 4}
+    for step in (3, 4):
+        assert losses[step] == pytest.approx(expected[step], rel=1e-6), step
+
+
+def test_a_damaged_best_checkpoint_is_not_taken(copied_run, corpus):
+    state_path = copied_run / "checkpoint-4" / "trainer_state.json"
+    state = json.loads(state_path.read_text())
+    state["best_model_checkpoint"] = str(copied_run / "checkpoint-2")
+    state_path.write_text(json.dumps(state))
+    seal(copied_run / "checkpoint-4")
+    (copied_run / "checkpoint-2" / "model.safetensors").write_bytes(b"x")
+    with pytest.raises(ValueError, match="checkpoint-2, the best: model.safetensors is damaged"):
+        train_recipe(tiny_recipe(corpus), copied_run, resume=True)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_in_which_another_process_trains_is_refused_and_kept(overwrite, corpus, tmp_path):
     folder = tmp_path / "run"
-    shutil.copytree(finished[0], folder)
-    train_recipe(tiny_recipe(corpus), folder, resume=True)
-    assert [line["step"] for line in log_lines(folder) if "loss" in line] == [1, 2, 3, 4]
-    assert [read(folder)[key] for key in ("best_step", "seen")] == [
-        read(finished[0])[k] for k in ("best_step", "seen")
-    ]
-    before, after = (
-        load_file(path / "checkpoint-4" / "model.safetensors") for path in (finished[0], folder)
+    with locked(folder):
+        folder.mkdir()
+        with pytest.raises(ValueError, match="run: another process is writing to it"):
+            train_recipe(tiny_recipe(corpus), folder, overwrite=overwrite)
+        assert folder.is_dir()
+
+
+def test_finished_run_resumes_to_itself(finished, copied_run, corpus):
+    train_recipe(tiny_recipe(corpus), copied_run, resume=True)
+    assert trained_steps(copied_run) == [1, 2, 3, 4]
+    names = ("best_step", "seen")
+    assert pick(read(copied_run), names) == pick(read(finished[0]), names)
+    assert_equal_weights(
+        weights_in(copied_run / "checkpoint-4"), weights_in(finished[0] / "checkpoint-4")
     )
-    assert all(torch.equal(after[name], value) for name, value in before.items())
-    with pytest.raises(
-        RecipeError, match=r"model.encoder_layers is 3, and the run was begun with 2"
-    ):
-        train_recipe(tiny_recipe(corpus, "encoder_layers=3"), folder, resume=True)
-    trainer = train_recipe(tiny_recipe(corpus, "max_steps=6"), folder, resume=True)
+
+
+def test_finished_run_goes_on_to_a_larger_max_steps(copied_run, corpus):
+    trainer = train_recipe(tiny_recipe(corpus, "max_steps=6"), copied_run, resume=True)
     assert trainer.state.global_step == 6
-    assert [line["step"] for line in log_lines(folder) if "loss" in line] == [1, 2, 3, 4, 5, 6]
+    assert trained_steps(copied_run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_does_not_resume_with_another_model(copied_run, corpus):
+    message = r"model.encoder_layers is 3, and the run was begun with 2"
+    with pytest.raises(RecipeError, match=message):
+        train_recipe(tiny_recipe(corpus, "encoder_layers=3"), copied_run, resume=True)
 
 
 # ---- The command line
@@ -371,23 +407,20 @@ def test_command_line_errors_are_one_line(arguments, message, tmp_path, monkeypa
     result = CliRunner().invoke(app, ["train", *arguments])
     assert result.exit_code == 1
     assert result.stdout == ""
-    (line,) = [line for line in result.stderr.splitlines() if line and "Warning" not in line]
-    assert line.startswith("Error: ")
-    assert message in line
+    lines = [line for line in result.stderr.splitlines() if line and "Warning" not in line]
+    assert len(lines) == 1
+    assert lines[0].startswith("Error: ")
+    assert message in lines[0]
 
 
 @pytest.mark.slow
 def test_command_line_trains_on_two_processes(corpus, tmp_path):
-    arguments = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]
-    command = [
-        "accelerate.commands.launch",
-        "--multi_gpu",
-        "--num_processes=2",
-        "--main_process_port=0",
-    ]
+    """Two processes train the same micro-batches as one that accumulates two."""
+    overrides = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]
+    launch = ["accelerate.commands.launch", "--multi_gpu", "--num_processes=2"]
+    launch += ["--main_process_port=0", "-m", "tmde", "train", "quickstart"]
     process = subprocess.run(
-        [sys.executable, "-m", *command, "-m", "tmde", "train", "quickstart"]
-        + [*arguments, "--train", str(corpus), "-o", "run"],
+        [sys.executable, "-m", *launch, *overrides, "--train", str(corpus), "-o", "run"],
         cwd=tmp_path,
         env=ENVIRONMENT,
         capture_output=True,
@@ -395,19 +428,20 @@ def test_command_line_trains_on_two_processes(corpus, tmp_path):
         timeout=300,
     )
     assert process.returncode == 0, process.stderr[-4000:]
-    assert process.stdout.count("the model is in run") == 1  # one process speaks
-    assert read(tmp_path / "run", "run.json")["processes"] == 2
-    # The same micro-batches, in the same rounds, as one process that accumulates two.
-    train_recipe(
-        tiny_recipe(corpus, *arguments, "gradient_accumulation_steps=2"), tmp_path / "alone"
-    )
-    found = losses_by_step(tmp_path / "run")
-    expected = losses_by_step(tmp_path / "alone")
-    assert set(found) == set(expected) == {1, 2, 3}
-    for step in found:
-        for name in ("loss", "learning_rate", "epoch", "translation_nll", "distance_hinge"):
-            assert found[step][name] == pytest.approx(expected[step][name], rel=1e-4), (step, name)
-    assert read(tmp_path / "run")["best_step"] == read(tmp_path / "alone")["best_step"]
-    weights = [load_file(tmp_path / name / "model.safetensors") for name in ("run", "alone")]
-    for name, value in weights[1].items():
-        torch.testing.assert_close(weights[0][name], value, rtol=0, atol=1e-5)
+    run = tmp_path / "run"
+    alone = tmp_path / "alone"
+
+    train_recipe(tiny_recipe(corpus, *overrides, "gradient_accumulation_steps=2"), alone)
+
+    assert process.stdout.count("the model is in run") == 1  # One process alone speaks.
+    assert read(run, "run.json")["processes"] == 2
+    assert read(run)["best_step"] == read(alone)["best_step"]
+    losses = losses_by_step(run)
+    expected = losses_by_step(alone)
+    assert set(losses) == set(expected) == {1, 2, 3}
+    names = ("loss", "learning_rate", "epoch", "translation_nll", "distance_hinge")
+    for step in losses:
+        assert pick(losses[step], names) == pytest.approx(pick(expected[step], names), rel=1e-4)
+    weights = weights_in(run)
+    for name, value in weights_in(alone).items():
+        torch.testing.assert_close(weights[name], value, rtol=0, atol=1e-5)

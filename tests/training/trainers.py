@@ -42,31 +42,55 @@ def tiny_trainer(
     callbacks=(),
     **arguments,
 ) -> TmdeTrainer:
-    """Trains translation and distance on 120 rows, without checkpoints, and measured only on the
-    given rows or task.
+    """Return a trainer of translation and distance on 120 rows, without checkpoints.
 
     Args:
-        rows, dev: Lists of rows, or datasets.
+        folder: The folder of the run.
+        tokenizer: The tokenizer.
+        rows: Training rows, as a list or a dataset; None for 120 rows.
+        objectives: The objectives; None for translation and distance.
+        dev: Dev rows, as a list or a dataset, or dev sets by name; None for no retrieval.
+        task: A classification task, or tasks by name; None for no task.
+        model: The model; None for a tiny T-MDE.
+        callbacks: Callbacks of the trainer.
+        arguments: Training arguments beside `ARGUMENTS`.
     """
     if task is None and dev is None:
         arguments = {"eval_strategy": "no"} | arguments
-    rows, dev = (make_dataset(found) if isinstance(found, list) else found for found in (rows, dev))
-    dev = dev if dev is None or isinstance(dev, dict) else {"dev": dev}
-    tasks = task if task is None or isinstance(task, dict) else {"task": task}
-    both = {"translation": TranslationObjective(), "distance": DistanceConstraint(negatives=100)}
+    if rows is None:
+        rows = make_rows(120, seed=2)
+    if objectives is None:
+        distance = DistanceConstraint(negatives=100)
+        objectives = {"translation": TranslationObjective(), "distance": distance}
+    if model is None:
+        model = tiny_model(seed=1)
     return TmdeTrainer(
-        ParallelModel(tiny_model(seed=1) if model is None else model, objectives or both),
+        ParallelModel(model, objectives),
         TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments)),
-        make_dataset(make_rows(120, seed=2)) if rows is None else rows,
+        as_dataset(rows),
         tokenizer,
-        eval_dataset=dev,
-        eval_tasks=tasks,
+        eval_dataset=by_name("dev", as_dataset(dev)),
+        eval_tasks=by_name("task", task),
         callbacks=list(callbacks),
     )
 
 
+def as_dataset(rows):
+    """Return a list of rows as a dataset, and anything else as it is."""
+    if isinstance(rows, list):
+        return make_dataset(rows)
+    return rows
+
+
+def by_name(name: str, value):
+    """Return a single value under a name, and None or a dict as it is."""
+    if value is None or isinstance(value, dict):
+        return value
+    return {name: value}
+
+
 def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
-    """Ctrl-C after so many steps of the run in `folder`."""
+    """Press Ctrl-C after so many steps of the run in `folder`."""
     go_on = RunSchedule.on_step_end
 
     def stop(self, args, state, control, **kwargs):
@@ -78,9 +102,9 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, folder: Path, step: int) -> None:
 
 
 def on_two_processes(script: str, argument: Path, **environment: str) -> None:
-    """Starts a worker of this folder by `torchrun`, and waits for it."""
+    """Start a worker of this folder by `torchrun`, and wait for it."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     command += [str(Path(__file__).with_name(script)), str(argument)]
     options = {"env": ENVIRONMENT | environment, "capture_output": True, "text": True}
-    process = subprocess.run(command, timeout=300, **options)  # a deadlock
+    process = subprocess.run(command, timeout=300, **options)  # Otherwise a deadlock hangs.
     assert process.returncode == 0, process.stderr[-4000:]

@@ -87,18 +87,17 @@ def batch_of(case: Case, rank: int) -> tuple[torch.Tensor, tuple[str, ...]]:
 
 
 def counts(case: Case) -> dict[str, int]:
-    """Of each objective over both processes."""
+    """Return the number of terms of each objective over both processes."""
     totals = dict.fromkeys(case[0], 0)
     for languages, rows in case[1]:
-        directions = (
-            rows * (len(languages) - 1) * sum(language in ("en", "es") for language in languages)
-        )
+        num_pivots = len({"en", "es"}.intersection(languages))
+        directions = (len(languages) - 1) * num_pivots
         sizes = BatchSizes(
-            rows,
-            len(languages),
-            directions,
-            directions * (LENGTH - 1),
-            rows * len(languages) * LENGTH,
+            rows=rows,
+            languages=len(languages),
+            directions=rows * directions,
+            target_tokens=rows * directions * (LENGTH - 1),
+            tokens=rows * len(languages) * LENGTH,
         )
         for name, objective in case[0].items():
             totals[name] += objective.count(sizes)
@@ -108,7 +107,7 @@ def counts(case: Case) -> dict[str, int]:
 def gradients(
     case: Case, ids: torch.Tensor, languages: tuple[str, ...], processes: int
 ) -> dict[str, torch.Tensor]:
-    """Gradients and components after one step scaled as `TmdeTrainer.compute_loss` does."""
+    """Return gradients and components after a step scaled as `TmdeTrainer.compute_loss` does."""
     parallel = model_of(case[0])
     model = DistributedDataParallel(parallel) if processes > 1 else parallel
     lengths = np.full(ids.shape[:2], ids.shape[2])
@@ -116,37 +115,35 @@ def gradients(
         input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages, lengths=lengths
     )
     outputs = model(batch)
-    sum(
-        outputs[name]["total"] * processes / count for name, count in counts(case).items()
-    ).backward()
-    found = {name: parameter.grad.clone() for name, parameter in parallel.model.named_parameters()}
+    loss = 0.0
+    for name, count in counts(case).items():
+        loss = loss + outputs[name]["total"] * processes / count
+    loss.backward()
+    tensors = {}
+    for name, parameter in parallel.model.named_parameters():
+        tensors[name] = parameter.grad.clone()
     for name, objective in case[0].items():
         if isinstance(objective, EmbeddingObjective):
-            found |= {
-                f"= {name} {part}": value.detach().float().clone()
-                for part, value in outputs[name].items()
-            }
-    return found
+            for part, value in outputs[name].items():
+                tensors[f"= {name} {part}"] = value.detach().float().clone()
+    return tensors
 
 
 def gather(folder: Path, rank: int) -> None:
+    """Write what this process computes while the others compute the same."""
     for name, case in CASES.items():
-        save_file(
-            gradients(case, *batch_of(case, rank), processes=2),
-            folder / f"{name}-{rank}.safetensors",
-        )
-    if rank == 0:  # an evaluation of one process alone waits for no other
+        ids, languages = batch_of(case, rank)
+        tensors = gradients(case, ids, languages, processes=2)
+        save_file(tensors, folder / f"{name}-{rank}.safetensors")
+    if rank == 0:  # An evaluation of one process alone waits for no other.
         vectors = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))
         save_file({"infonce": InfoNCE().eval()(vectors).loss}, folder / "evaluation.safetensors")
+    wrap = partial(DistributedDataParallel, find_unused_parameters=True)
     for case in OBJECTIVE_CASES:
-        wrapped = objective_gradients(
-            case, [rank], partial(DistributedDataParallel, find_unused_parameters=True)
-        )
-        save_file(wrapped, folder / f"objectives {case}-{rank}.safetensors")
-    sums = sum_on_host([0.1, 10.0**9 + rank])
-    save_file(
-        {"sums": torch.tensor(sums, dtype=torch.float64)}, folder / f"sums-{rank}.safetensors"
-    )
+        tensors = objective_gradients(case, [rank], wrap)
+        save_file(tensors, folder / f"objectives {case}-{rank}.safetensors")
+    sums = torch.tensor(sum_on_host([0.1, 10.0**9 + rank]), dtype=torch.float64)
+    save_file({"sums": sums}, folder / f"sums-{rank}.safetensors")
 
 
 # ---- Every objective
@@ -157,33 +154,49 @@ OBJECTIVE_CASES = test_goldens.CASES | {
 }
 
 
+def half_of_batch(case: str, rank: int) -> SimpleNamespace:
+    """Return the rows of one process."""
+    batch = test_goldens.batch() | {"labels": torch.arange(6) % 3}
+    rows = slice(3 * rank, 3 * rank + 3)
+    texts = slice(2 if case == "nli" else 3)  # NLI reads a premise and a hypothesis.
+    half = {"languages": batch["languages"][texts]}
+    for name in ("input_ids", "attention_mask", "lengths"):
+        half[name] = batch[name][texts, rows]
+    for name in ("teacher_vectors", "taught", "labels"):
+        half[name] = batch[name][rows]
+    return SimpleNamespace(**half)
+
+
 def objective_gradients(
     case: str, ranks: Sequence[int], wrap: Callable = lambda parallel: parallel
-) -> dict:
-    """Of a model that reads the halves of a batch that `ranks` name, one after the other."""
+) -> dict[str, torch.Tensor]:
+    """Return the gradients of a model that reads halves of a batch, one after the other.
+
+    Args:
+        case: The name of the model with its objectives.
+        ranks: The processes whose halves are read.
+        wrap: Wraps the model.
+    """
     make, options = OBJECTIVE_CASES[case]
     torch.manual_seed(0)
-    objectives = {
-        name: OBJECTIVES[name](**values) for name, values in options.items() if name != "infonce"
-    }
+    objectives = {}
+    for name, values in options.items():
+        if name != "infonce":
+            objectives[name] = OBJECTIVES[name](**values)
     parallel = ParallelModel(make(), objectives).double().train()
     model = wrap(parallel)
     for rank in ranks:
-        torch.manual_seed(rank)  # of negatives and masks
-        rows = slice(3 * rank, 3 * rank + 3)
-        whole = test_goldens.batch() | {"labels": torch.arange(6) % 3}
-        texts = slice(2 if case == "nli" else 3)  # a premise and a hypothesis
-        half = {
-            name: whole[name][texts, rows] for name in ("input_ids", "attention_mask", "lengths")
-        }
-        half |= {name: whole[name][rows] for name in ("teacher_vectors", "taught", "labels")}
-        outputs = model(SimpleNamespace(languages=whole["languages"][texts], **half))
-        sum(
-            objectives[name].weight * output["total"] for name, output in outputs.items()
-        ).backward()
-    return {
-        name: found.grad for name, found in parallel.named_parameters() if found.grad is not None
-    }
+        torch.manual_seed(rank)  # Negatives and masks are drawn.
+        outputs = model(half_of_batch(case, rank))
+        loss = 0.0
+        for name, output in outputs.items():
+            loss = loss + objectives[name].weight * output["total"]
+        loss.backward()
+    gradients_by_name = {}
+    for name, parameter in parallel.named_parameters():
+        if parameter.grad is not None:
+            gradients_by_name[name] = parameter.grad
+    return gradients_by_name
 
 
 # ---- FSDP2
@@ -246,10 +259,21 @@ def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> Tmd
 
 
 def forget_processes(distributed_type: DistributedType) -> None:
-    """So that the next run may wrap its model in another way."""
-    os.environ.pop("ACCELERATE_USE_FSDP", None)  # which TrainingArguments set
+    """Forget how a model was wrapped, so that the next run may wrap its own in another way."""
+    os.environ.pop("ACCELERATE_USE_FSDP", None)  # TrainingArguments have set it.
     AcceleratorState._reset_state()
     PartialState().distributed_type = distributed_type
+
+
+def count_numbers(model: ParallelModel) -> dict[str, int]:
+    """Return how many numbers the model has, `whole`, and how many this process holds."""
+    held = 0
+    whole = 0
+    for parameter in model.parameters():
+        whole += parameter.numel()
+        if isinstance(parameter, DTensor):
+            held += parameter.to_local().numel()
+    return {"numbers": held, "whole": whole}
 
 
 def main() -> None:
@@ -260,17 +284,8 @@ def main() -> None:
     gather(folder, rank)
     fsdp = {"fsdp": True, "fsdp_config": {"version": 2}, "gradient_accumulation_steps": 2}
     trainer = run(tokenizer, folder / "run", **fsdp)
-    parameters = list(trainer.model.parameters())
-    held = {
-        "numbers": sum(
-            parameter.to_local().numel()
-            for parameter in parameters
-            if isinstance(parameter, DTensor)
-        ),
-        "whole": sum(parameter.numel() for parameter in parameters),
-        "best": trainer.state.best_global_step,
-    }
-    (folder / f"run-{rank}.json").write_text(json.dumps(held))
+    record = {**count_numbers(trainer.model), "best": trainer.state.best_global_step}
+    (folder / f"run-{rank}.json").write_text(json.dumps(record))
     forget_processes(kind)
     run(tokenizer, folder / "resumed", folder / "run" / "checkpoint-2", **fsdp)
     forget_processes(kind)

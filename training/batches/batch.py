@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -23,6 +24,18 @@ class Position:
     batch: int = 0
 
 
+class WordCounts(NamedTuple):
+    """The whitespace-separated words of one micro-batch.
+
+    Attributes:
+        source: The words of all texts.
+        target: The words of the target texts of all directions.
+    """
+
+    source: int
+    target: int
+
+
 @dataclass
 class ParallelBatch:
     """One micro-batch: `rows` rows in the same `languages`.
@@ -32,7 +45,7 @@ class ParallelBatch:
         attention_mask: (languages, rows, length).
         languages: The language codes in the order of the first dimension.
         sizes: The numbers by which the objectives divide.
-        words: The whitespace-separated words of (all texts, all target texts of all directions).
+        words: The words of its texts.
         lengths: (languages, rows) int64, the tokens of each text, `<s>` and `</s>` among them.
             Always in the memory of the host, where they are known without waiting for a GPU.
         teacher_vectors: (rows, d) of a teacher; None without a teacher.
@@ -49,7 +62,7 @@ class ParallelBatch:
     attention_mask: torch.Tensor
     languages: tuple[str, ...]
     sizes: BatchSizes
-    words: tuple[int, int]
+    words: WordCounts
     lengths: np.ndarray
     teacher_vectors: torch.Tensor | None = None
     taught: torch.Tensor | None = None

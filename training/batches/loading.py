@@ -26,10 +26,10 @@ from transformers.utils import logging
 from modeling_tmde import TmdeError
 from tmde.data.parallel import LABEL, features_of
 from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
-from tmde.training.batches.batch import ParallelBatch, Position
+from tmde.training.batches.batch import ParallelBatch, Position, WordCounts
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch
 from tmde.training.objectives.base import BatchSizes, check_range
-from tmde.training.teacher import TeacherVectors, open_teacher_vectors
+from tmde.training.teacher import TeacherVectors, TeacherVersion, open_teacher_vectors
 
 if TYPE_CHECKING:
     from tmde.training.arguments import TmdeTrainingArguments
@@ -334,7 +334,7 @@ class ParallelBatches(IterableDataset):
             attention_mask=torch.from_numpy((steps < lengths[..., None]).astype(np.int64)),
             languages=languages,
             sizes=sizes,
-            words=(int(words.sum()), sources_per_target * target_words),
+            words=WordCounts(int(words.sum()), sources_per_target * target_words),
             lengths=lengths,
             teacher_vectors=teacher_vectors,
             taught=taught,
@@ -373,6 +373,7 @@ def batches_of(
     tokenizer: PreTrainedTokenizerBase,
     model: ParallelModel,
     args: TmdeTrainingArguments,
+    teacher_version: TeacherVersion | None = None,
     **options: Any,
 ) -> ParallelBatches:
     """Return the batches on which a model with its objectives is trained or measured.
@@ -382,6 +383,7 @@ def batches_of(
         tokenizer: The tokenizer.
         model: Its objectives say what they need of the rows.
         args: The options that training and measuring share.
+        teacher_version: The version of an objective's teacher; None for the newest.
         options: Options of `ParallelBatches` that they do not share.
     """
     return ParallelBatches(
@@ -392,7 +394,7 @@ def batches_of(
         micro_batch_tokens=args.micro_batch_tokens,
         pivots_only=args.pivot_pairs or model.needs_pivot,
         max_length=args.train_max_length,
-        teacher=open_teacher_vectors(rows, model, args),
+        teacher=open_teacher_vectors(rows, model, args, teacher_version),
         **options,
     )
 

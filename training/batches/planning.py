@@ -95,12 +95,13 @@ class BatchPlanner:
 
     def _language_sets(self, available: LanguageSet) -> list[LanguageSet]:
         """Return the sets of languages that a row with these languages can give."""
-        size = len(available)
+        num_languages = len(available)
         if self.languages_per_row is not None:
-            size = min(self.languages_per_row, size)
-        if size < 2:
+            num_languages = min(self.languages_per_row, num_languages)
+        if num_languages < 2:
             return []
-        return [chosen for chosen in itertools.combinations(available, size) if self._fits(chosen)]
+        language_sets = itertools.combinations(available, num_languages)
+        return list(filter(self._fits, language_sets))
 
     def _fits(self, language_set: LanguageSet) -> bool:
         """Return whether a set of languages holds one of the needed ones."""
@@ -209,12 +210,12 @@ class BatchPlanner:
         order = order[np.argsort(-lengths[order], kind="stable")]
         begin = 0
         while begin < len(order):
-            size = max(1, self.micro_batch_tokens // int(lengths[order[begin]]))
+            num_rows = max(1, self.micro_batch_tokens // int(lengths[order[begin]]))
             if self.micro_batch_rows is not None:
-                size = min(size, self.micro_batch_rows)
-            end = begin + size
+                num_rows = min(num_rows, self.micro_batch_rows)
+            end = begin + num_rows
             # A row alone has no negatives: one that would be left over joins the batch before it.
-            if end + 1 == len(order) and size > 1:
+            if end + 1 == len(order) and num_rows > 1:
                 end = len(order)
             yield order[begin:end]
             begin = end

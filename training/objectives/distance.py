@@ -13,7 +13,7 @@ from tmde.training.objectives.base import (
 )
 from tmde.training.objectives.sampling import draw_other_rows
 
-EPSILON = 1e-6  # added to `v`
+EPSILON = 1e-6  # It keeps `v` above 0.
 
 
 class DistanceConstraint(EmbeddingObjective):
@@ -67,7 +67,7 @@ class DistanceConstraint(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         """Return the loss, and the distances to translations and to negatives."""
-        embeddings = embeddings.float()  # distances of close vectors cancel in bf16
+        embeddings = embeddings.float()  # In bf16, distances of close vectors cancel.
         positives = []
         negatives = []
         hinges = []

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import torch
 from torch import nn
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, check_range
 from tmde.training.objectives.encoded_batch import EncodedBatch
-
-if TYPE_CHECKING:
-    from tmde.training.teacher import TeacherVersion
 
 
 class Distillation(Objective):
@@ -43,7 +38,7 @@ class Distillation(Objective):
         trust_remote_code: Run code from the teacher's folder or repository, which some models need.
         teacher_revision: The branch, tag or commit of a teacher on the Hub; None for the newest
             when a run begins. Either way a run keeps the weights with which it began, see
-            `settle_version`.
+            `teacher.pin_version`.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
     one, (rows,). The sum has one term for every text of such a row. Components: `loss`, and
@@ -85,7 +80,6 @@ class Distillation(Objective):
         self.teacher_languages = teacher_languages
         self.trust_remote_code = trust_remote_code
         self.teacher_revision = teacher_revision
-        self.version: TeacherVersion | None = None  # settled when a run begins
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of texts in rows that are taught."""
@@ -101,7 +95,7 @@ class Distillation(Objective):
         self, embeddings: torch.Tensor, vectors: torch.Tensor, taught: torch.Tensor
     ) -> ObjectiveOutput:
         """Return the squared distances, and the cosines."""
-        student = embeddings.float()  # close vectors cancel in half precision
+        student = embeddings.float()  # In half precision, close vectors cancel.
         teacher = vectors.float()
         if self.center:
             student = _directions(student, taught)

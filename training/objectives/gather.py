@@ -28,7 +28,7 @@ def _gloo_group(world: distributed.ProcessGroup) -> distributed.ProcessGroup:
 def host_group() -> distributed.ProcessGroup:
     """Return a group of all processes that exchanges tensors in host memory."""
     world = distributed.group.WORLD
-    assert world is not None  # processes train together
+    assert world is not None  # Several processes train together.
     if distributed.get_backend() == "gloo":
         return world
     return _gloo_group(world)
@@ -76,7 +76,7 @@ def gather_rows(vectors: torch.Tensor) -> list[tuple[torch.Tensor, int]]:
 def _gather_shapes(num_languages: int, num_rows: int) -> list[list[int]]:
     """Return (languages, rows) of every process."""
     shapes = torch.empty(num_processes(), 2, dtype=torch.int64)
-    own = torch.tensor([num_languages, num_rows])
-    distributed.all_gather(list(shapes), own, group=host_group())
+    local_shape = torch.tensor([num_languages, num_rows])
+    distributed.all_gather(list(shapes), local_shape, group=host_group())
     pairs: list[list[int]] = shapes.tolist()
     return pairs

@@ -5,14 +5,13 @@ from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
-from tmde.training.objectives.base import BatchSizes, ObjectiveOutput, check_range
-from tmde.training.objectives.cross_entropy import cross_entropy_sum
-from tmde.training.objectives.encoded_batch import EncodedBatch
-from tmde.training.objectives.masking import Masked, MaskingObjective, own_tokens, random_tokens
+from tmde.training.objectives.base import BatchSizes, check_range
+from tmde.training.objectives.masking import Masked, content_tokens, random_tokens
 from tmde.training.objectives.sampling import draw_without_replacement
+from tmde.training.objectives.token_prediction import TokenPrediction
 
 
-class CausalLanguageModel(MaskingObjective):
+class CausalLanguageModel(TokenPrediction):
     """Causal language modeling (CLM): the cross-entropy of every token given those before it.
 
     The encoder must be `causal`. A text's first token, `<s>`, is not predicted; its last, `</s>`,
@@ -40,39 +39,16 @@ class CausalLanguageModel(MaskingObjective):
         """Hide nothing: `places` are those from which the next token is predicted."""
         if not config.causal:
             raise TmdeError(
-                "objectives.causal_lm: the encoder sees the tokens to predict: set "
-                "model.causal=true"
+                "objectives.causal_lm: the encoder sees the tokens to predict: "
+                "set model.causal=true"
             )
-        before = nn.functional.pad(attention_mask[..., 1:], (0, 1)).bool()  # a token follows
-        places = before.flatten().nonzero().squeeze(1)
-        return Masked(input_ids, places, input_ids.flatten()[places + 1], before)
-
-    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
-        """Return the loss of the tokens that were hidden before the batch was encoded."""
-        masked = encoded.masked
-        assert masked is not None  # as it is among the requirements
-        states = encoded.token_states(masked.places)  # (tokens, d_model)
-        return self._predict(encoded, states, masked.targets)
-
-    def forward(
-        self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
-    ) -> ObjectiveOutput:
-        """Return the cross-entropy of the targets."""
-        if torch.is_autocast_enabled(hidden.device.type):
-            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-            weight = weight.to(hidden.dtype)
-        loss = cross_entropy_sum(hidden, weight, targets)
-        return ObjectiveOutput(loss, {"loss": loss.detach()})
-
-    def _predict(
-        self, encoded: EncodedBatch, states: torch.Tensor, targets: torch.Tensor
-    ) -> ObjectiveOutput:
-        """Return the loss of targets (tokens,) that are predicted from states (tokens, d_model)."""
-        output: ObjectiveOutput = self(encoded.head(states), encoded.output_projection, targets)
-        return output
+        has_next_token = nn.functional.pad(attention_mask[..., 1:], (0, 1)).bool()
+        places = has_next_token.flatten().nonzero().squeeze(1)
+        targets = input_ids.flatten()[places + 1]
+        return Masked(input_ids, places, targets, has_next_token)
 
 
-class MaskedLanguageModel(CausalLanguageModel):
+class MaskedLanguageModel(TokenPrediction):
     """Masked language modeling (MLM): the cross-entropy of hidden tokens.
 
     A share of all tokens of a batch, special ones apart, is chosen, each with the same chance. Of
@@ -139,25 +115,27 @@ class MaskedLanguageModel(CausalLanguageModel):
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of tokens that are predicted."""
-        return self.num_chosen(sizes.tokens - 2 * sizes.texts)  # each text has `<s>` and `</s>`
+        num_special = 2 * sizes.texts  # Each text has `<s>` and `</s>`.
+        return self.num_chosen(sizes.tokens - num_special)
 
     def mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
     ) -> Masked:
         """Choose tokens and hide most of them."""
-        own = own_tokens(input_ids, attention_mask, config)
-        flat_own = own.flatten()
+        is_content = content_tokens(input_ids, attention_mask, config)
+        flat_is_content = is_content.flatten()
         flat_ids = input_ids.flatten()
-        number = self.num_chosen(int(own.sum()))
-        frequencies = torch.bincount(flat_ids[flat_own], minlength=config.vocab_size)[flat_ids]
+        number = self.num_chosen(int(is_content.sum()))
+        counts = torch.bincount(flat_ids[flat_is_content], minlength=config.vocab_size)
+        frequencies = counts[flat_ids]
         chosen = draw_without_replacement(
-            flat_own, number, inverse_weights=frequencies**self.frequency_power
+            flat_is_content, number, inverse_weights=frequencies**self.frequency_power
         )
         places = chosen.sort().values  # (tokens,)
         targets = flat_ids[places]
         shown = self._shown(targets, config)
         masked_ids = flat_ids.index_copy(0, places, shown).view_as(input_ids)
-        return Masked(masked_ids, places, targets, own)
+        return Masked(masked_ids, places, targets, is_content)
 
     def _shown(self, targets: torch.Tensor, config: PreTrainedConfig) -> torch.Tensor:
         """Return what stands in place of the chosen tokens (tokens,)."""

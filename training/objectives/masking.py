@@ -19,7 +19,8 @@ class Masked:
         input_ids: The texts (..., length) with the hidden tokens replaced.
         places: The ascending places (tokens,) of the tokens to predict in the flattened input.
         targets: The tokens (tokens,) to predict.
-        own: Where the texts' own tokens are, hidden ones included, in the shape of the input.
+        is_content: Which tokens belong to a text's content, hidden ones included, in the shape of
+            the input.
         attention_mask: The mask (..., length) of texts that were joined; None for others.
         position_ids: The positions (..., length) of texts that were joined; None for others.
     """
@@ -27,7 +28,7 @@ class Masked:
     input_ids: torch.Tensor
     places: torch.Tensor
     targets: torch.Tensor
-    own: torch.Tensor
+    is_content: torch.Tensor
     attention_mask: torch.Tensor | None = None
     position_ids: torch.Tensor | None = None
 
@@ -54,21 +55,10 @@ class MaskingObjective(Objective):
         raise NotImplementedError
 
 
-def special_ids(config: PreTrainedConfig) -> list[int]:
-    """Return the special tokens that a config names, ascending."""
-    ids = {config.bos_token_id, config.pad_token_id, config.mask_token_id}
-    if isinstance(config.eos_token_id, list):
-        ids.update(config.eos_token_id)
-    else:
-        ids.add(config.eos_token_id)
-    ids.discard(None)
-    return sorted(ids)
-
-
-def own_tokens(
+def content_tokens(
     ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
 ) -> torch.Tensor:
-    """Return where the texts' own tokens are, neither padding nor special, in the shape of `ids`.
+    """Return which tokens are neither padding nor special, in the shape of `ids`.
 
     Raises:
         TmdeError: The config has no token that hides others.
@@ -77,15 +67,15 @@ def own_tokens(
         raise TmdeError(
             "mask_token_id=None, expected the id of the token that hides others, such as <mask>"
         )
-    special = torch.tensor(special_ids(config), device=ids.device)
+    special = torch.tensor(config.special_token_ids, device=ids.device)
     return attention_mask.bool() & ~torch.isin(ids, special)
 
 
 def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.Tensor:
     """Return (number,) entries of the vocabulary, drawn uniformly from those not special."""
-    specials = special_ids(config)
+    specials = sorted(set(config.special_token_ids))
     drawn = torch.randint(config.vocab_size - len(specials), (number,), device=device)
-    # Ascending: whatever is at or above a special token moves over it.
+    # The special tokens ascend, so that whatever is at or above one moves over it.
     for token in specials:
         drawn = drawn + (drawn >= token)
     return drawn

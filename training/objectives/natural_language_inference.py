@@ -79,7 +79,7 @@ class NaturalLanguageInference(Objective):
         premise, hypothesis = embeddings
         difference = (premise - hypothesis).abs()
         features = torch.cat([premise, hypothesis, difference, premise * hypothesis], dim=-1)
-        assert self.classifier is not None  # it was built
+        assert self.classifier is not None  # `build` has made it.
         logits = self.classifier(features)  # (rows, 3)
         loss = nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
         correct = (logits.argmax(dim=-1) == labels).sum()

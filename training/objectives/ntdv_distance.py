@@ -65,8 +65,8 @@ class NtdvDistance(Objective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         """Return the cost, and the squared distances to translations and to negatives."""
-        embeddings = embeddings.float()  # squared distances of close vectors cancel in bf16
-        norm = torch.linalg.vector_norm(embeddings, dim=-1).mean()  # v
+        embeddings = embeddings.float()  # In bf16, squared distances of close vectors cancel.
+        norm = torch.linalg.vector_norm(embeddings, dim=-1).mean()  # v of the paper
         sums = []
         for a, b in itertools.combinations(embeddings, 2):
             distances = _squared_distances(a, b)  # (rows of a, rows of b)
@@ -106,7 +106,8 @@ class NtdvDistance(Objective):
 
 def _squared_distances(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     """Return (rows of a, rows of b) from (rows, d) each."""
-    with torch.autocast(a.device.type, enabled=False):  # which would multiply in half precision
+    # Autocast would multiply in half precision.
+    with torch.autocast(a.device.type, enabled=False):
         products = a @ b.T
     squares = a.pow(2).sum(-1)[:, None] + b.pow(2).sum(-1)
     return (squares - 2 * products).clamp_min(0)

@@ -29,7 +29,7 @@ class SimilarityLoss(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         """Return the squared distances of translations."""
-        embeddings = embeddings.float()  # the difference of close vectors cancels in bf16
+        embeddings = embeddings.float()  # In bf16, the difference of close vectors cancels.
         loss = embeddings.new_zeros(())
         for a, b in itertools.combinations(embeddings, 2):
             loss = loss + (a - b).square().sum()

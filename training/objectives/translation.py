@@ -143,7 +143,7 @@ class TranslationObjective(Objective):
         number = self._sampled_entries(len(weight))
         if number is not None:
             drawn = torch.randint(len(weight), (number,), device=weight.device)
-            entries = torch.unique(torch.cat([targets, drawn]))  # sorted
+            entries = torch.unique(torch.cat([targets, drawn]))  # The entries ascend.
             weight = nn.functional.embedding(entries, weight)
             targets = torch.searchsorted(entries, targets)
         if torch.is_autocast_enabled(hidden.device.type):

@@ -52,12 +52,13 @@ class TranslationLanguageModel(MaskedLanguageModel):
         ```
     """
 
-    requirements = Requirements(embeddings="none", head=True)  # it has an encoder call of its own
+    requirements = Requirements(embeddings="none", head=True)  # It calls the encoder itself.
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of tokens that are predicted."""
-        readings = 2 * len(neighbors(sizes.languages)) // sizes.languages  # of every text
-        return self.num_chosen(readings * (sizes.tokens - 2 * sizes.texts))
+        # The number of pairs in which each text is read.
+        readings_per_text = 2 * len(neighbors(sizes.languages)) // sizes.languages
+        return self.num_chosen(readings_per_text * (sizes.tokens - 2 * sizes.texts))
 
     def mask(
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
@@ -92,7 +93,7 @@ class TranslationLanguageModel(MaskedLanguageModel):
             return_dict=True,
         )
         states = output.token_states.flatten(0, 1).index_select(0, masked.places)
-        return self._predict(encoded, states, masked.targets)
+        return self.predict(encoded, states, masked.targets)
 
 
 def _joined(texts: torch.Tensor, pairs: list[tuple[int, int]]) -> torch.Tensor:

@@ -12,7 +12,7 @@ from modeling_tmde.common import occurrences
 from tmde.training.objectives.base import ObjectiveOutput
 from tmde.training.objectives.cross_entropy import cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch
-from tmde.training.objectives.masking import Masked, MaskingObjective, own_tokens
+from tmde.training.objectives.masking import Masked, MaskingObjective, content_tokens
 from tmde.training.objectives.sampling import draw_without_replacement
 
 
@@ -88,18 +88,20 @@ class UnifiedGenerativeTask(MaskingObjective):
 
         Rows that have only special tokens stay as they are, and for `"xtr"` all rows do.
         """
-        own = own_tokens(input_ids, attention_mask, config)
-        has_own = own.any(dim=2)  # (languages, rows)
-        chosen_texts = draw_without_replacement(has_own, 1, dim=0)  # (1, rows)
-        chosen_places = draw_without_replacement(own, 1)  # (languages, rows, 1)
-        in_chosen_text = torch.zeros_like(has_own).scatter(0, chosen_texts, True)
-        at_chosen_place = torch.zeros_like(own).scatter(2, chosen_places, True)
-        hidden = own & at_chosen_place & in_chosen_text.unsqueeze(2)  # one place of a row at most
+        is_content = content_tokens(input_ids, attention_mask, config)
+        has_content = is_content.any(dim=2)  # (languages, rows)
+        chosen_texts = draw_without_replacement(has_content, 1, dim=0)  # (1, rows)
+        chosen_places = draw_without_replacement(is_content, 1)  # (languages, rows, 1)
+        in_chosen_text = torch.zeros_like(has_content).scatter(0, chosen_texts, True)
+        at_chosen_place = torch.zeros_like(is_content).scatter(2, chosen_places, True)
+        is_chosen = at_chosen_place & in_chosen_text.unsqueeze(2)
+        is_hidden = is_content & is_chosen  # At most one place of a row is hidden.
         if self.task == "xtr":
-            hidden = torch.zeros_like(hidden)
-        places = hidden.flatten().nonzero().squeeze(1)
+            is_hidden = torch.zeros_like(is_hidden)
+        places = is_hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
-        return Masked(input_ids.masked_fill(hidden, config.mask_token_id), places, targets, own)
+        masked_ids = input_ids.masked_fill(is_hidden, config.mask_token_id)
+        return Masked(masked_ids, places, targets, is_content)
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of what the head predicts from the embeddings."""
@@ -125,7 +127,7 @@ class UnifiedGenerativeTask(MaskingObjective):
     ) -> ObjectiveOutput:
         """Return the loss of all texts."""
         dtype = torch.promote_types(hidden.dtype, torch.float32)
-        with torch.autocast(hidden.device.type, enabled=False):  # the terms cancel in bf16
+        with torch.autocast(hidden.device.type, enabled=False):  # In bf16, the terms cancel.
             hidden = hidden.to(dtype)
             weight = weight.to(dtype)
             if self.task == "smlm":
@@ -155,8 +157,9 @@ class UnifiedGenerativeTask(MaskingObjective):
         dtype: torch.dtype,
     ) -> TokenLabels:
         """Return q of eq. 3 of every text."""
-        without_own = ~masked.own.any(dim=2, keepdim=True)
-        counted = masked.own | (attention_mask.bool() & without_own)  # (languages, rows, length)
+        without_content = ~masked.is_content.any(dim=2, keepdim=True)
+        is_special_only = attention_mask.bool() & without_content
+        counted = masked.is_content | is_special_only  # (languages, rows, length)
         flat_counted = counted.flatten(0, 1)
         frequencies = occurrences(input_ids.flatten(0, 1), flat_counted).to(dtype)
         shares = flat_counted / frequencies  # (texts, length)
@@ -180,14 +183,15 @@ class UnifiedGenerativeTask(MaskingObjective):
         """
         languages, rows, length = input_ids.shape
         hidden = hidden.flatten(0, 1)  # (texts, d_model)
-        # sum_w q(w) E_w of a text's own tokens, (languages, rows, d_model)
+        # sum_w q(w) E_w of each text's content, (languages, rows, d_model)
         means = nn.functional.embedding_bag(
             input_ids.flatten(0, 1),
             weight,
             mode="sum",
             per_sample_weights=labels.shares.flatten(0, 1),
         ).view(languages, rows, -1)
-        label_vectors = (means.sum(0) - means).flatten(0, 1)  # of all other texts of the row
+        # Each text predicts all other texts of its row, (texts, d_model).
+        label_vectors = (means.sum(0) - means).flatten(0, 1)
         hiding_texts = masked.places // length  # (hidden tokens,), texts as (languages, rows)
         factors = label_vectors.new_ones(len(label_vectors)).index_fill(0, hiding_texts, 0.5)
         hidden_words = nn.functional.embedding(masked.targets, weight) * ((languages - 1) / 2)
@@ -211,7 +215,8 @@ class UnifiedGenerativeTask(MaskingObjective):
         row = hiding_text % rows
         # (languages, hidden tokens, length)
         is_target = input_ids[:, row] == masked.targets[:, None]
-        # q(w_t) of eq. 3, not 0 where w_t is in the translation as well: (languages, hidden tokens)
+        # q(w_t) of eq. 3 is not 0 where w_t is in the translation as well.
+        # (languages, hidden tokens)
         target_share = (labels.shares[:, row] * is_target).sum(dim=2)
         plain = labels.entropies[:, row]
         # All of q is halved, and w_t gets 1/2 more.

@@ -25,6 +25,8 @@ from transformers import (
 from transformers.utils import cached_file, logging
 
 from modeling_tmde import TmdeError
+from modeling_tmde.configuration_aligned import AlignedConfig
+from modeling_tmde.configuration_ntdv import NtdvConfig
 from tmde.data.checks import is_code
 from tmde.data.io import write_atomically
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -57,7 +59,7 @@ LEARNING_RATES = ("learning_rate", "encoder_learning_rate", "embedding_learning_
 SMALLER_SHARES = [number / 10 for number in range(9, -1, -1)]
 ROUNDING = 1e-9  # points
 # Models with an encoder for each language.
-MODELS_A_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
+MODELS_BY_LANGUAGE = (NtdvConfig.model_type, AlignedConfig.model_type)
 # Training keys that belong to the checkpoint's run alone.
 KEYS_OF_ONE_RUN = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
 
@@ -140,7 +142,7 @@ def _check_new_languages(
     checkpoint: str, config: PreTrainedConfig, languages: Sequence[str]
 ) -> None:
     """Refuse a checkpoint that cannot be extended, and languages that cannot be added to it."""
-    if config.model_type in MODELS_A_LANGUAGE:
+    if config.model_type in MODELS_BY_LANGUAGE:
         raise RecipeError(
             f"{checkpoint} has an encoder for each language: train all of them, tmde train "
             "--warm-start"

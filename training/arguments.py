@@ -8,7 +8,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from tmde.eval.dev_retrieval import MIN_ROWS
 from tmde.training.objectives.base import check_range
 
-# What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
+# The value of `max_steps` where epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
 # Numbers outside of these intervals would fail late, or leave no data.
 INTERVALS = {
@@ -69,8 +69,8 @@ class TmdeTrainingArguments(TrainingArguments):
         train_max_length: The length in tokens at which training texts are truncated (and counted).
         token_cache_dir: The folder of the token ids of training data that are no stream, which are
             made once for all runs with the same data and tokenizer; "auto" is `tmde_tokens` in the
-            cache folder of `datasets`. None makes them anew in every run and process, when a text
-            is first drawn.
+            cache folder of `datasets`. Without a folder, every run and process makes them
+            again, when a text is first drawn.
         dataloader_num_workers: The processes that make batches while the model computes; None is 1
             where the model is on an accelerator and 0 on a CPU, whose cores they would take from
             it. A stream that a teacher reads has none.
@@ -166,7 +166,9 @@ class TmdeTrainingArguments(TrainingArguments):
         super().__post_init__()
         if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0
-        # Their errors come before the data are read.
+        if self.max_steps <= 0:
+            self.max_steps = NO_STEP_LIMIT
+        # A reporting package that is missing raises its error here, before the data are read.
         for callback in get_reporting_integration_callbacks(self.report_to):
             callback()
         if self.batch_tokens is not None:

@@ -20,7 +20,7 @@ Report = dict[str, Any]  # what `languages.json` holds
 class Measure(NamedTuple):
     """The retrieval of one pair of languages.
 
-    Args:
+    Attributes:
         dev_set: The name of the dev set.
         texts: `sentences` or `documents`.
         pair: The languages, such as `de-en`.

@@ -81,7 +81,7 @@ def train_recipe(
 class RunInputs:
     """What a run reads.
 
-    Args:
+    Attributes:
         data: The rows.
         eval_tasks: The classification tasks by name.
         origin: Where data and weights come from, for `run.json`.

@@ -20,7 +20,7 @@ SAMPLE_DEV_ROWS = 2000
 class RunData(NamedTuple):
     """The rows of a run.
 
-    Args:
+    Attributes:
         train: The training rows, a stream or not.
         dev: The dev sets by name.
         report: The counts of bad training rows.
@@ -71,7 +71,7 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
         "languages": recipe.data.languages,
         "pivot_languages": recipe.data.pivot_languages,
         "bad_rows": recipe.data.bad_rows,
-        "labels": recipe.objectives.nli is not None,
+        "labels": recipe.named_texts is not None,
     }
 
 

@@ -25,14 +25,14 @@ INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
 
 @contextmanager
 def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[None]:
-    """Hold the folder of a run for this process and its fellows.
+    """Lock the folder of a run for the processes of this run.
 
     After an error before the first checkpoint, a folder that is new is deleted: the corrected
     command would be refused otherwise.
 
     Args:
         run: The run.
-        resume: Go on with the run in the folder.
+        resume: Resume the run in the folder.
         overwrite: Delete an earlier run in the folder.
 
     Raises:
@@ -61,9 +61,9 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
         has_checkpoint = any(folder.glob("checkpoint-*")) or (folder / STAGE_FOLDER).exists()
         if not existed and not has_checkpoint:
             shutil.rmtree(folder, ignore_errors=True)
-        if (
-            type(error) is OSError and error.errno is None
-        ):  # Arrow does not name the file it streams
+        # Arrow does not name the file that it streams.
+        is_damaged_source = type(error) is OSError and error.errno is None
+        if is_damaged_source:
             reason = " ".join(str(error).split())
             raise TmdeError(f"{reason} (the training data is {source})") from error
         raise
@@ -124,11 +124,11 @@ def check_same_run(recipe: Recipe, folder: Path, *sections: str) -> None:
     Raises:
         RecipeError: They differ; names both values.
     """
-    begun = load_recipe(str(folder / RECIPE_NAME)).settings()
-    given = recipe.settings()
+    old_settings = load_recipe(str(folder / RECIPE_NAME)).settings()
+    new_settings = recipe.settings()
     for section in sections:
-        before = begun[section]
-        now = given[section]
+        before = old_settings[section]
+        now = new_settings[section]
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
                 raise RecipeError(

@@ -24,7 +24,7 @@ from tmde.data.tokens import TextBounds, text_bounds
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import OBJECTIVES
-from tmde.training.optimization import own_rates
+from tmde.training.optimization import special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.starts.encoder import FromEncoder
@@ -155,7 +155,7 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
     table = id(parallel.embedding_parameters()[0])
 
     def rates(**options) -> list[tuple[set[int], float]]:
-        found = own_rates(
+        found = special_rates(
             parallel, TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
         ).items()
         every = sorted({rate for _, rate in found})

@@ -12,7 +12,7 @@ class RecipeError(TmdeError):
     """A recipe, or a key of one, that does not exist or does not fit."""
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+def unknown_name_message(kind: str, name: object, known: Iterable[str]) -> str:
     """Return a sentence about a name that is not among the known ones.
 
     Args:

@@ -26,8 +26,9 @@ from tmde.training.recipe.architectures import (
 from tmde.training.recipe.sections import Section
 from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
 
-# Options of a model's configuration that the tokenizer, the `data` section or the encoder decides.
-SETTLED_OPTIONS = {
+# Options of a model's configuration that follow from the tokenizer, the `data` section or the
+# encoder.
+DERIVED_OPTIONS = {
     "languages",
     "pivot_languages",
     "vocab_size",
@@ -66,7 +67,7 @@ class ModelSection(Section):
 class AdaptedSection(ModelSection):
     """The keys of the `model` section of `adapted` that its configuration lacks.
 
-    Args:
+    Attributes:
         encoder: Folder or Hub id of the encoder.
         encoder_layers: The numbers of the encoder's layers that are kept; None keeps all.
     """
@@ -83,7 +84,7 @@ def _is_model_key(option: str, architecture: str) -> bool:
     """Return whether a recipe may set an option of a model's configuration."""
     if option == "encoder_config":  # of `adapted`, the encoder decides it
         return architecture != ADAPTED
-    return option not in SETTLED_OPTIONS and not option.endswith("_token_id")
+    return option not in DERIVED_OPTIONS and not option.endswith("_token_id")
 
 
 def _field_of(hint: Any, field: dataclasses.Field[Any]) -> tuple[Any, Any]:

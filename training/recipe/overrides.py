@@ -13,7 +13,7 @@ import yaml
 
 from tmde.data.io import PlainLoader
 from tmde.training.recipe.architectures import ARCHITECTURES
-from tmde.training.recipe.errors import RecipeError, unknown
+from tmde.training.recipe.errors import RecipeError, unknown_name_message
 from tmde.training.recipe.generated_sections import architecture_tag
 from tmde.training.recipe.schema import (
     SECTIONS,
@@ -121,7 +121,7 @@ def _find_section(sections: Sections, key: str) -> tuple[str, str]:
         if first in keys:
             owners.append(section)
     if len(owners) != 1:
-        raise RecipeError(unknown("Recipe key", key, known))
+        raise RecipeError(unknown_name_message("Recipe key", key, known))
     return owners[0], key
 
 
@@ -148,5 +148,5 @@ def _key_class(section: str, sections: Sections) -> type[Section]:
     """
     architecture = architecture_tag(sections["model"])
     if architecture not in ARCHITECTURES:
-        raise RecipeError(unknown("model.architecture", architecture, ARCHITECTURES))
+        raise RecipeError(unknown_name_message("model.architecture", architecture, ARCHITECTURES))
     return section_class(section, sections[section])

@@ -25,7 +25,7 @@ class FromFewerLanguages(Start):
     The extended tokenizer is in `warm_start/` of the run's folder, where `tmde add-language` puts
     it.
 
-    Args:
+    Attributes:
         start: How the run would begin with the checkpoint without new languages.
     """
 

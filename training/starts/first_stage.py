@@ -44,7 +44,7 @@ class FromFirstStage(Start):
 
     The run trains it there before it asks for the tokenizer.
 
-    Args:
+    Attributes:
         stage_name: Name or path of the first stage's recipe.
     """
 

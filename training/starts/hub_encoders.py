@@ -17,6 +17,7 @@ from modeling_tmde.modeling_adapted import encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.data.tokens import text_bounds
 from tmde.embedding.loading import local_or_hub, reading
+from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 
 SENTENCEPIECE_START = "▁"  # of tokens that begin a word
@@ -76,7 +77,7 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
 
 def _load_encoder(name: str) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    if config.model_type.startswith("tmde"):
+    if architecture_of(config) is not None:
         raise TmdeError(
             f"found a model of this package ({config.model_type!r}), which --warm-start goes on "
             "from"

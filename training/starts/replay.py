@@ -27,7 +27,7 @@ HELD_OUT_SHARE = 10  # at most one row in so many is held out
 class _LanguageSides:
     """The languages of a run that adds some.
 
-    Args:
+    Attributes:
         all: All languages of the run.
         new: The languages that are added.
         old: The languages of the checkpoint.
@@ -207,7 +207,7 @@ def load_present(
 class _HeldOut:
     """Both sides after rows are held out.
 
-    Args:
+    Attributes:
         new: The new rows that share no text with those held out.
         old: The old rows that share no text with those held out.
         dev: The rows held out.

@@ -18,7 +18,7 @@ class Resumed(Start):
 
     The model only gets its shape here, because the trainer loads the weights.
 
-    Args:
+    Attributes:
         checkpoint: The checkpoint, a folder in that of the run.
     """
 

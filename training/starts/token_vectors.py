@@ -53,7 +53,7 @@ class FromTokenVectors(Start):
 
     It is made in `warm_start/` of the run's folder.
 
-    Args:
+    Attributes:
         encoder: Folder or Hub id of the encoder.
     """
 

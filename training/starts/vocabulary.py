@@ -19,7 +19,7 @@ class VocabularyMap:
 
     Token `rows[i]` has the piece `pieces[i]`.
 
-    Args:
+    Attributes:
         rows: Tokens of the new vocabulary in ascending order, (pieces,). A token without pieces is
             not known to the old vocabulary.
         pieces: Tokens of the old vocabulary, (pieces,).

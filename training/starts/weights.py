@@ -12,15 +12,19 @@ from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
+from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.configuration_aligned import AlignedConfig
+from modeling_tmde.configuration_bag import BagConfig
+from modeling_tmde.configuration_laser import LaserConfig
+from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.modeling_bag import BagModel
 from tmde.embedding.loading import local_or_hub, reading
 from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
-from tmde.training.starts.base import BAG, Report, open_config
+from tmde.training.starts.base import Report, open_config
 from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
 
-T_MDE = "tmde"
-ADAPTED_MODEL = "tmde_adapted"
-ALIGNED = "tmde_aligned"
+# The encoders of an aligned model, by the name that `AlignedConfig.encoder` has for them.
+ALIGNED_ENCODERS = {"bilstm": LaserConfig.model_type, "bag": BagConfig.model_type}
 LANGUAGES = "embed_languages"
 TOKEN_WEIGHTS = "token_weights"
 # Modules with a row for every entry of the vocabulary.
@@ -91,7 +95,7 @@ def warm_start(
     source = _open_source(checkpoint)
     names = _names_in_source(model, source.model)
     has_direct_path = _has_direct_path(model, direct_path)
-    _check_kind(model, source, names)
+    _check_model_type(model, source, names)
     _check_direct_path(model, source, has_direct_path)
     if names is not None:
         _check_width(model, source)
@@ -104,7 +108,7 @@ def warm_start(
     known_tokens = int(vocabulary.known.sum())
     report: Report = {
         "checkpoint": str(checkpoint),
-        "model_type": source.kind,
+        "model_type": source.model_type,
         "checkpoint_width": width_of(source.model.config),
         "width": width_of(model.config),
         "tokens_copied": vocabulary.copied,
@@ -114,15 +118,15 @@ def warm_start(
         "tensors_kept": [],
     }
     if names is not None:
-        kept = _copy_parameters(model, source, vocabulary, names)
-        report["tensors_copied"] = len(list(model.named_parameters())) - len(kept)
-        report["tensors_kept"] = kept
+        initial_names = _copy_parameters(model, source, vocabulary, names)
+        report["tensors_copied"] = len(list(model.named_parameters())) - len(initial_names)
+        report["tensors_kept"] = initial_names
         return report
     bag = source.model
-    assert isinstance(bag, BagModel)  # `_check_kind` refuses other models.
+    assert isinstance(bag, BagModel)  # `_check_model_type` refuses other models.
     if not has_direct_path:
         _take_tables(model, bag, vocabulary)
-    elif model.config.model_type == T_MDE:
+    elif model.config.model_type == TmdeConfig.model_type:
         _take_bag_as_direct_path(model, bag, vocabulary)
     else:
         _take_bag_beside_encoder(model, bag, vocabulary)
@@ -136,7 +140,7 @@ def warm_start(
 class _Source:
     """A checkpoint that is opened.
 
-    Args:
+    Attributes:
         checkpoint: Its folder or Hub id.
         model: The model.
         tokenizer: The tokenizer.
@@ -149,7 +153,7 @@ class _Source:
     missing: frozenset[str]
 
     @property
-    def kind(self) -> str:
+    def model_type(self) -> str:
         """The `model_type` of the model."""
         return self.model.config.model_type
 
@@ -173,11 +177,11 @@ def width_of(config: PreTrainedConfig) -> int:
     return getattr(config, "d_model", config.hidden_size)
 
 
-def _kind_inside(model: PreTrainedModel) -> str | None:
+def _inner_model_type(model: PreTrainedModel) -> str | None:
     """Return the type of the encoders of an aligned model; None for any other model."""
-    if model.config.model_type != ALIGNED:
+    if model.config.model_type != AlignedConfig.model_type:
         return None
-    return {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder]
+    return ALIGNED_ENCODERS[model.config.encoder]
 
 
 def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesInSource | None:
@@ -187,7 +191,7 @@ def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesIn
     """
     if model.config.model_type == source.config.model_type:
         return lambda name: name
-    if _kind_inside(model) != source.config.model_type:
+    if _inner_model_type(model) != source.config.model_type:
         return None
     prefix = ""
     if source.base_model is not source:
@@ -197,22 +201,26 @@ def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesIn
 
 def _has_direct_path(model: PreTrainedModel, direct_path: bool) -> bool:
     """Return whether the model takes all of a bag, and not its table alone."""
-    if model.config.model_type == T_MDE:
+    if model.config.model_type == TmdeConfig.model_type:
         return direct_path
-    return model.config.model_type == ADAPTED_MODEL
+    return model.config.model_type == AdaptedConfig.model_type
 
 
 # ---- Checks
 
 
-def _check_kind(model: PreTrainedModel, source: _Source, names: NamesInSource | None) -> None:
-    if names is not None or source.kind == BAG:
+def _check_model_type(model: PreTrainedModel, source: _Source, names: NamesInSource | None) -> None:
+    if names is not None or source.model_type == BagConfig.model_type:
         return
-    kind = model.config.model_type
-    expected = sorted({BAG, kind, _kind_inside(model) or kind})
+    model_type = model.config.model_type
+    expected_types = {BagConfig.model_type, model_type}
+    inner_type = _inner_model_type(model)
+    if inner_type is not None:
+        expected_types.add(inner_type)
     raise TmdeError(
-        f"Warm start of a model of type {kind!r}: expected a checkpoint of "
-        f"{' or '.join(expected)}, found {source.kind!r} in {source.checkpoint}"
+        f"Warm start of a model of type {model_type!r}: expected a checkpoint of "
+        f"{' or '.join(sorted(expected_types))}, found {source.model_type!r} in "
+        f"{source.checkpoint}"
     )
 
 
@@ -231,7 +239,7 @@ def _check_width(model: PreTrainedModel, source: _Source) -> None:
     source_width = width_of(source.model.config)
     if width == source_width:
         return
-    is_aligned = model.config.model_type == ALIGNED
+    is_aligned = model.config.model_type == AlignedConfig.model_type
     key = "model.encoder_config.d_model" if is_aligned else "model.d_model"
     raise TmdeError(
         f"Warm start from {source.checkpoint}: it has d_model={source_width} and the new model "
@@ -364,13 +372,13 @@ def _copy_parameters(
     old_parameters = dict(source.model.named_parameters(remove_duplicate=False))
     no_weights = torch.zeros(source.model.config.vocab_size)
     encoder_weights = getattr(source.model.base_model, TOKEN_WEIGHTS, no_weights)
-    kept = []
+    initial_names = []
     for name, parameter in model.named_parameters():
         source_name = names(name)
         owner, _, module = source_name.removesuffix(".weight").rpartition(".")
         value = old_parameters.get(source_name)
         if value is None or source_name in source.missing or not _fits(parameter, value, module):
-            kept.append(name)
+            initial_names.append(name)
         elif module == TOKEN_WEIGHTS:
             known = vocabulary.known
             parameter[known] = vocabulary.log_weights(value)[known].to(parameter)
@@ -383,7 +391,7 @@ def _copy_parameters(
             parameter.copy_(rows)
         else:
             parameter.copy_(value)
-    return kept
+    return initial_names
 
 
 def _fits(parameter: torch.Tensor, value: torch.Tensor, module: str) -> bool:

@@ -53,7 +53,8 @@ from tmde.training.trainer import TmdeTrainer
 logger = logging.get_logger("tmde.training")
 
 REPORT_NAME = "languages.json"
-LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
+# The learning rates are this share of the recipe's, so that the model keeps what it knows.
+LEARNING_RATE_SHARE = 0.3
 LEARNING_RATES = ("learning_rate", "encoder_learning_rate", "embedding_learning_rate")
 # The shares of the trained weights that are tried after the whole, until enough is kept.
 SMALLER_SHARES = [number / 10 for number in range(9, -1, -1)]
@@ -196,8 +197,8 @@ def _training_section(base: Recipe) -> dict[str, Any]:
         rate = getattr(base.training, key)
         if rate:
             section[key] = LEARNING_RATE_SHARE * rate
-    # The tables learn even if the recipe keeps them as they are (0), since they have new rows; an
-    # encoder's have none.
+    # The tables have new rows, and learn even if the recipe freezes them (0). The tables of an
+    # encoder of the Hub have no new rows.
     if base.architecture != ADAPTED and not section.get("embedding_learning_rate"):
         section["embedding_learning_rate"] = None
     section["metric_for_best_model"] = "mix"
@@ -231,7 +232,7 @@ def add_languages(
             language as the old ones have on average, 0 to keep the tokenizer.
         max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall, of
             sentences and of documents; None for any.
-        resume: Go on with the run in the folder, begun with the same arguments.
+        resume: Resume the run in the folder, which began with the same arguments.
         overwrite: Delete an earlier run in the folder.
 
     Returns:

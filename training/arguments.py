@@ -19,10 +19,10 @@ INTERVALS = {
     "gradient_accumulation_steps": "[1, inf)",
     "max_joined_rows": "[1, inf)",
     "languages_per_row": "[2, inf)",
-    "train_max_length": "[3, inf)",  # a token between <s> and </s>
+    "train_max_length": "[3, inf)",  # At least one token stands between <s> and </s>.
     "embed_max_length": "[3, inf)",
     "eval_loss_rows": "[1, inf)",
-    "eval_pool": "[2, inf)",  # among one, everything is found
+    "eval_pool": "[2, inf)",  # In a pool of one, every search succeeds.
     "eval_document_rows": f"[{MIN_ROWS}, inf)",
     "early_stopping_patience": "[1, inf)",
     "embedding_learning_rate": "[0, inf)",
@@ -45,7 +45,7 @@ class TmdeTrainingArguments(TrainingArguments):
 
     `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval
     of sentences, that of documents, and Same and Cross on the dev split of the classification
-    tasks. Measures that the run does not take are left out. If `greater_is_better` is None, lower
+    tasks. Measures that the run does not make are left out. If `greater_is_better` is None, lower
     is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
     Args:
@@ -106,7 +106,7 @@ class TmdeTrainingArguments(TrainingArguments):
             memory. See `tmde.training.memory`.
     """
 
-    output_dir: str = "trainer_output"  # as transformers calls it where none is given
+    output_dir: str = "trainer_output"  # The default of transformers.
     optim: str = "adamw_torch_fused"
     adam_beta2: float = 0.98
     weight_decay: float = 1e-4

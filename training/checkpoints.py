@@ -1,4 +1,4 @@
-"""Checkpoints of a run: complete, or skipped."""
+"""Checkpoints of a run. Those that are incomplete or damaged are skipped."""
 
 import os
 from pathlib import Path
@@ -11,11 +11,11 @@ from tmde.data.io import digests, write_atomically
 
 logger = logging.get_logger("tmde.training")
 
-SEAL = "sha256"  # the last file of a checkpoint; `sha256sum -c sha256` reads it
+SEAL = "sha256"  # The last file of a checkpoint. `sha256sum -c sha256` reads it.
 
 
 def seal(folder: Path) -> None:
-    """Write down the digests of a checkpoint's files, once they are on the disk.
+    """Record the digests of a checkpoint's files once they are on the disk.
 
     From then on the checkpoint is complete.
     """
@@ -38,7 +38,7 @@ def find_damage(folder: Path, only_file: str | None = None) -> str | None:
         if only_file is not None:
             sealed = {name: line for name, line in sealed.items() if name == only_file}
         current_lines = digests([folder / name for name in sealed], folder).splitlines()
-    except (OSError, ValueError) as error:  # such as a file that is missing
+    except (OSError, ValueError) as error:  # A file is missing, or the seal is not text.
         return str(error)
     expected_file = TRAINER_STATE_NAME if only_file is None else only_file
     if expected_file not in sealed:

@@ -23,10 +23,10 @@ from tmde.training.recipe.schema import Recipe
 MIN_PYRAMID_LAYERS = 4  # The queries attend the output of the third layer from the top.
 # The training arguments of a run that has nothing to evaluate on.
 NO_EVALUATION = {"eval_strategy": "no", "load_best_model_at_end": False, "eval_on_start": False}
-# What our own classes raise for a wrong value of a user. Anything else is a defect of ours.
+# Errors that our classes raise for a wrong value of a user. Any other error is a bug.
 OPTION_ERRORS = (TmdeError, StrictDataclassError)
-# What transformers raises for one, such as a TypeError for an unknown key of `accelerator_config`,
-# a RuntimeError or an ImportError for a package that is missing, and an OSError for a file.
+# Errors that transformers raises for a wrong value: a TypeError for an unknown key of
+# `accelerator_config`, a RuntimeError or ImportError for a missing package, an OSError for a file.
 ARGUMENT_ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 
 

@@ -45,7 +45,7 @@ NO_TRAINING_KEYS = {"output_dir", "parallelism_config"}
 
 
 class ModelSection(Section):
-    """Base of the `model` sections, of which every architecture has its own."""
+    """Base of the `model` sections. Every architecture has a section class."""
 
     architecture: str
 
@@ -82,7 +82,8 @@ class AdaptedSection(ModelSection):
 
 def _is_model_key(option: str, architecture: str) -> bool:
     """Return whether a recipe may set an option of a model's configuration."""
-    if option == "encoder_config":  # of `adapted`, the encoder decides it
+    if option == "encoder_config":
+        # The encoder of the Hub determines the configuration of `adapted`.
         return architecture != ADAPTED
     return option not in DERIVED_OPTIONS and not option.endswith("_token_id")
 
@@ -98,7 +99,7 @@ def _model_section(architecture: str) -> type[ModelSection]:
     """Return the class of the `model` section of an architecture."""
     base = AdaptedSection if architecture == ADAPTED else ModelSection
     config = config_class(architecture)
-    hints = inspect.get_annotations(config, eval_str=True)  # without those it inherits
+    hints = inspect.get_annotations(config, eval_str=True)  # Inherited fields are no options.
     options: dict[str, Any] = {"architecture": (Literal[architecture], architecture)}
     for field in dataclasses.fields(config):
         if field.name in hints and _is_model_key(field.name, architecture):
@@ -182,8 +183,8 @@ class _TrainingSection(Section):
 
 def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
-    hints["bf16"] = bool | Literal["auto"] | None  # "auto" is ours, see `build_arguments`
-    hints["fsdp"] = bool | str | None  # transformers annotates str, and takes true as well
+    hints["bf16"] = bool | Literal["auto"] | None  # `build_arguments` resolves "auto".
+    hints["fsdp"] = bool | str | None  # transformers annotates str, but accepts true as well.
     options: dict[str, Any] = {}
     for field in dataclasses.fields(TmdeTrainingArguments):
         if field.name not in NO_TRAINING_KEYS:

@@ -58,7 +58,7 @@ class Recipe(Section):
         card: What the model card says.
     """
 
-    model_config = ConfigDict(strict=False)  # sections are given as mappings
+    model_config = ConfigDict(strict=False)  # The sections come as mappings.
 
     name: str
     description: str
@@ -151,7 +151,7 @@ def _describe_problem(error: ValidationError, recipe_name: str, sections: Mappin
     if problem["type"] == "union_tag_invalid":
         return unknown_name_message("model.architecture", problem["ctx"]["tag"], ARCHITECTURES)
     if section == "model":
-        path = path[1:]  # without the architecture, by which pydantic chose the class
+        path = path[1:]  # The first part is the architecture, by which pydantic chose the class.
     key_class = section_class(section, sections[section])
     place = ""
     options_class = _options_class(key_class, path)
@@ -185,7 +185,7 @@ def _options_class(section: type[Section], path: Sequence[str]) -> type[Section]
 
 def _describe_key(problem: Any, path: Sequence[str], key_class: type[Section]) -> str:
     """Return the part of the sentence that is about a key and its value."""
-    if problem["type"] == "value_error":  # one of our own checks, which names the key
+    if problem["type"] == "value_error":  # A check of this package, whose message names the key.
         return str(problem["ctx"]["error"])
     key = path[0]
     if problem["type"] == "extra_forbidden":

@@ -148,8 +148,7 @@ class DataSection(Section):
     def _check_languages(self) -> None:
         if len(set(self.languages)) < len(self.languages):
             raise TmdeError(f"languages: found {self.languages}, expected each language once")
-        unknown = [language for language in self.pivot_languages if language not in self.languages]
-        if unknown:
+        if not set(self.pivot_languages) <= set(self.languages):
             raise TmdeError(
                 f"pivot_languages: found {self.pivot_languages}, expected some of "
                 f"languages={self.languages}; set data.pivot_languages as well"

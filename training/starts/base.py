@@ -16,7 +16,8 @@ from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 
-STAGE_FOLDER = "warm_start"  # in the folder of a run: what is made for it to begin with
+# The subfolder of a run with what the run makes to begin with, such as a first stage.
+STAGE_FOLDER = "warm_start"
 
 Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Report: TypeAlias = dict[str, Any]
@@ -60,7 +61,9 @@ class Start(ABC):
 
     @abstractmethod
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
-        """Return the tokenizer of the run, after what the run begins with is made, if it has to be.
+        """Return the tokenizer of the run.
+
+        A start that makes what the run begins with makes it before.
 
         Args:
             rows: The training rows, from which a new tokenizer is made.

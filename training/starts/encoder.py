@@ -104,7 +104,7 @@ class FromEncoder(Start):
 
 @dataclass(frozen=True)
 class FromAdapted(Start):
-    """Go on from an earlier run's model on an encoder of the Hub.
+    """Begin with the model of an earlier run that is on an encoder of the Hub.
 
     Options that the recipe leaves open stay as they were.
     """

@@ -19,8 +19,8 @@ from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import ReplaySources
 
-Row = dict[str, str]  # text by language
-HELD_OUT_SHARE = 10  # at most one row in so many is held out
+Row = dict[str, str]  # Texts by language.
+ROWS_PER_HELD_OUT = 10  # At most one of so many rows is held out.
 
 
 @dataclass(frozen=True)
@@ -253,7 +253,7 @@ def _hold_out(
 
 def _hold_out_side(rows: Dataset, wanted: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Return the rows that stay and those held out; None if too few are there to hold out any."""
-    number = min(round(wanted), len(rows) // HELD_OUT_SHARE)
+    number = min(round(wanted), len(rows) // ROWS_PER_HELD_OUT)
     if not number:
         return rows, None
     return hold_out(rows, number, seed)

@@ -156,13 +156,14 @@ class TmdeTrainingArguments(TrainingArguments):
         for name, interval in INTERVALS.items():
             check_range(name, getattr(self, name), interval)
         if self.metric_for_best_model is None:
-            # transformers would take "loss", which nothing here measures.
+            # The default of transformers is "loss", which nothing in this package measures.
             self.metric_for_best_model = "mix"
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
         chooses_workers = self.dataloader_num_workers is None
         if chooses_workers:
-            self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
+            # transformers needs a number before it sets up the device.
+            self.dataloader_num_workers = 1
         super().__post_init__()
         if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0

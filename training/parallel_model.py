@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ObjectiveDict(nn.ModuleDict):
     """The losses of a model by name."""
 
-    if TYPE_CHECKING:  # the values of `ModuleDict` are modules of any class
+    if TYPE_CHECKING:  # `ModuleDict` is typed as a dictionary of modules of any class.
 
         def __getitem__(self, key: str) -> Objective: ...
 
@@ -162,7 +162,7 @@ class ParallelModel(nn.Module):
         return None
 
     def _freeze_all_but_the_encoder(self) -> None:
-        trained = set(self.encoder.parameters())  # a table may be shared with the decoder
+        trained = set(self.encoder.parameters())  # The decoder may share a table of it.
         for parameter in self.model.parameters():
             if parameter not in trained:
                 parameter.requires_grad_(False)
@@ -179,7 +179,7 @@ class ParallelModel(nn.Module):
         token_weights = getattr(self.encoder, "token_weights", None)
         if token_weights is not None:
             parameters.append(token_weights)
-        return list(dict.fromkeys(parameters))  # tied ones once
+        return list(dict.fromkeys(parameters))  # Tied parameters count once.
 
     # ---- What transformers and accelerate ask a model
 
@@ -254,10 +254,12 @@ class ParallelModel(nn.Module):
         indices = encoded.encoded_languages
         input_ids = batch.input_ids if masked is None else masked.input_ids
         attention_mask = encoded.attention_mask
-        if len(indices) < len(input_ids):  # indexing by a list copies the list to the device
+        # Indexing by a list copies the list to the device.
+        if len(indices) < len(input_ids):
             input_ids = input_ids[indices]
             attention_mask = attention_mask[indices]
-        if not getattr(self.config, "reads_bos", True):  # `<s>` is there for the decoder alone
+        if not getattr(self.config, "reads_bos", True):
+            # The decoder alone reads `<s>`.
             input_ids = input_ids[..., 1:]
             attention_mask = attention_mask[..., 1:]
         options = {}

@@ -104,7 +104,7 @@ def _build_parts(recipe: Recipe, folder: Path) -> _Parts:
     Raises:
         RecipeError: A value does not fit.
     """
-    if recipe.architecture != ADAPTED:  # the configuration of `adapted` needs its encoder
+    if recipe.architecture != ADAPTED:  # Its configuration needs the encoder.
         build_config(recipe)
     if recipe.training.hub_token:
         raise RecipeError(

@@ -117,7 +117,7 @@ def named_sources(sources: str | Sequence[str] | None) -> dict[str, str]:
 def _split_name(value: str) -> tuple[str, str]:
     """Return the name and the source of `NAME=SOURCE`, or of a source alone."""
     name, separator, source = value.partition("=")
-    if separator and "/" not in name:  # a path may hold an equals sign
+    if separator and "/" not in name:  # A path may contain an equals sign.
         return name, source
     stem = Path(value).name.partition(".")[0].replace("*", "")
     return stem or "dev", value

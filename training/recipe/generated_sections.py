@@ -49,7 +49,7 @@ class ModelSection(Section):
 
     architecture: str
 
-    if TYPE_CHECKING:  # the options of the configuration
+    if TYPE_CHECKING:  # The fields are the options of the configuration.
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -145,7 +145,7 @@ def _objective_section(objective_class: type[Objective]) -> type[Section]:
 class _ObjectivesSection(Section):
     """The `objectives` section: the losses by name, each with its options."""
 
-    if TYPE_CHECKING:  # the losses
+    if TYPE_CHECKING:  # The fields are the losses.
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -176,7 +176,7 @@ else:
 class _TrainingSection(Section):
     """The `training` section: the training arguments."""
 
-    if TYPE_CHECKING:  # the arguments
+    if TYPE_CHECKING:  # The fields are the training arguments.
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -184,7 +184,7 @@ class _TrainingSection(Section):
 def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
     hints["bf16"] = bool | Literal["auto"] | None  # `build_arguments` resolves "auto".
-    hints["fsdp"] = bool | str | None  # transformers annotates str, but accepts true as well.
+    hints["fsdp"] = bool | str | None  # The annotation is str, but true is valid as well.
     options: dict[str, Any] = {}
     for field in dataclasses.fields(TmdeTrainingArguments):
         if field.name not in NO_TRAINING_KEYS:

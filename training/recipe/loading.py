@@ -19,8 +19,9 @@ from tmde.training.recipe.schema import Recipe, read_sections, validate_recipe
 
 logger = logging.get_logger("tmde.training")
 
-RECIPES = "tmde.training.recipes"  # the package that holds the YAML files
-ENCODER_AS_TEACHER = "encoder"  # the `teacher` of a loss: the encoder that the recipe trains
+RECIPES = "tmde.training.recipes"  # The package that holds the YAML files.
+# As the `teacher` of a loss, this stands for the encoder that the recipe trains.
+ENCODER_AS_TEACHER = "encoder"
 
 
 def load_recipe(

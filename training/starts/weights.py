@@ -105,7 +105,7 @@ def warm_start(
         model.config.vocab_size,
         len(source.model.get_input_embeddings().get_parameter("weight")),
     )
-    known_tokens = int(vocabulary.known.sum())
+    known_tokens = int(vocabulary.is_known.sum())
     report: Report = {
         "checkpoint": str(checkpoint),
         "model_type": source.model_type,
@@ -185,9 +185,9 @@ def _inner_model_type(model: PreTrainedModel) -> str | None:
 
 
 def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesInSource | None:
-    """Return a function from a parameter's name in `model` to that in `source`.
+    """Return a function from a parameter's name in `model` to its name in `source`.
 
-    It is None if the two have nothing in common but tables.
+    It is None if the two models have only tables in common.
     """
     if model.config.model_type == source.config.model_type:
         return lambda name: name
@@ -196,7 +196,8 @@ def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesIn
     prefix = ""
     if source.base_model is not source:
         prefix = f"{source.base_model_prefix}."
-    return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
+    # The parameter `encoders.de.layers...` is called `layers...` in the checkpoint.
+    return lambda name: prefix + name.split(".", 2)[2]
 
 
 def _has_direct_path(model: PreTrainedModel, direct_path: bool) -> bool:
@@ -254,10 +255,10 @@ def _take_bag_beside_encoder(
     model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap
 ) -> None:
     """Take the table and the token weights of a bag for those beside a pretrained encoder."""
-    known = vocabulary.known
+    is_known = vocabulary.is_known
     table = _table_of(bag, vocabulary, width_of(model.config))
-    model.model.bag_tokens.weight[known] = table[known]
-    model.model.token_weights[known] = vocabulary.log_weights(bag.token_weights)[known]
+    model.model.bag_tokens.weight[is_known] = table[is_known]
+    model.model.token_weights[is_known] = vocabulary.log_weights(bag.token_weights)[is_known]
 
 
 def _take_bag_as_direct_path(
@@ -267,16 +268,16 @@ def _take_bag_as_direct_path(
 
     All tables take the bag's, the direct path its token weights, and the branches begin at zero.
     """
-    known = vocabulary.known
+    is_known = vocabulary.is_known
     weights = _table_weights(model)
     table = _table_of(bag, vocabulary, weights[0].shape[1])
-    scale = _row_size(weights[0][known]) / _row_size(table[known])
+    scale = _row_size(weights[0][is_known]) / _row_size(table[is_known])
     for weight in weights:
-        weight[known] = (scale * table[known]).to(weight)
+        weight[is_known] = (scale * table[is_known]).to(weight)
     _clear_padding(model)
     encoder = model.model
     log_weights = vocabulary.log_weights(bag.token_weights)
-    encoder.token_weights[known] = log_weights[known].to(encoder.token_weights)
+    encoder.token_weights[is_known] = log_weights[is_known].to(encoder.token_weights)
     layers = list(encoder.layers)
     if model.config.bottleneck == "pyramid":
         layers.append(encoder.pyramid_layer)
@@ -291,17 +292,17 @@ def _take_tables(model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMa
 
     The rows of the encoder's tables are weighted by token.
     """
-    known = vocabulary.known
+    is_known = vocabulary.is_known
     log_weights = vocabulary.log_weights(bag.token_weights)
-    relative_weights = (log_weights - log_weights[known].median()).exp()  # (size,)
+    relative_weights = (log_weights - log_weights[is_known].median()).exp()  # (size,)
     encoder = getattr(model, "model", model)
     encoder_parameters = {id(parameter) for parameter in encoder.parameters()}
     for weight in _table_weights(model):
         table = _table_of(bag, vocabulary, weight.shape[1])
         if id(weight) in encoder_parameters:
             table = table * relative_weights[:, None]
-        scale = _row_size(weight[known]) / _row_size(table[known])
-        weight[known] = (scale * table[known]).to(weight)
+        scale = _row_size(weight[is_known]) / _row_size(table[is_known])
+        weight[is_known] = (scale * table[is_known]).to(weight)
     _clear_padding(model)
 
 
@@ -380,12 +381,12 @@ def _copy_parameters(
         if value is None or source_name in source.missing or not _fits(parameter, value, module):
             initial_names.append(name)
         elif module == TOKEN_WEIGHTS:
-            known = vocabulary.known
-            parameter[known] = vocabulary.log_weights(value)[known].to(parameter)
+            is_known = vocabulary.is_known
+            parameter[is_known] = vocabulary.log_weights(value)[is_known].to(parameter)
         elif module in TABLES:
             weights_name = f"{owner}.{TOKEN_WEIGHTS}".lstrip(".")
             log_weights = old_parameters.get(weights_name, encoder_weights)
-            _copy_table(parameter, vocabulary.table(value, log_weights), vocabulary.known)
+            _copy_table(parameter, vocabulary.table(value, log_weights), vocabulary.is_known)
         elif module == LANGUAGES:
             rows = _language_rows(value, source.model.config.languages, model.config.languages)
             parameter.copy_(rows)
@@ -401,10 +402,10 @@ def _fits(parameter: torch.Tensor, value: torch.Tensor, module: str) -> bool:
     return parameter.shape == value.shape
 
 
-def _copy_table(parameter: torch.Tensor, table: torch.Tensor, known: torch.Tensor) -> None:
+def _copy_table(parameter: torch.Tensor, table: torch.Tensor, is_known: torch.Tensor) -> None:
     """Copy the rows of known tokens, and scale those of unknown tokens to their size."""
-    scale = _row_size(table[known]) / _row_size(parameter[known])
-    parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
+    scale = _row_size(table[is_known]) / _row_size(parameter[is_known])
+    parameter.copy_(torch.where(is_known.unsqueeze(1), table, scale * parameter))
 
 
 def _language_rows(

@@ -76,7 +76,7 @@ def check_trainable(recipe: Recipe) -> None:
 
 
 def _resumed_start(recipe: Recipe, folder: Path, checkpoint: Path | None) -> Start:
-    """Return how a resumed run begins: anew if it was interrupted before its first checkpoint."""
+    """Return how a resumed run begins: as a new one if it has no checkpoint yet."""
     if checkpoint is None:
         return choose_start(recipe, folder)
     return Resumed(recipe, folder, checkpoint)

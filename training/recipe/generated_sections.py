@@ -155,7 +155,10 @@ class _ObjectivesSection(Section):
         """Let `distance:` without options mean the loss with its defaults."""
         if not isinstance(values, Mapping):
             return values
-        return {name: {} if options is None else options for name, options in values.items()}
+        options_by_loss = {}
+        for name, options in values.items():
+            options_by_loss[name] = {} if options is None else options
+        return options_by_loss
 
 
 def _objectives_section() -> type[_ObjectivesSection]:

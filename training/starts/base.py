@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 import datasets
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from modeling_tmde.configuration_tmde import TmdeConfig
 from tmde.embedding.loading import local_or_hub, reading
 from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
@@ -114,7 +115,7 @@ def open_config(
     """
     config = open_any_config(checkpoint, purpose)
     if config_class is None:
-        expected_type = "tmde"
+        expected_type = TmdeConfig.model_type  # Every `model_type` of this package begins with it.
         is_expected = architecture_of(config) is not None
     else:
         expected_type = config_class.model_type

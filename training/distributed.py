@@ -49,8 +49,7 @@ def prepare_fsdp(
             "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
         )
     policy = plugin.mixed_precision_policy
-    if policy is not None:
-        # Lower precision would round losses and the sums of gradients.
+    if policy is not None:  # It would round losses and the sums of gradients.
         plugin.mixed_precision_policy = MixedPrecisionPolicy(
             param_dtype=policy.param_dtype, reduce_dtype=torch.float32
         )

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 class ObjectiveDict(nn.ModuleDict):
     """The losses of a model by name."""
 
-    if TYPE_CHECKING:  # `ModuleDict` is typed as a dictionary of modules of any class.
+    if TYPE_CHECKING:  # The values of `ModuleDict` are modules of any class.
 
         def __getitem__(self, key: str) -> Objective: ...
 
@@ -165,7 +165,7 @@ class ParallelModel(nn.Module):
         return None
 
     def _freeze_all_but_the_encoder(self) -> None:
-        trained = set(self.encoder.parameters())  # The decoder may share a table of it.
+        trained = set(self.encoder.parameters())  # They may share a table with the decoder.
         for parameter in self.model.parameters():
             if parameter not in trained:
                 parameter.requires_grad_(False)
@@ -182,7 +182,7 @@ class ParallelModel(nn.Module):
         token_weights = getattr(self.encoder, "token_weights", None)
         if token_weights is not None:
             parameters.append(token_weights)
-        return list(dict.fromkeys(parameters))  # Tied parameters count once.
+        return list(dict.fromkeys(parameters))  # A tied parameter is there once.
 
     # ---- What transformers and accelerate ask a model
 
@@ -257,8 +257,7 @@ class ParallelModel(nn.Module):
         indices = encoded.encoded_languages
         input_ids = batch.input_ids if masked is None else masked.input_ids
         attention_mask = encoded.attention_mask
-        # Indexing by a list copies the list to the device.
-        if len(indices) < len(input_ids):
+        if len(indices) < len(input_ids):  # Indexing by a list copies it to the device.
             input_ids = input_ids[indices]
             attention_mask = attention_mask[indices]
         if not getattr(self.config, "reads_bos", True):

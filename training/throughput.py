@@ -11,7 +11,7 @@ from accelerate import Accelerator
 
 from tmde.training.batches import ParallelBatch
 
-SHORTEST_INTERVAL = 1e-9  # Seconds. No rate divides by 0.
+SHORTEST_INTERVAL = 1e-9  # Seconds; no rate divides by 0.
 
 
 class RunMeter:

@@ -222,7 +222,7 @@ def test_pieces_by_hand():
     vocabulary = VocabularyMap(torch.tensor([0, 2, 2]), torch.tensor([3, 0, 1]), size=4, copied=1)
     weights = torch.tensor([math.log(3.0), 0.0, 9.0, -20.0])
     table = torch.tensor([[4.0, 0.0], [0.0, 8.0], [9.0, 9.0], [5.0, 6.0]])
-    assert vocabulary.is_known.tolist() == [True, False, True, False]
+    assert vocabulary.known.tolist() == [True, False, True, False]
     assert vocabulary.log_weights(weights)[0] == -20
     assert vocabulary.log_weights(weights)[1] == -math.inf
     assert vocabulary.log_weights(weights)[2].item() == pytest.approx(math.log(4.0))
@@ -246,7 +246,7 @@ def test_tokens_that_are_no_text_alone_and_added_tokens(small_tokenizer):
             assert "".join(pieces) == token
             halves += "\ufffd" in thai.convert_tokens_to_string([token]) and len(pieces) > 1
     assert halves > 0
-    assert (~vocabulary.is_known).sum() == 1 + 2  # the added token, and rows beyond the tokenizer
+    assert (~vocabulary.known).sum() == 1 + 2  # the added token, and rows beyond the tokenizer
 
 
 def test_capitals_of_a_checkpoint_that_reads_lower_case():

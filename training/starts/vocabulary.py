@@ -33,7 +33,7 @@ class VocabularyMap:
     copied: int
 
     @property
-    def is_known(self) -> torch.Tensor:
+    def known(self) -> torch.Tensor:
         """Whether the old vocabulary knows a token, (size,) bool."""
         return torch.bincount(self.rows, minlength=self.size) > 0
 

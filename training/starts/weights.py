@@ -105,7 +105,7 @@ def warm_start(
         model.config.vocab_size,
         len(source.model.get_input_embeddings().get_parameter("weight")),
     )
-    known_tokens = int(vocabulary.is_known.sum())
+    known_tokens = int(vocabulary.known.sum())
     report: Report = {
         "checkpoint": str(checkpoint),
         "model_type": source.model_type,
@@ -255,7 +255,7 @@ def _take_bag_beside_encoder(
     model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap
 ) -> None:
     """Take the table and the token weights of a bag for those beside a pretrained encoder."""
-    is_known = vocabulary.is_known
+    is_known = vocabulary.known
     table = _table_of(bag, vocabulary, width_of(model.config))
     model.model.bag_tokens.weight[is_known] = table[is_known]
     model.model.token_weights[is_known] = vocabulary.log_weights(bag.token_weights)[is_known]
@@ -268,7 +268,7 @@ def _take_bag_as_direct_path(
 
     All tables take the bag's, the direct path its token weights, and the branches begin at zero.
     """
-    is_known = vocabulary.is_known
+    is_known = vocabulary.known
     weights = _table_weights(model)
     table = _table_of(bag, vocabulary, weights[0].shape[1])
     scale = _row_size(weights[0][is_known]) / _row_size(table[is_known])
@@ -292,7 +292,7 @@ def _take_tables(model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMa
 
     The rows of the encoder's tables are weighted by token.
     """
-    is_known = vocabulary.is_known
+    is_known = vocabulary.known
     log_weights = vocabulary.log_weights(bag.token_weights)
     relative_weights = (log_weights - log_weights[is_known].median()).exp()  # (size,)
     encoder = getattr(model, "model", model)
@@ -381,12 +381,12 @@ def _copy_parameters(
         if value is None or source_name in source.missing or not _fits(parameter, value, module):
             initial_names.append(name)
         elif module == TOKEN_WEIGHTS:
-            is_known = vocabulary.is_known
+            is_known = vocabulary.known
             parameter[is_known] = vocabulary.log_weights(value)[is_known].to(parameter)
         elif module in TABLES:
             weights_name = f"{owner}.{TOKEN_WEIGHTS}".lstrip(".")
             log_weights = old_parameters.get(weights_name, encoder_weights)
-            _copy_table(parameter, vocabulary.table(value, log_weights), vocabulary.is_known)
+            _copy_table(parameter, vocabulary.table(value, log_weights), vocabulary.known)
         elif module == LANGUAGES:
             rows = _language_rows(value, source.model.config.languages, model.config.languages)
             parameter.copy_(rows)

@@ -11,7 +11,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from modeling_tmde import TmdeError
 from tmde.cli.evaluation_options import find_tasks
 from tmde.eval.results import EVAL_NAME
-from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown, with_settings
+from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.resolving import check_trainable
 from tmde.training.starts import stage_recipe
 
@@ -207,7 +207,7 @@ def _describe_problem(error: ValidationError) -> str:
     if problem["type"] == "extra_forbidden":
         fields = Entry.model_fields if place else ComparisonFile.model_fields
         owner = f"{place[-1]}: " if place else ""
-        return unknown(f"{owner}key", name, fields)
+        return unknown_name_message(f"{owner}key", name, fields)
     key = ".".join([*place, name])
     return f"{key}: found {problem['input']!r}, {problem['msg']}"
 
@@ -229,11 +229,11 @@ def _check_names(file: ComparisonFile) -> None:
         systems += pair
     for system in systems:
         if system not in file.systems:
-            raise TmdeError(unknown("system", system, file.systems))
+            raise TmdeError(unknown_name_message("system", system, file.systems))
     starts = [file.tokenizer, *(entry.start for entry in file.systems.values())]
     for start in starts:
         if start is not None and start not in file.start:
-            raise TmdeError(unknown("start", start, file.start))
+            raise TmdeError(unknown_name_message("start", start, file.start))
 
 
 # ---- Recipes

@@ -25,6 +25,8 @@ from transformers import (
 from transformers.utils import cached_file, logging
 
 from modeling_tmde import TmdeError
+from modeling_tmde.configuration_aligned import AlignedConfig
+from modeling_tmde.configuration_ntdv import NtdvConfig
 from tmde.data.checks import is_code
 from tmde.data.io import write_atomically
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -51,13 +53,14 @@ from tmde.training.trainer import TmdeTrainer
 logger = logging.get_logger("tmde.training")
 
 REPORT_NAME = "languages.json"
-LEARNING_RATE_SHARE = 0.3  # of the recipe's rates: much of what there is stays
+# The learning rates are this share of the recipe's, so that the model keeps what it knows.
+LEARNING_RATE_SHARE = 0.3
 LEARNING_RATES = ("learning_rate", "encoder_learning_rate", "embedding_learning_rate")
 # The shares of the trained weights that are tried after the whole, until enough is kept.
 SMALLER_SHARES = [number / 10 for number in range(9, -1, -1)]
 ROUNDING = 1e-9  # points
 # Models with an encoder for each language.
-MODELS_A_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
+MODELS_BY_LANGUAGE = (NtdvConfig.model_type, AlignedConfig.model_type)
 # Training keys that belong to the checkpoint's run alone.
 KEYS_OF_ONE_RUN = ("eval_pairs", "greater_is_better", "push_to_hub", "hub_")
 
@@ -140,7 +143,7 @@ def _check_new_languages(
     checkpoint: str, config: PreTrainedConfig, languages: Sequence[str]
 ) -> None:
     """Refuse a checkpoint that cannot be extended, and languages that cannot be added to it."""
-    if config.model_type in MODELS_A_LANGUAGE:
+    if config.model_type in MODELS_BY_LANGUAGE:
         raise RecipeError(
             f"{checkpoint} has an encoder for each language: train all of them, tmde train "
             "--warm-start"
@@ -194,8 +197,8 @@ def _training_section(base: Recipe) -> dict[str, Any]:
         rate = getattr(base.training, key)
         if rate:
             section[key] = LEARNING_RATE_SHARE * rate
-    # The tables learn even if the recipe keeps them as they are (0), since they have new rows; an
-    # encoder's have none.
+    # The tables have new rows, and learn even if the recipe freezes them (0). The tables of an
+    # encoder of the Hub have no new rows.
     if base.architecture != ADAPTED and not section.get("embedding_learning_rate"):
         section["embedding_learning_rate"] = None
     section["metric_for_best_model"] = "mix"
@@ -229,7 +232,7 @@ def add_languages(
             language as the old ones have on average, 0 to keep the tokenizer.
         max_drop: By how many points the old pairs' mean precision at 1 on the dev rows may fall, of
             sentences and of documents; None for any.
-        resume: Go on with the run in the folder, begun with the same arguments.
+        resume: Resume the run in the folder, which began with the same arguments.
         overwrite: Delete an earlier run in the folder.
 
     Returns:

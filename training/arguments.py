@@ -8,7 +8,7 @@ from transformers.integrations import get_reporting_integration_callbacks
 from tmde.eval.dev_retrieval import MIN_ROWS
 from tmde.training.objectives.base import check_range
 
-# What `max_steps` becomes when epochs or minutes end the run; transformers needs a number.
+# The value of `max_steps` where epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
 # Numbers outside of these intervals would fail late, or leave no data.
 INTERVALS = {
@@ -19,10 +19,10 @@ INTERVALS = {
     "gradient_accumulation_steps": "[1, inf)",
     "max_joined_rows": "[1, inf)",
     "languages_per_row": "[2, inf)",
-    "train_max_length": "[3, inf)",  # a token between <s> and </s>
+    "train_max_length": "[3, inf)",  # At least one token stands between <s> and </s>.
     "embed_max_length": "[3, inf)",
     "eval_loss_rows": "[1, inf)",
-    "eval_pool": "[2, inf)",  # among one, everything is found
+    "eval_pool": "[2, inf)",  # In a pool of one, every search succeeds.
     "eval_document_rows": f"[{MIN_ROWS}, inf)",
     "early_stopping_patience": "[1, inf)",
     "embedding_learning_rate": "[0, inf)",
@@ -45,7 +45,7 @@ class TmdeTrainingArguments(TrainingArguments):
 
     `metric_for_best_model` is `mix` by default, and where it is None: the mean of the dev retrieval
     of sentences, that of documents, and Same and Cross on the dev split of the classification
-    tasks. Measures that the run does not take are left out. If `greater_is_better` is None, lower
+    tasks. Measures that the run does not make are left out. If `greater_is_better` is None, lower
     is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
     Args:
@@ -69,8 +69,8 @@ class TmdeTrainingArguments(TrainingArguments):
         train_max_length: The length in tokens at which training texts are truncated (and counted).
         token_cache_dir: The folder of the token ids of training data that are no stream, which are
             made once for all runs with the same data and tokenizer; "auto" is `tmde_tokens` in the
-            cache folder of `datasets`. None makes them anew in every run and process, when a text
-            is first drawn.
+            cache folder of `datasets`. Without a folder, every run and process makes them
+            again, when a text is first drawn.
         dataloader_num_workers: The processes that make batches while the model computes; None is 1
             where the model is on an accelerator and 0 on a CPU, whose cores they would take from
             it. A stream that a teacher reads has none.
@@ -106,7 +106,7 @@ class TmdeTrainingArguments(TrainingArguments):
             memory. See `tmde.training.memory`.
     """
 
-    output_dir: str = "trainer_output"  # as transformers calls it where none is given
+    output_dir: str = "trainer_output"  # The default of transformers.
     optim: str = "adamw_torch_fused"
     adam_beta2: float = 0.98
     weight_decay: float = 1e-4
@@ -156,17 +156,20 @@ class TmdeTrainingArguments(TrainingArguments):
         for name, interval in INTERVALS.items():
             check_range(name, getattr(self, name), interval)
         if self.metric_for_best_model is None:
-            # transformers would take "loss", which nothing here measures.
+            # The default of transformers is "loss", which nothing in this package measures.
             self.metric_for_best_model = "mix"
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
         chooses_workers = self.dataloader_num_workers is None
         if chooses_workers:
-            self.dataloader_num_workers = 1  # transformers needs a number, and sets up the device
+            # transformers needs a number before it sets up the device.
+            self.dataloader_num_workers = 1
         super().__post_init__()
         if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0
-        # Their errors come before the data are read.
+        if self.max_steps <= 0:
+            self.max_steps = NO_STEP_LIMIT
+        # A reporting package that is missing raises its error here, before the data are read.
         for callback in get_reporting_integration_callbacks(self.report_to):
             callback()
         if self.batch_tokens is not None:

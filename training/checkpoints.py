@@ -1,4 +1,4 @@
-"""Checkpoints of a run: complete, or skipped."""
+"""Checkpoints of a run. Those that are incomplete or damaged are skipped."""
 
 import os
 from pathlib import Path
@@ -11,11 +11,11 @@ from tmde.data.io import digests, write_atomically
 
 logger = logging.get_logger("tmde.training")
 
-SEAL = "sha256"  # the last file of a checkpoint; `sha256sum -c sha256` reads it
+SEAL = "sha256"  # The last file of a checkpoint. `sha256sum -c sha256` reads it.
 
 
 def seal(folder: Path) -> None:
-    """Write down the digests of a checkpoint's files, once they are on the disk.
+    """Record the digests of a checkpoint's files once they are on the disk.
 
     From then on the checkpoint is complete.
     """
@@ -26,28 +26,37 @@ def seal(folder: Path) -> None:
     write_atomically(folder / SEAL, digests(files, folder))
 
 
-def damage(folder: Path, only: str = "") -> str | None:
+def find_damage(folder: Path, only_file: str | None = None) -> str | None:
     """Return what is wrong with a checkpoint; None if its files are those that were sealed.
 
     Args:
         folder: The checkpoint.
-        only: The end of the lines of the seal to check, to check one file; all by default.
+        only_file: The name of the one file to check; None for all files.
     """
     try:
-        lines = (folder / SEAL).read_text().splitlines()
-        sealed = [line for line in lines if line.endswith(only)]
-        files = [folder / line.partition("  ")[2] for line in sealed]
-        current = digests(files, folder).splitlines()
-    except (OSError, ValueError) as error:  # such as a file that is missing
+        sealed = _read_seal(folder)
+        if only_file is not None:
+            sealed = {name: line for name, line in sealed.items() if name == only_file}
+        current_lines = digests([folder / name for name in sealed], folder).splitlines()
+    except (OSError, ValueError) as error:  # A file is missing, or the seal is not text.
         return str(error)
-    expected_end = only or TRAINER_STATE_NAME
-    if not any(line.endswith(expected_end) for line in sealed):
+    expected_file = TRAINER_STATE_NAME if only_file is None else only_file
+    if expected_file not in sealed:
         return f"{SEAL} is empty or cut off"
-    changed = set(sealed) - set(current)
+    changed = set(sealed.values()) - set(current_lines)
     if changed:
-        name = min(changed).partition("  ")[2]
-        return f"{name} is damaged"
+        return f"{_name_in(min(changed))} is damaged"
     return None
+
+
+def _read_seal(folder: Path) -> dict[str, str]:
+    """Return the lines of a checkpoint's seal, `digest  name`, by the names of the files."""
+    lines = (folder / SEAL).read_text().splitlines()
+    return {_name_in(line): line for line in lines}
+
+
+def _name_in(seal_line: str) -> str:
+    return seal_line.partition("  ")[2]
 
 
 def find_checkpoint(folder: Path) -> Path | None:
@@ -60,7 +69,7 @@ def find_checkpoint(folder: Path) -> Path | None:
     for path in reversed(checkpoints):
         if not path.name.rpartition("-")[2].isdigit():
             continue
-        reason = damage(path)
+        reason = find_damage(path)
         if reason is None:
             return path
         logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)

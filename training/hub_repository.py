@@ -164,12 +164,18 @@ class Repository:
         Raises:
             HubUploadError: The repository holds something else.
         """
-        expected = "parquet files in data/" if model_type is None else model_type
-        held = self._foreign_file() if model_type is None else self._held_model_type()
-        if held not in (None, model_type) and not self.overwrite:
+        if self.overwrite:
+            return
+        if model_type is None:
+            expected = "parquet files in data/"
+            content = self._foreign_file()
+        else:
+            expected = model_type
+            content = self._published_model_type()
+        if content not in (None, model_type):
             raise HubUploadError(
-                f"{self.repo_id}: found {held!r}, expected {expected!r}; choose another name, or "
-                "replace everything with --overwrite. Nothing was published"
+                f"{self.repo_id}: found {content!r}, expected {expected!r}; choose another name, "
+                "or replace everything with --overwrite. Nothing was published"
             )
 
     def _telling_files(self) -> list[str]:
@@ -177,19 +183,23 @@ class Repository:
         return [path for path in self.files if not _matches_any(path, NEUTRAL)]
 
     def _foreign_file(self) -> str | None:
-        """Return the first file that is none of a corpus."""
+        """Return the first file that does not belong to a corpus; None without any."""
         for path in self._telling_files():
             if not fnmatch(path, CORPUS_FILES):
                 return path
         return None
 
-    def _held_model_type(self) -> str | None:
-        """Return the type of the model that is held; of anything else a file."""
-        config = json.loads(self.read("config.json") or "{}")
-        if config.get("model_type"):
-            return config["model_type"]
+    def _published_model_type(self) -> str | None:
+        """Return the type of the model in the repository; of other content, the first file."""
+        config_text = self.read("config.json")
+        if config_text:
+            model_type = json.loads(config_text).get("model_type")
+            if model_type:
+                return model_type
         files = self._telling_files()
-        return files[0] if files else None
+        if files:
+            return files[0]
+        return None
 
     def write_card(self, stage: Path, card: RepoCard, local: Path) -> None:
         """Write the card to publish, with the text of a person if there is any.
@@ -232,8 +242,8 @@ class Repository:
         patterns = ("*",) if self.overwrite else stale
         operations: list[CommitOperationAdd | CommitOperationDelete] = []
         for path in self.files:
-            is_kept = path in sizes or path == ".gitattributes"
-            if _matches_any(path, patterns) and not is_kept:
+            is_needed = path in sizes or path == ".gitattributes"
+            if _matches_any(path, patterns) and not is_needed:
                 operations.append(CommitOperationDelete(path, is_folder=False))
         for path in sizes:
             operations.append(CommitOperationAdd(path, str((stage / path).resolve())))

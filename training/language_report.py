@@ -14,13 +14,13 @@ from tabulate import tabulate
 
 from tmde.eval.dev_retrieval import language_pairs
 
-Report = dict[str, Any]  # what `languages.json` holds
+Report = dict[str, Any]  # The content of `languages.json`.
 
 
 class Measure(NamedTuple):
     """The retrieval of one pair of languages.
 
-    Args:
+    Attributes:
         dev_set: The name of the dev set.
         texts: `sentences` or `documents`.
         pair: The languages, such as `de-en`.
@@ -42,7 +42,7 @@ def measures(report: Report) -> Iterator[Measure]:
         after = report["after"]
     for dev_set, measured in report["before"].items():
         for key, value in measured.items():
-            prefix, pair = key.split("p1_", 1)  # of p1_de-en or doc_p1_de-en
+            prefix, pair = key.split("p1_", 1)  # Keys are `p1_de-en` or `doc_p1_de-en`.
             texts = "documents" if prefix else "sentences"
             yield Measure(dev_set, texts, pair, value, after[dev_set][key])
 

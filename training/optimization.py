@@ -1,4 +1,4 @@
-"""Steps and learning rates of a run: frozen parameters, their own rates, and the cooldown."""
+"""Steps and learning rates of a run: frozen parameters, special rates, and the cooldown."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,9 +15,7 @@ OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup", "reduce_lr
 
 
 def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
-    """Return the steps that end the run; None if something else ends it.
-
-    Without a limit, `args.max_steps` is set to the number that transformers needs.
+    """Return the number of steps that ends the run; None if something else ends it.
 
     Args:
         args: The training arguments.
@@ -30,7 +28,7 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
         raise TmdeError(
             f"cooldown={args.cooldown}: expected 0 with lr_scheduler_type=reduce_lr_on_plateau"
         )
-    if 0 < args.max_steps < NO_STEP_LIMIT:
+    if args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
     if args.lr_scheduler_type not in OPEN_SCHEDULES:
         schedule = SchedulerType(args.lr_scheduler_type).value
@@ -45,7 +43,6 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
             "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown "
             "length"
         )
-    args.max_steps = NO_STEP_LIMIT
     return None
 
 
@@ -61,15 +58,16 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
     """
     if not prefixes:
         return
-    # A tied table by each of its names.
-    named = list(model.named_parameters(remove_duplicate=False))
+    # A table that several modules share counts by each of its names.
+    named_parameters = list(model.named_parameters(remove_duplicate=False))
     for prefix in prefixes:
-        matching = [weight for name, weight in named if f"{name}.".startswith(f"{prefix}.")]
+        matching = [
+            weight for name, weight in named_parameters if f"{name}.".startswith(f"{prefix}.")
+        ]
         if not matching:
-            known = dict.fromkeys(".".join(name.split(".")[:2]) for name, _ in named)
             raise TmdeError(
                 f"freeze: found {prefix!r}, expected a prefix of parameters, such as "
-                f"{', '.join(known)}"
+                f"{', '.join(_example_prefixes(named_parameters))}"
             )
         for parameter in matching:
             parameter.requires_grad_(False)
@@ -77,11 +75,19 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
         raise TmdeError(f"freeze={list(prefixes)} leaves nothing to train")
 
 
-def own_rates(parallel: ParallelModel, args: TmdeTrainingArguments) -> dict[nn.Parameter, float]:
-    """Return the rates of parameters that do not have `learning_rate`.
+def _example_prefixes(named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[str]:
+    """Return the first two components of all names, each once."""
+    prefixes = [".".join(name.split(".")[:2]) for name, _ in named_parameters]
+    return list(dict.fromkeys(prefixes))
 
-    These are the encoder's parameters and the tables, which have the encoder's rate unless they
-    have their own.
+
+def special_rates(
+    parallel: ParallelModel, args: TmdeTrainingArguments
+) -> dict[nn.Parameter, float]:
+    """Return the learning rates of the parameters that do not learn at `learning_rate`.
+
+    These are the parameters of the encoder (`encoder_learning_rate`) and the embedding tables
+    (`embedding_learning_rate`; without it, those of the encoder learn at the encoder's rate).
     """
     rates: dict[nn.Parameter, float] = {}
     if args.encoder_learning_rate is not None:

@@ -107,16 +107,10 @@ class ParallelModel(nn.Module):
         """Check that the model has what an objective requires."""
         required = objective.requirements
         model_class = type(self.model).__name__
-        for part, is_required, architecture in (
-            ("head", required.head, "encoder"),
-            ("decoder", required.decoder, "tmde"),
-        ):
-            if is_required and not hasattr(self.model, part):
-                raise TmdeError(
-                    f"Objective {name!r} needs a {part}, which {model_class} does not have: remove "
-                    f"the objective (objectives.{name}=null), or set "
-                    f"model.architecture={architecture}"
-                )
+        if required.head:
+            self._check_has_part(name, "head", "encoder")
+        if required.decoder:
+            self._check_has_part(name, "decoder", "tmde")
         if required.head and self.token_dropout:
             raise TmdeError(
                 f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} "
@@ -124,6 +118,15 @@ class ParallelModel(nn.Module):
             )
         if required.texts is not None and self._needs_language_ids:
             raise TmdeError(f"Objective {name!r} needs one shared encoder, not {model_class}")
+
+    def _check_has_part(self, name: str, part: str, architecture: str) -> None:
+        """Check that the model has a part; `architecture` is one that has it."""
+        if not hasattr(self.model, part):
+            raise TmdeError(
+                f"Objective {name!r} needs a {part}, which {type(self.model).__name__} does not "
+                f"have: remove the objective (objectives.{name}=null), or set "
+                f"model.architecture={architecture}"
+            )
 
     # ---- Parts of the model
 
@@ -257,7 +260,8 @@ class ParallelModel(nn.Module):
         if len(indices) < len(input_ids):  # Indexing by a list copies it to the device.
             input_ids = input_ids[indices]
             attention_mask = attention_mask[indices]
-        if not getattr(self.config, "reads_bos", True):  # `<s>` is there for the decoder alone
+        if not getattr(self.config, "reads_bos", True):
+            # The decoder alone reads `<s>`.
             input_ids = input_ids[..., 1:]
             attention_mask = attention_mask[..., 1:]
         options = {}

@@ -1,4 +1,4 @@
-"""What a recipe means for one run, settled before anything is read, made or deleted."""
+"""Resolve a recipe for one run, before any data is read and any file is written or deleted."""
 
 from __future__ import annotations
 
@@ -24,10 +24,8 @@ from tmde.training.starts import Resumed, Start, choose_start
 class ResolvedRun:
     """A run whose recipe is resolved.
 
-    Its sections `data`, `tokenizer` and `model` are those of `recipe`.
-
-    Args:
-        recipe: The recipe as it was given, which `recipe.yaml` repeats.
+    Attributes:
+        recipe: The recipe as the user gave it, which `recipe.yaml` repeats.
         folder: The folder of the run.
         start: How tokenizer and model begin.
         objectives: The losses by name.
@@ -49,48 +47,73 @@ def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
     Args:
         recipe: The recipe.
         folder: The folder of the run.
-        resume: Go on with the run in the folder. What it began with is not needed any more, and not
-            checked.
+        resume: Resume the run in the folder. What a new run would begin with is not checked,
+            because it is no longer needed.
 
     Raises:
         RecipeError: The recipe cannot be trained.
     """
-    checkpoint = find_checkpoint(folder) if resume else None
-    if not resume:
-        check_pyramid(recipe)
-    if recipe.architecture != ADAPTED:  # the configuration of `adapted` needs its encoder
+    if resume:
+        parts = _build_parts(recipe, folder)
+        checkpoint = find_checkpoint(folder)
+        start = _resumed_start(recipe, folder, checkpoint)
+        return ResolvedRun(recipe, folder, start, parts.objectives, parts.arguments, checkpoint)
+    check_pyramid(recipe)
+    parts = _build_parts(recipe, folder)
+    start = choose_start(recipe, folder)
+    start.check()
+    return ResolvedRun(recipe, folder, start, parts.objectives, parts.arguments, checkpoint=None)
+
+
+def check_trainable(recipe: Recipe) -> None:
+    """Make every check of a new run that needs no files, to find mistakes long before it begins.
+
+    Raises:
+        RecipeError: The recipe cannot be trained.
+    """
+    check_pyramid(recipe)
+    _build_parts(recipe, Path("unused"))
+
+
+def _resumed_start(recipe: Recipe, folder: Path, checkpoint: Path | None) -> Start:
+    """Return how a resumed run begins: as a new one if it has no checkpoint yet."""
+    if checkpoint is None:
+        return choose_start(recipe, folder)
+    return Resumed(recipe, folder, checkpoint)
+
+
+# ---- The parts that need no files
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What a recipe alone determines.
+
+    Attributes:
+        objectives: The losses by name.
+        arguments: The training arguments.
+    """
+
+    objectives: dict[str, Objective]
+    arguments: TmdeTrainingArguments
+
+
+def _build_parts(recipe: Recipe, folder: Path) -> _Parts:
+    """Build all that a recipe describes without its data and checkpoints.
+
+    Raises:
+        RecipeError: A value does not fit.
+    """
+    if recipe.architecture != ADAPTED:  # Its configuration needs the encoder.
         build_config(recipe)
-    if checkpoint is not None:
-        start: Start = Resumed(recipe, folder, checkpoint)
-    else:
-        start = choose_start(recipe, folder)
-    if not resume:
-        start.check()
     if recipe.training.hub_token:
         raise RecipeError(
             "hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth "
             "login`"
         )
     arguments = build_arguments(recipe, str(folder))
-    if not recipe.data.is_evaluated:
-        arguments.eval_strategy = "no"
-        arguments.load_best_model_at_end = False
-        arguments.eval_on_start = False
     if arguments.early_stopping_patience and arguments.eval_strategy == "no":
         raise RecipeError(
             "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
         )
-    objectives = build_objectives(recipe)
-    return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint)
-
-
-def check_trainable(recipe: Recipe) -> None:
-    """Build all that a recipe describes and needs no files, to find mistakes before a run begins.
-
-    Raises:
-        RecipeError: The recipe cannot be trained.
-    """
-    check_pyramid(recipe)
-    build_config(recipe)
-    build_objectives(recipe)
-    build_arguments(recipe, "unused")
+    return _Parts(build_objectives(recipe), arguments)

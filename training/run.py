@@ -50,8 +50,8 @@ def train_recipe(
         output_dir: The folder, new or empty, unless resuming or overwriting. It is deleted after an
             error before the first checkpoint, if it is new: the corrected command would be refused
             otherwise.
-        resume: Go on from the newest complete checkpoint, to the same result as a run that was
-            never interrupted (a run limited by minutes ends where the clock says).
+        resume: Resume from the newest complete checkpoint. The result is that of a run that was
+            never interrupted (a run limited by minutes ends when its time is up).
         overwrite: Delete an earlier run in the folder.
 
     Returns:
@@ -81,7 +81,7 @@ def train_recipe(
 class RunInputs:
     """What a run reads.
 
-    Args:
+    Attributes:
         data: The rows.
         eval_tasks: The classification tasks by name.
         origin: Where data and weights come from, for `run.json`.
@@ -93,7 +93,7 @@ class RunInputs:
 
 
 def read_inputs(run: ResolvedRun) -> RunInputs:
-    """Read the rows and the tasks of a run, after what would fail only at its end."""
+    """Read the rows and tasks of a run, after checks of what would fail only at its end."""
     recipe = run.recipe
     state = PartialState()
     with state.main_process_first():
@@ -105,7 +105,7 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         if data.dev or eval_tasks:
             check_metric(run.arguments, data.dev, eval_tasks, recipe.data.languages)
         settings = recipe.settings()
-        # Recorded where the run is: elsewhere `a/b` may be a folder.
+        # Sources are described on this machine: on another one, `a/b` may be a folder.
         sources = describe_sources(settings["data"].get("train"))
         check_licenses(sources, recipe.card.data_licenses)
         origins = describe_origins(settings)
@@ -127,10 +127,10 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
 
 
 def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
-    """Train the first stage of a run, or go on with it, if it has one that is not finished."""
+    """Train or resume the first stage of a run, if it has one that is not finished."""
     start = run.start
     if isinstance(start, FromFewerLanguages):
-        start = start.start  # adds languages to what it begins with
+        start = start.start  # This start adds languages to another start.
     if not isinstance(start, FromFirstStage) or start.is_trained:
         return
     state = PartialState()
@@ -151,14 +151,14 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
-    """Make the tokenizer and the model, and write down in `run.json` what the run began with."""
+    """Make the tokenizer and the model, and record in `run.json` what the run began with."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
-    # Made before the clock of the run begins; the trainer finds it.
+    # The tokens are made before the clock of the run begins, and the trainer reuses them.
     open_tokens(inputs.data.train, tokenizer, run.recipe.texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     begun = run.start.apply(tokenizer)
-    limit = position_limit(begun.model)  # a bag has none
+    limit = position_limit(begun.model)  # A bag has no limit.
     tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     if arguments.train_max_length > limit:
         positions = begun.model.config.max_position_embeddings

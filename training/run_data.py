@@ -20,7 +20,7 @@ SAMPLE_DEV_ROWS = 2000
 class RunData(NamedTuple):
     """The rows of a run.
 
-    Args:
+    Attributes:
         train: The training rows, a stream or not.
         dev: The dev sets by name.
         report: The counts of bad training rows.
@@ -71,7 +71,7 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
         "languages": recipe.data.languages,
         "pivot_languages": recipe.data.pivot_languages,
         "bad_rows": recipe.data.bad_rows,
-        "labels": recipe.objectives.nli is not None,
+        "labels": recipe.named_texts is not None,
     }
 
 
@@ -117,7 +117,7 @@ def named_sources(sources: str | Sequence[str] | None) -> dict[str, str]:
 def _split_name(value: str) -> tuple[str, str]:
     """Return the name and the source of `NAME=SOURCE`, or of a source alone."""
     name, separator, source = value.partition("=")
-    if separator and "/" not in name:  # a path may hold an equals sign
+    if separator and "/" not in name:  # A path may contain an equals sign.
         return name, source
     stem = Path(value).name.partition(".")[0].replace("*", "")
     return stem or "dev", value

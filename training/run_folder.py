@@ -1,4 +1,4 @@
-"""The folder of a run: whether it may be used, what is in it, and what an error leaves of it."""
+"""The folder of a run: whether a run may use it, and what stays in it after an error."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
 
 @contextmanager
 def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[None]:
-    """Hold the folder of a run for this process and its fellows.
+    """Lock the folder of a run for the processes of this run.
 
     After an error before the first checkpoint, a folder that is new is deleted: the corrected
     command would be refused otherwise.
 
     Args:
         run: The run.
-        resume: Go on with the run in the folder.
+        resume: Resume the run in the folder.
         overwrite: Delete an earlier run in the folder.
 
     Raises:
@@ -47,7 +47,7 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
             check_resumable(run)
         else:
             check_new_folder(run.recipe, run.folder, overwrite)
-        state.wait_for_everyone()  # all have seen the folder as it was
+        state.wait_for_everyone()  # Every process has checked the folder before it changes.
         yield
 
 
@@ -61,9 +61,9 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
         has_checkpoint = any(folder.glob("checkpoint-*")) or (folder / STAGE_FOLDER).exists()
         if not existed and not has_checkpoint:
             shutil.rmtree(folder, ignore_errors=True)
-        if (
-            type(error) is OSError and error.errno is None
-        ):  # Arrow does not name the file it streams
+        # Arrow does not name the file that it streams.
+        is_damaged_source = type(error) is OSError and error.errno is None
+        if is_damaged_source:
             reason = " ".join(str(error).split())
             raise TmdeError(f"{reason} (the training data is {source})") from error
         raise
@@ -124,11 +124,11 @@ def check_same_run(recipe: Recipe, folder: Path, *sections: str) -> None:
     Raises:
         RecipeError: They differ; names both values.
     """
-    begun = load_recipe(str(folder / RECIPE_NAME)).settings()
-    given = recipe.settings()
+    old_settings = load_recipe(str(folder / RECIPE_NAME)).settings()
+    new_settings = recipe.settings()
     for section in sections:
-        before = begun[section]
-        now = given[section]
+        before = old_settings[section]
+        now = new_settings[section]
         for key in {**before, **now}:
             if before.get(key) != now.get(key):
                 raise RecipeError(
@@ -139,7 +139,7 @@ def check_same_run(recipe: Recipe, folder: Path, *sections: str) -> None:
 
 
 def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
-    """Look for inputs of a run in the folder that it would delete.
+    """Refuse to delete a folder that holds an input of the run.
 
     Args:
         recipe: The recipe, which names inputs.
@@ -147,16 +147,17 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
         files: Further inputs.
 
     Raises:
-        RecipeError: Names one.
+        RecipeError: An input lies in the folder; the message names it.
     """
     values = list(files)
     settings = recipe.settings()
     sections = [settings[section] for section in INPUT_SECTIONS]
     recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
     for value in values:
-        path = Path(value.rpartition("=")[2]).expanduser()  # NAME=SOURCE of a task
+        path = Path(value.rpartition("=")[2]).expanduser()  # A task may be NAME=SOURCE.
         is_inside = path.resolve().is_relative_to(folder.resolve())
-        if is_inside and glob.glob(f"{path}*", recursive=True):  # else it is an id of the Hub
+        # A value that matches no file is an id of the Hub.
+        if is_inside and glob.glob(f"{path}*", recursive=True):
             raise RecipeError(
                 f"{value}: the run would overwrite it; choose another folder than {folder}, or "
                 "move it"
@@ -169,7 +170,7 @@ def begin_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
     From now on `--overwrite` may delete the folder.
     """
     if overwrite:
-        for path in folder.glob("[!.]*"):  # a lock may be among the hidden
+        for path in folder.glob("[!.]*"):  # The lock may be among the hidden files.
             if path.is_dir():
                 shutil.rmtree(path)
             else:

@@ -59,7 +59,7 @@ def save_best(trainer: TmdeTrainer, folder: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     trainer.save_model(str(temporary), _internal_call=True)
     if trainer.is_world_process_zero():
-        for name in (DATA_STATE_NAME, OBJECTIVES_NAME):  # they belong to checkpoints
+        for name in (DATA_STATE_NAME, OBJECTIVES_NAME):  # Only checkpoints have these files.
             (temporary / name).unlink(missing_ok=True)
         shutil.copytree(temporary, folder, dirs_exist_ok=True, copy_function=os.replace)
         shutil.rmtree(temporary)

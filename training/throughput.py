@@ -92,7 +92,7 @@ class RunMeter:
 
         Args:
             state: The state of a checkpoint.
-            chunk: The (epoch, chunk) of the data where the run goes on.
+            chunk: The (epoch, chunk) of the data at which the run resumes.
         """
         self.elapsed = state["elapsed"]
         self.cpu_elapsed = state["cpu_elapsed"]

@@ -31,7 +31,7 @@ from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batches_of
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
-from tmde.training.checkpoints import damage, find_checkpoint, seal
+from tmde.training.checkpoints import find_checkpoint, find_damage, seal
 from tmde.training.distributed import (
     gathered_weights,
     is_sharded,
@@ -42,7 +42,7 @@ from tmde.training.distributed import (
 from tmde.training.evaluation import evaluate_model
 from tmde.training.memory import keep_freed_memory
 from tmde.training.objectives.gather import sum_on_host
-from tmde.training.optimization import cool_down, freeze, limit_steps, own_rates
+from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
 from tmde.training.teacher import TeacherVersion
@@ -317,7 +317,7 @@ class TmdeTrainer(HubTrainer):
 
     def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
         """Create the optimizer of transformers, with groups for parameters with their own rate."""
-        rates = own_rates(self.parallel_model, self.args)
+        rates = special_rates(self.parallel_model, self.args)
         for parameter, rate in rates.items():
             parameter.requires_grad_(parameter.requires_grad and rate > 0)
         optimizer = super().create_optimizer(*args, **kwargs)
@@ -487,7 +487,7 @@ class TmdeTrainer(HubTrainer):
         checkpoint = self.state.best_model_checkpoint
         assert checkpoint is not None  # `Trainer` calls this only where there is one.
         best = Path(checkpoint)
-        reason = damage(best, f" {SAFE_WEIGHTS_NAME}")
+        reason = find_damage(best, only_file=SAFE_WEIGHTS_NAME)
         if reason is not None:
             raise TmdeError(
                 f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false"

@@ -26,7 +26,7 @@ from tmde.data.tokens import TextBounds, text_bounds
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import OBJECTIVES
-from tmde.training.optimization import own_rates
+from tmde.training.optimization import special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.starts.encoder import FromEncoder

@@ -348,7 +348,7 @@ def test_a_checkpoint_takes_the_place_of_the_first_stage(finished, tmp_path):
         start = choose_start(recipe, tmp_path / "other")
         start.check()
         assert start.tokenizer(None).name_or_path == str(checkpoint)
-        assert start.settled_recipe.model.bag_residual is True
-        assert start.settled_recipe.model.sublinear_counts is True
+        assert start.completed_recipe.model.bag_residual is True
+        assert start.completed_recipe.model.sublinear_counts is True
         assert recipe.tokenizer.settings() == {}  # the recipe itself stays
     assert not (tmp_path / "other").exists()

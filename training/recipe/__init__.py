@@ -4,7 +4,7 @@ A recipe is read (`loading`), changed by overrides (`overrides`) and validated (
 frozen object. `building` makes the configuration, the losses and the training arguments of it.
 """
 
-from tmde.training.recipe.errors import RecipeError, unknown
+from tmde.training.recipe.errors import RecipeError, unknown_name_message
 from tmde.training.recipe.loading import load_recipe, packaged_names, read_yaml
 from tmde.training.recipe.overrides import with_overrides, with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
@@ -15,7 +15,7 @@ __all__ = [
     "load_recipe",
     "packaged_names",
     "read_yaml",
-    "unknown",
+    "unknown_name_message",
     "with_overrides",
     "with_sections",
     "with_settings",

@@ -12,25 +12,29 @@ from modeling_tmde.modeling_laser import LaserForConditionalGeneration
 from modeling_tmde.modeling_ntdv import NtdvForConditionalGeneration
 from modeling_tmde.modeling_tmde import TmdeForConditionalGeneration
 
-# By the name that `architecture` has in the `model` section of a recipe.
+TMDE = "tmde"
+BAG = "bag"
+ADAPTED = "adapted"  # T-MDE's bottleneck and decoder on an encoder of the Hub
+
+# The models by the names that `architecture` has in the `model` section of a recipe.
 ARCHITECTURES: dict[str, type[PreTrainedModel]] = {
-    "tmde": TmdeForConditionalGeneration,
-    "bag": BagModel,
+    TMDE: TmdeForConditionalGeneration,
+    BAG: BagModel,
     "laser": LaserForConditionalGeneration,
     "ntdv": NtdvForConditionalGeneration,
     "encoder": TmdeEncoderForMaskedLM,
     "aligned": AlignedModel,
-    "adapted": AdaptedForConditionalGeneration,
+    ADAPTED: AdaptedForConditionalGeneration,
 }
-DEFAULT_ARCHITECTURE = "tmde"
-ADAPTED = "adapted"  # T-MDE's bottleneck and decoder on an encoder of the Hub
+DEFAULT_ARCHITECTURE = TMDE
 
 
 def config_class(architecture: str) -> type[PreTrainedConfig]:
     """Return the class of the configuration of an architecture."""
-    found = ARCHITECTURES[architecture].config_class
-    assert found is not None  # which PreTrainedModel leaves open
-    return found
+    model_config_class = ARCHITECTURES[architecture].config_class
+    # `PreTrainedModel` may have none, but every architecture of this package does.
+    assert model_config_class is not None
+    return model_config_class
 
 
 def architecture_of(config: PreTrainedConfig) -> str | None:

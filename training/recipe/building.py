@@ -16,15 +16,17 @@ from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
 from tmde.training.precision import has_fast_bf16
-from tmde.training.recipe.architectures import ARCHITECTURES, config_class
+from tmde.training.recipe.architectures import ARCHITECTURES, TMDE, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.schema import Recipe
 
-MIN_PYRAMID_LAYERS = 4  # its queries attend the output of the third layer from the top
-# What our own classes raise for a wrong value of a user. Anything else is a defect of ours.
+MIN_PYRAMID_LAYERS = 4  # The queries attend the output of the third layer from the top.
+# The training arguments of a run that has nothing to evaluate on.
+NO_EVALUATION = {"eval_strategy": "no", "load_best_model_at_end": False, "eval_on_start": False}
+# Errors that our classes raise for a wrong value of a user. Any other error is a bug.
 OPTION_ERRORS = (TmdeError, StrictDataclassError)
-# What transformers raises for one, such as a TypeError for an unknown key of `accelerator_config`,
-# a RuntimeError or an ImportError for a package that is missing, and an OSError for a file.
+# Errors that transformers raises for a wrong value: a TypeError for an unknown key of
+# `accelerator_config`, a RuntimeError or ImportError for a missing package, an OSError for a file.
 ARGUMENT_ERRORS = (ImportError, OSError, RuntimeError, TypeError, ValueError)
 
 
@@ -33,12 +35,12 @@ def model_class_of(recipe: Recipe) -> type[PreTrainedModel]:
     return ARCHITECTURES[recipe.architecture]
 
 
-def build_config(recipe: Recipe, **settled: Any) -> PreTrainedConfig:
+def build_config(recipe: Recipe, **derived_options: Any) -> PreTrainedConfig:
     """Return the configuration of the `model` section, with the languages of `data`.
 
     Args:
         recipe: The recipe.
-        settled: Options that the tokenizer or the encoder decides.
+        derived_options: Options that follow from the tokenizer or the encoder.
 
     Raises:
         RecipeError: Sizes do not fit together.
@@ -47,7 +49,7 @@ def build_config(recipe: Recipe, **settled: Any) -> PreTrainedConfig:
         "languages": recipe.data.languages,
         "pivot_languages": recipe.data.pivot_languages,
         **recipe.model.config_options(),
-        **settled,
+        **derived_options,
     }
     with _section_errors(recipe, "model", OPTION_ERRORS):
         return config_class(recipe.architecture)(**options)
@@ -73,11 +75,17 @@ def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
         RecipeError: A value does not fit.
     """
     values = recipe.training.settings()
-    for name in ("steps", "strategy"):  # the best checkpoint must be one that was saved
-        if f"eval_{name}" in values:
-            values.setdefault(f"save_{name}", values[f"eval_{name}"])
-    if not (torch.cuda.is_available() or torch.backends.mps.is_available()):
-        values.setdefault("use_cpu", True)  # else transformers refuses bf16, which a CPU can do
+    # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
+    if "eval_steps" in values:
+        values.setdefault("save_steps", values["eval_steps"])
+    if "eval_strategy" in values:
+        values.setdefault("save_strategy", values["eval_strategy"])
+    if not recipe.data.is_evaluated:
+        values.update(NO_EVALUATION)
+    has_accelerator = torch.cuda.is_available() or torch.backends.mps.is_available()
+    if not has_accelerator:
+        # Without `use_cpu`, transformers refuses bf16, which a CPU can compute as well.
+        values.setdefault("use_cpu", True)
     if values.get("bf16") == "auto":
         values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
     with _section_errors(recipe, "training", ARGUMENT_ERRORS):
@@ -93,7 +101,7 @@ def check_pyramid(recipe: Recipe) -> None:
     Raises:
         RecipeError: The recipe trains a pyramid on fewer than four layers.
     """
-    if recipe.architecture != "tmde" or recipe.model.bottleneck != "pyramid":
+    if recipe.architecture != TMDE or recipe.model.bottleneck != "pyramid":
         return
     layers = recipe.model.encoder_layers
     if layers < MIN_PYRAMID_LAYERS:

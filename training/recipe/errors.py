@@ -12,7 +12,7 @@ class RecipeError(TmdeError):
     """A recipe, or a key of one, that does not exist or does not fit."""
 
 
-def unknown(kind: str, name: object, known: Iterable[str]) -> str:
+def unknown_name_message(kind: str, name: object, known: Iterable[str]) -> str:
     """Return a sentence about a name that is not among the known ones.
 
     Args:
@@ -21,11 +21,11 @@ def unknown(kind: str, name: object, known: Iterable[str]) -> str:
         known: The names that exist. The closest ones are suggested; if none is close, all are
             listed.
     """
-    known = sorted(known)
-    close = difflib.get_close_matches(str(name), known, n=3)
-    hint = f"known: {', '.join(known)}"
-    if close:
-        hint = f"did you mean {' or '.join(close)}?"
+    known_names = sorted(known)
+    close_names = difflib.get_close_matches(str(name), known_names, n=3)
+    hint = f"known: {', '.join(known_names)}"
+    if close_names:
+        hint = f"did you mean {' or '.join(close_names)}?"
     return f"{kind} {name!r} is unknown; {hint}"
 
 

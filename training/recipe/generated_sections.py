@@ -26,8 +26,9 @@ from tmde.training.recipe.architectures import (
 from tmde.training.recipe.sections import Section
 from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
 
-# Options of a model's configuration that the tokenizer, the `data` section or the encoder decides.
-SETTLED_OPTIONS = {
+# Options of a model's configuration that follow from the tokenizer, the `data` section or the
+# encoder.
+DERIVED_OPTIONS = {
     "languages",
     "pivot_languages",
     "vocab_size",
@@ -44,11 +45,11 @@ NO_TRAINING_KEYS = {"output_dir", "parallelism_config"}
 
 
 class ModelSection(Section):
-    """Base of the `model` sections, of which every architecture has its own."""
+    """Base of the `model` sections. Every architecture has a section class."""
 
     architecture: str
 
-    if TYPE_CHECKING:  # the options of the configuration
+    if TYPE_CHECKING:  # The fields are the options of the configuration.
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -66,7 +67,7 @@ class ModelSection(Section):
 class AdaptedSection(ModelSection):
     """The keys of the `model` section of `adapted` that its configuration lacks.
 
-    Args:
+    Attributes:
         encoder: Folder or Hub id of the encoder.
         encoder_layers: The numbers of the encoder's layers that are kept; None keeps all.
     """
@@ -81,9 +82,10 @@ class AdaptedSection(ModelSection):
 
 def _is_model_key(option: str, architecture: str) -> bool:
     """Return whether a recipe may set an option of a model's configuration."""
-    if option == "encoder_config":  # of `adapted`, the encoder decides it
+    if option == "encoder_config":
+        # The encoder of the Hub determines the configuration of `adapted`.
         return architecture != ADAPTED
-    return option not in SETTLED_OPTIONS and not option.endswith("_token_id")
+    return option not in DERIVED_OPTIONS and not option.endswith("_token_id")
 
 
 def _field_of(hint: Any, field: dataclasses.Field[Any]) -> tuple[Any, Any]:
@@ -97,7 +99,7 @@ def _model_section(architecture: str) -> type[ModelSection]:
     """Return the class of the `model` section of an architecture."""
     base = AdaptedSection if architecture == ADAPTED else ModelSection
     config = config_class(architecture)
-    hints = inspect.get_annotations(config, eval_str=True)  # without those it inherits
+    hints = inspect.get_annotations(config, eval_str=True)  # Inherited fields are no options.
     options: dict[str, Any] = {"architecture": (Literal[architecture], architecture)}
     for field in dataclasses.fields(config):
         if field.name in hints and _is_model_key(field.name, architecture):
@@ -143,7 +145,7 @@ def _objective_section(objective_class: type[Objective]) -> type[Section]:
 class _ObjectivesSection(Section):
     """The `objectives` section: the losses by name, each with its options."""
 
-    if TYPE_CHECKING:  # the losses
+    if TYPE_CHECKING:  # The fields are the losses.
 
         def __getattr__(self, name: str) -> Any: ...
 
@@ -153,7 +155,10 @@ class _ObjectivesSection(Section):
         """Let `distance:` without options mean the loss with its defaults."""
         if not isinstance(values, Mapping):
             return values
-        return {name: {} if options is None else options for name, options in values.items()}
+        options_by_loss = {}
+        for name, options in values.items():
+            options_by_loss[name] = {} if options is None else options
+        return options_by_loss
 
 
 def _objectives_section() -> type[_ObjectivesSection]:
@@ -174,15 +179,15 @@ else:
 class _TrainingSection(Section):
     """The `training` section: the training arguments."""
 
-    if TYPE_CHECKING:  # the arguments
+    if TYPE_CHECKING:  # The fields are the training arguments.
 
         def __getattr__(self, name: str) -> Any: ...
 
 
 def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
-    hints["bf16"] = bool | Literal["auto"] | None  # "auto" is ours, see `build_arguments`
-    hints["fsdp"] = bool | str | None  # transformers annotates str, and takes true as well
+    hints["bf16"] = bool | Literal["auto"] | None  # `build_arguments` resolves "auto".
+    hints["fsdp"] = bool | str | None  # The annotation is str, but true is valid as well.
     options: dict[str, Any] = {}
     for field in dataclasses.fields(TmdeTrainingArguments):
         if field.name not in NO_TRAINING_KEYS:

@@ -13,13 +13,15 @@ from transformers.utils import logging
 
 from tmde.data.io import PlainLoader
 from tmde.training.recipe.architectures import ADAPTED, DEFAULT_ARCHITECTURE
-from tmde.training.recipe.errors import RecipeError, unknown
+from tmde.training.recipe.errors import RecipeError, unknown_name_message
 from tmde.training.recipe.overrides import Sections, apply_overrides
 from tmde.training.recipe.schema import Recipe, read_sections, validate_recipe
 
 logger = logging.get_logger("tmde.training")
 
-RECIPES = "tmde.training.recipes"  # the package that holds the YAML files
+RECIPES = "tmde.training.recipes"  # The package that holds the YAML files.
+# As the `teacher` of a loss, this stands for the encoder that the recipe trains.
+ENCODER_AS_TEACHER = "encoder"
 
 
 def load_recipe(
@@ -27,7 +29,7 @@ def load_recipe(
 ) -> Recipe:
     """Return a recipe of the package or of a YAML file, with overrides applied.
 
-    If a distillation's teacher is `encoder`, it becomes the encoder of the recipe, with its prompt.
+    If the teacher of a loss is `encoder`, it becomes the encoder of the recipe, with its prompt.
 
     Args:
         name_or_path: The name of a recipe that comes with the package, or the path of a YAML file.
@@ -44,7 +46,7 @@ def load_recipe(
     if encoder is not None:
         _put_on_encoder(sections, name, encoder)
     apply_overrides(sections, overrides)
-    _settle_teacher(sections)
+    _name_teachers(sections)
     return validate_recipe(name, description, sections)
 
 
@@ -73,7 +75,7 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
     if name_or_path in names:
         path = resources.files(package).joinpath(f"{name_or_path}.yaml")
     if not path.is_file():
-        reason = unknown(kind, name_or_path, names)
+        reason = unknown_name_message(kind, name_or_path, names)
         raise RecipeError(f"{reason}. Give one of these, or the path of a YAML file")
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
@@ -109,15 +111,16 @@ def _put_on_encoder(sections: Sections, name: str, encoder: str) -> None:
     sections["model"]["encoder"] = str(encoder)
 
 
-def _settle_teacher(sections: Sections) -> None:
-    """Let the teacher `encoder` of a distillation be the encoder of the recipe, in place."""
-    options = sections["objectives"].get("distillation")
+def _name_teachers(sections: Sections) -> None:
+    """Replace the teacher `encoder` of a loss by the encoder of the recipe and its prompt."""
     encoder = sections["model"].get("encoder")
-    if not isinstance(options, dict) or options.get("teacher") != "encoder" or not encoder:
+    if not encoder:
         return
     prompt = sections["model"].get("prompt") or ""
-    sections["objectives"]["distillation"] = {
-        "teacher_prompt": prompt,
-        **options,
-        "teacher": encoder,
-    }
+    for name, options in sections["objectives"].items():
+        if isinstance(options, dict) and options.get("teacher") == ENCODER_AS_TEACHER:
+            sections["objectives"][name] = {
+                "teacher_prompt": prompt,
+                **options,
+                "teacher": encoder,
+            }

@@ -13,7 +13,7 @@ import yaml
 
 from tmde.data.io import PlainLoader
 from tmde.training.recipe.architectures import ARCHITECTURES
-from tmde.training.recipe.errors import RecipeError, unknown
+from tmde.training.recipe.errors import RecipeError, unknown_name_message
 from tmde.training.recipe.generated_sections import architecture_tag
 from tmde.training.recipe.schema import (
     SECTIONS,
@@ -113,16 +113,16 @@ def _find_section(sections: Sections, key: str) -> tuple[str, str]:
         return first, rest
     if key in SECTIONS:
         raise RecipeError(f"Recipe key {key!r} is a whole section; set one of its keys, {key}.KEY")
-    owners = []
-    known: set[str] = set()
+    matching_sections = []
+    known_keys: set[str] = set()
     for section in SECTIONS:
-        keys = _bare_keys(section, sections)
-        known.update(keys)
-        if first in keys:
-            owners.append(section)
-    if len(owners) != 1:
-        raise RecipeError(unknown("Recipe key", key, known))
-    return owners[0], key
+        section_keys = _bare_keys(section, sections)
+        known_keys.update(section_keys)
+        if first in section_keys:
+            matching_sections.append(section)
+    if len(matching_sections) != 1:
+        raise RecipeError(unknown_name_message("Recipe key", key, known_keys))
+    return matching_sections[0], key
 
 
 def _holds_mapping(section: str, key: str, sections: Sections) -> bool:
@@ -148,5 +148,5 @@ def _key_class(section: str, sections: Sections) -> type[Section]:
     """
     architecture = architecture_tag(sections["model"])
     if architecture not in ARCHITECTURES:
-        raise RecipeError(unknown("model.architecture", architecture, ARCHITECTURES))
+        raise RecipeError(unknown_name_message("model.architecture", architecture, ARCHITECTURES))
     return section_class(section, sections[section])

@@ -8,9 +8,10 @@ from typing import Any, get_args
 import yaml
 from pydantic import ConfigDict, ValidationError
 
-from tmde.data.parallel import NLI_TEXTS
+from tmde.training.objectives import OBJECTIVES
+from tmde.training.objectives.base import Requirements
 from tmde.training.recipe.architectures import ARCHITECTURES
-from tmde.training.recipe.errors import RecipeError, section_message, unknown
+from tmde.training.recipe.errors import RecipeError, section_message, unknown_name_message
 from tmde.training.recipe.generated_sections import (
     MODEL_SECTIONS,
     AnyModelSection,
@@ -45,7 +46,7 @@ class Recipe(Section):
 
     A recipe does not change. `with_settings`, `with_overrides` and `with_sections` return new ones.
 
-    Args:
+    Attributes:
         name: The name of the recipe, or that of its file.
         description: What the recipe is for.
         data: What is read.
@@ -57,7 +58,7 @@ class Recipe(Section):
         card: What the model card says.
     """
 
-    model_config = ConfigDict(strict=False)  # sections are given as mappings
+    model_config = ConfigDict(strict=False)  # The sections come as mappings.
 
     name: str
     description: str
@@ -81,11 +82,24 @@ class Recipe(Section):
         return seed
 
     @property
+    def requirements(self) -> dict[str, Requirements]:
+        """What each loss needs of the model and of a row, by the name of the loss."""
+        return {name: OBJECTIVES[name].requirements for name in self.objectives.settings()}
+
+    @property
+    def named_texts(self) -> Sequence[str] | None:
+        """The texts of a labeled row (premise and hypothesis); None if a row has languages."""
+        for required in self.requirements.values():
+            if required.texts is not None:
+                return required.texts
+        return None
+
+    @property
     def texts(self) -> Sequence[str]:
         """The names of a row's texts: the languages, or premise and hypothesis."""
-        if self.objectives.nli is not None:
-            return NLI_TEXTS
-        return self.data.languages
+        if self.named_texts is None:
+            return self.data.languages
+        return self.named_texts
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return the keys that were set, by section, as plain YAML types."""
@@ -105,7 +119,9 @@ def read_sections(content: Mapping[str, Any], recipe_name: str) -> dict[str, dic
     """
     for section, values in content.items():
         if section not in SECTIONS:
-            raise RecipeError(unknown(f"Recipe {recipe_name}: section", section, SECTIONS))
+            raise RecipeError(
+                unknown_name_message(f"Recipe {recipe_name}: section", section, SECTIONS)
+            )
         if not isinstance(values, Mapping | None):
             problem = f"found {values!r}, expected a mapping"
             raise RecipeError(section_message(section, recipe_name, problem))
@@ -133,9 +149,9 @@ def _describe_problem(error: ValidationError, recipe_name: str, sections: Mappin
     problem = error.errors(include_url=False)[0]
     section, *path = [str(part) for part in problem["loc"]]
     if problem["type"] == "union_tag_invalid":
-        return unknown("model.architecture", problem["ctx"]["tag"], ARCHITECTURES)
+        return unknown_name_message("model.architecture", problem["ctx"]["tag"], ARCHITECTURES)
     if section == "model":
-        path = path[1:]  # without the architecture, by which pydantic chose the class
+        path = path[1:]  # The first part is the architecture, by which pydantic chose the class.
     key_class = section_class(section, sections[section])
     place = ""
     options_class = _options_class(key_class, path)
@@ -169,11 +185,11 @@ def _options_class(section: type[Section], path: Sequence[str]) -> type[Section]
 
 def _describe_key(problem: Any, path: Sequence[str], key_class: type[Section]) -> str:
     """Return the part of the sentence that is about a key and its value."""
-    if problem["type"] == "value_error":  # one of our own checks, which names the key
+    if problem["type"] == "value_error":  # A check of this package, whose message names the key.
         return str(problem["ctx"]["error"])
     key = path[0]
     if problem["type"] == "extra_forbidden":
-        return unknown("key", key, key_class.model_fields)
+        return unknown_name_message("key", key, key_class.model_fields)
     expected = describe_type(key_class.model_fields[key].annotation)
     if problem["type"] == "missing":
         return f"{key} is missing, expected {expected}"

@@ -71,7 +71,7 @@ def _to_plain(value: Any) -> Any:
 class ReplaySources(Section):
     """The training data of a run that adds languages.
 
-    Args:
+    Attributes:
         new: Source or sources with rows in the new languages.
         new_languages: The codes of the new languages.
         replay: Source or sources of the old languages; None takes what `new` holds of them.
@@ -93,7 +93,7 @@ class ReplaySources(Section):
 class DataSection(Section):
     """The `data` section.
 
-    Args:
+    Attributes:
         train: Source or sources of parallel text, as `load_parallel` takes them, or
             `ReplaySources`.
         dev: Source of held-out rows, or several by name. None holds out `dev_rows` rows of the
@@ -148,8 +148,7 @@ class DataSection(Section):
     def _check_languages(self) -> None:
         if len(set(self.languages)) < len(self.languages):
             raise TmdeError(f"languages: found {self.languages}, expected each language once")
-        unknown = [language for language in self.pivot_languages if language not in self.languages]
-        if unknown:
+        if not set(self.pivot_languages) <= set(self.languages):
             raise TmdeError(
                 f"pivot_languages: found {self.pivot_languages}, expected some of "
                 f"languages={self.languages}; set data.pivot_languages as well"
@@ -176,7 +175,7 @@ class TokenizerSection(Section):
 
     A key that is not set, or null, has the default of `train_tokenizer`.
 
-    Args:
+    Attributes:
         path: Folder or Hub id of a tokenizer to use.
         vocab_size: The number of entries of the vocabulary.
         max_characters: The number of characters of each language from which the tokenizer is made.
@@ -198,7 +197,7 @@ class TokenizerSection(Section):
 class WarmStartSection(Section):
     """The `warm_start` section: what a new model begins with; nothing by default.
 
-    Args:
+    Attributes:
         checkpoint: Folder or Hub id of a bag, or of a model of the same architecture; for a bag
             also any text encoder, whose token vectors it takes, see `save_encoder_bag`.
         recipe: Without a checkpoint, the recipe of a first stage on the same data, which is trained
@@ -219,7 +218,7 @@ class WarmStartSection(Section):
 class CardSection(Section):
     """The `card` section: what the model card says that a run cannot know.
 
-    Args:
+    Attributes:
         license: The license of the model, as the Hub calls it.
         data_licenses: The licenses of the training text by source, as `data.train` names it or by
             its last component.

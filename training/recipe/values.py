@@ -46,10 +46,12 @@ def recipe_type(hint: Any) -> Any:
         return float | int
     if get_origin(hint) not in (Union, UnionType):
         return hint
-    members = get_args(hint)
+    members = list(get_args(hint))
     if float in members:
         return union_of([*members, int])
-    return union_of([WholeNumber if member is int else member for member in members])
+    if int in members:
+        members[members.index(int)] = WholeNumber
+    return union_of(members)
 
 
 def union_of(types: Sequence[Any]) -> Any:

@@ -17,10 +17,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tmde.training.recipe.architectures import ADAPTED, architecture_of
+from tmde.training.recipe.architectures import ADAPTED, BAG, architecture_of
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.added_language import FromFewerLanguages
-from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Start, open_config
+from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Start, open_any_config, open_config
 from tmde.training.starts.checkpoint import FromCheckpoint, begin_with
 from tmde.training.starts.encoder import FromAdapted, FromEncoder
 from tmde.training.starts.first_stage import FromFirstStage, share_tokenizer, stage_recipe
@@ -65,12 +65,14 @@ def _choose_without_replay(recipe: Recipe, folder: Path) -> Start:
         return FromAdapted(recipe, folder)
     checkpoint = recipe.warm_start.checkpoint
     if checkpoint is not None:
-        if (
-            recipe.architecture == "bag"
-            and architecture_of(open_config(checkpoint, kind="")) is None
-        ):
+        if recipe.architecture == BAG and _is_foreign(checkpoint):
             return FromTokenVectors(recipe, folder, checkpoint)
         return FromCheckpoint(recipe, folder, checkpoint)
     if recipe.warm_start.recipe is not None:
         return FromFirstStage(recipe, folder, recipe.warm_start.recipe)
     return FromNothing(recipe, folder)
+
+
+def _is_foreign(checkpoint: str) -> bool:
+    """Return whether a checkpoint is a model of another package, such as an encoder of the Hub."""
+    return architecture_of(open_any_config(checkpoint)) is None

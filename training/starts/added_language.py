@@ -15,7 +15,8 @@ from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
 from tmde.training.starts.replay import replay_sources
 from tmde.training.starts.tokenizers import open_tokenizer_files, texts_by_language
 
-LEARNING_CHARACTERS = 5_000_000  # of each language, from which tokens are learned
+# The number of characters of each language from which new tokens are learned.
+LEARNING_CHARACTERS = 5_000_000
 
 
 @dataclass(frozen=True)
@@ -25,7 +26,7 @@ class FromFewerLanguages(Start):
     The extended tokenizer is in `warm_start/` of the run's folder, where `tmde add-language` puts
     it.
 
-    Args:
+    Attributes:
         start: How the run would begin with the checkpoint without new languages.
     """
 
@@ -84,7 +85,7 @@ def extended_tokenizer(
     new_texts: dict[str, list[str]] = {}
     for language, language_texts in texts.items():
         side = new_texts if language in new_languages else old_texts
-        side[language] = list(dict.fromkeys(language_texts))  # rows are repeated
+        side[language] = list(dict.fromkeys(language_texts))  # Replayed rows are repeated.
     return extend_tokenizer(
         tokenizer, new_texts, new_tokens, old_texts, max_characters=LEARNING_CHARACTERS
     )

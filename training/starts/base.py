@@ -11,14 +11,14 @@ from typing import Any, TypeAlias
 import datasets
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde import TmdeError
+from modeling_tmde.configuration_tmde import TmdeConfig
 from tmde.embedding.loading import local_or_hub, reading
 from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 
-STAGE_FOLDER = "warm_start"  # in the folder of a run: what is made for it to begin with
-BAG = "tmde_bag"
+# The subfolder of a run with what the run makes to begin with, such as a first stage.
+STAGE_FOLDER = "warm_start"
 
 Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Report: TypeAlias = dict[str, Any]
@@ -28,7 +28,7 @@ Report: TypeAlias = dict[str, Any]
 class BegunModel:
     """A model before its first step.
 
-    Args:
+    Attributes:
         model: The model.
         report: The `warm_start` of `run.json`, what the model took of a checkpoint; None if it took
             nothing.
@@ -44,7 +44,7 @@ class Start(ABC):
 
     Every process of a run calls `check`, then `tokenizer`, then `apply`.
 
-    Args:
+    Attributes:
         recipe: The recipe of the run.
         folder: The folder of the run.
     """
@@ -62,7 +62,9 @@ class Start(ABC):
 
     @abstractmethod
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
-        """Return the tokenizer of the run, after what the run begins with is made, if it has to be.
+        """Return the tokenizer of the run.
+
+        A start that makes what the run begins with makes it before.
 
         Args:
             rows: The training rows, from which a new tokenizer is made.
@@ -80,26 +82,47 @@ class Start(ABC):
         """
 
 
-def open_config(
-    checkpoint: str | os.PathLike, kind: str = "tmde", purpose: str = "Warm start from"
+def open_any_config(
+    checkpoint: str | os.PathLike, purpose: str = "Warm start from"
 ) -> PreTrainedConfig:
-    """Return the configuration of a checkpoint.
+    """Return the configuration of any model that transformers can open.
 
     Args:
         checkpoint: Folder or Hub id.
-        kind: The beginning of the `model_type` that is expected; with the empty string any model
-            is.
         purpose: The beginning of an error message, before the checkpoint.
 
     Raises:
-        RecipeError: The checkpoint is missing, or no model of this kind.
+        RecipeError: The checkpoint is missing.
     """
     with reading(f"{purpose} {checkpoint}", RecipeError):
-        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
-        is_ours = architecture_of(config) is not None
-        if kind and not (is_ours and config.model_type.startswith(kind)):
-            raise TmdeError(
-                f"found a model of type {config.model_type!r}, expected one of this package "
-                f"({kind})"
-            )
+        return AutoConfig.from_pretrained(local_or_hub(checkpoint))
+
+
+def open_config(
+    checkpoint: str | os.PathLike,
+    config_class: type[PreTrainedConfig] | None = None,
+    purpose: str = "Warm start from",
+) -> PreTrainedConfig:
+    """Return the configuration of a model of this package.
+
+    Args:
+        checkpoint: Folder or Hub id.
+        config_class: The configuration that is expected; None for any architecture.
+        purpose: The beginning of an error message, before the checkpoint.
+
+    Raises:
+        RecipeError: The checkpoint is missing, or it is another model.
+    """
+    config = open_any_config(checkpoint, purpose)
+    if config_class is None:
+        expected_type = TmdeConfig.model_type  # Every `model_type` of this package begins with it.
+        is_expected = architecture_of(config) is not None
+    else:
+        expected_type = config_class.model_type
+        is_expected = config.model_type == expected_type
+    if not is_expected:
+        raise RecipeError(
+            f"{purpose} {checkpoint}: found a model of type {config.model_type!r}, expected one "
+            f"of this package ({expected_type})"
+        )
     return config

@@ -6,20 +6,27 @@ import json
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from accelerate import PartialState
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 from transformers.utils import logging
 
+from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer
 from tmde.embedding.loading import local_or_hub
-from tmde.training.recipe.architectures import architecture_of
+from tmde.training.recipe.architectures import ADAPTED, BAG, TMDE, architecture_of
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.overrides import with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
-from tmde.training.starts.base import BAG, BegunModel, Report, Rows, Start, open_config
+from tmde.training.starts.base import (
+    BegunModel,
+    Report,
+    Rows,
+    Start,
+    open_any_config,
+    open_config,
+)
 from tmde.training.starts.from_nothing import new_model
 from tmde.training.starts.tokenizers import check_options, prepare_tokenizer
 from tmde.training.starts.weights import warm_start
@@ -31,27 +38,19 @@ logger = logging.get_logger("tmde.training")
 class FromCheckpoint(Start):
     """Begin with a checkpoint, and with its tokenizer unless the recipe has a `tokenizer` section.
 
-    Args:
+    Attributes:
         checkpoint: Folder or Hub id.
     """
 
     checkpoint: str
 
     @cached_property
-    def settled_recipe(self) -> Recipe:
-        """The recipe with what follows from the checkpoint, unless the recipe says otherwise.
-
-        That is its tokenizer, and its way to make a bag (`bag_residual`, `sublinear_counts`).
-        """
-        settings: dict[str, Any] = {}
-        if not self.recipe.tokenizer.settings():
-            settings["tokenizer.path"] = self.checkpoint
-        chosen = self.recipe.model.settings()
-        bag_options = bag_settings(self.recipe, open_config(self.checkpoint))
-        for option, value in bag_options.items():
-            if option not in chosen:
-                settings[f"model.{option}"] = value
-        return with_settings(self.recipe, settings)
+    def completed_recipe(self) -> Recipe:
+        """The recipe with the checkpoint's tokenizer and bag options where it sets none."""
+        recipe = with_bag_options(self.recipe, open_config(self.checkpoint))
+        if recipe.tokenizer.settings():
+            return recipe
+        return with_settings(recipe, {"tokenizer.path": self.checkpoint})
 
     def check(self) -> None:
         """Refuse a checkpoint that is missing or foreign, or a bag that is too narrow."""
@@ -60,29 +59,40 @@ class FromCheckpoint(Start):
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the checkpoint's tokenizer, or that of the `tokenizer` section."""
-        return prepare_tokenizer(self.settled_recipe, rows, self.folder)
+        return prepare_tokenizer(self.completed_recipe, rows, self.folder)
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
         """Return a new model that begins as the checkpoint ended."""
-        model = new_model(self.settled_recipe, tokenizer)
+        model = new_model(self.completed_recipe, tokenizer)
         report = take_checkpoint(model, tokenizer, self.checkpoint, self.recipe)
         return BegunModel(model, report)
 
 
-def bag_settings(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
-    """Return the options of its bag that a model takes from a checkpoint.
+def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
+    """Return the recipe with a checkpoint's way to make a bag, unless the recipe sets its own.
 
     Args:
         recipe: The recipe of the model.
         config: The configuration of the checkpoint.
     """
-    is_bag = config.model_type == BAG
-    if recipe.architecture == "tmde":
-        hands_on_bag = getattr(config, "bag_residual", False)
-        has_direct_path = recipe.warm_start.direct_path if is_bag else hands_on_bag
+    recipe_options = recipe.model.settings()
+    settings = {}
+    for option, value in _bag_options(recipe, config).items():
+        if option not in recipe_options:
+            settings[f"model.{option}"] = value
+    return with_settings(recipe, settings)
+
+
+def _bag_options(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
+    """Return the options of its bag that a model takes from a checkpoint."""
+    is_bag = config.model_type == BagConfig.model_type
+    if recipe.architecture == TMDE:
+        has_direct_path = getattr(config, "bag_residual", False)
+        if is_bag:
+            has_direct_path = recipe.warm_start.direct_path
         if has_direct_path:
             return {"bag_residual": True, "sublinear_counts": config.sublinear_counts}
-    elif recipe.architecture in ("bag", "adapted") and is_bag:
+    elif recipe.architecture in (BAG, ADAPTED) and is_bag:
         return {"sublinear_counts": config.sublinear_counts}
     return {}
 
@@ -138,7 +148,7 @@ def check_width(recipe: Recipe, config: PreTrainedConfig) -> None:
 
 def _stays_narrow(recipe: Recipe, config: PreTrainedConfig) -> bool:
     """Return whether a model begins with a narrower bag and never fills its other columns."""
-    if recipe.architecture != "tmde" or config.model_type != BAG:
+    if recipe.architecture != TMDE or config.model_type != BagConfig.model_type:
         return False
     tables_learn = recipe.training.embedding_learning_rate != 0
     return not tables_learn and build_config(recipe).d_model > config.d_model
@@ -162,10 +172,13 @@ def begin_with(recipe: Recipe, checkpoint: str) -> Recipe:
     section.pop("overrides", None)
     section["checkpoint"] = checkpoint
     recipe = with_sections(recipe, warm_start=section)
-    config = open_config(checkpoint, kind="" if recipe.architecture == "bag" else "tmde")
+    if recipe.architecture == BAG:
+        config = open_any_config(checkpoint)
+    else:
+        config = open_config(checkpoint)
     if architecture_of(config) is None:
         return recipe
-    continues_bag = recipe.architecture == "bag" and config.model_type == BAG
+    continues_bag = recipe.architecture == BAG and config.model_type == BagConfig.model_type
     if continues_bag or _stays_narrow(recipe, config):
         recipe = with_settings(recipe, {"model.d_model": config.d_model})
     if recipe.tokenizer.settings():

@@ -8,16 +8,17 @@ from typing import Any
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import default_prompt, local_or_hub
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.generated_sections import AdaptedSection
-from tmde.training.recipe.overrides import with_settings
+from tmde.training.recipe.loading import ENCODER_AS_TEACHER
 from tmde.training.recipe.schema import Recipe
-from tmde.training.starts.base import BAG, BegunModel, Rows, Start, open_config
-from tmde.training.starts.checkpoint import bag_settings, take_checkpoint
+from tmde.training.starts.base import BegunModel, Rows, Start, open_config
+from tmde.training.starts.checkpoint import take_checkpoint, with_bag_options
 from tmde.training.starts.hub_encoders import (
     keep_layers,
     open_encoder,
@@ -44,7 +45,7 @@ class FromEncoder(Start):
             raise _wrong_parts(self.recipe)
         _check_common(self.recipe, has_bag)
         if checkpoint is not None:
-            open_config(checkpoint, kind=BAG)
+            open_config(checkpoint, BagConfig)
         encoder = open_encoder(self.recipe.model.encoder)
         tokenizer = self.tokenizer(None)
         self._fit(encoder, tokenizer)
@@ -68,7 +69,7 @@ class FromEncoder(Start):
         checkpoint = self.recipe.warm_start.checkpoint
         recipe = self.recipe
         if checkpoint is not None:
-            recipe = _with_bag_settings(recipe, checkpoint)
+            recipe = with_bag_options(recipe, open_config(checkpoint))
         encoder = open_encoder(recipe.model.encoder)
         self._fit(encoder, tokenizer)
         prompt = self._prompt()
@@ -103,7 +104,7 @@ class FromEncoder(Start):
 
 @dataclass(frozen=True)
 class FromAdapted(Start):
-    """Go on from an earlier run's model on an encoder of the Hub.
+    """Begin with the model of an earlier run that is on an encoder of the Hub.
 
     Options that the recipe leaves open stay as they were.
     """
@@ -122,7 +123,7 @@ class FromAdapted(Start):
 
     def check(self) -> None:
         """Refuse a checkpoint of another kind, and keys that need a new encoder."""
-        config = open_config(self.checkpoint, kind=AdaptedConfig.model_type)
+        config = open_config(self.checkpoint, AdaptedConfig)
         _check_common(self.recipe, bool(config.bag_residual))
         self._check_needs_no_encoder(config)
 
@@ -134,28 +135,28 @@ class FromAdapted(Start):
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
         """Return a model as the checkpoint has it, with what the recipe changes."""
         recipe = self.recipe
-        known = open_config(self.checkpoint, kind=AdaptedConfig.model_type)
-        chosen = recipe.model.settings()
-        values = {
-            "encoder_config": known.encoder_config,
-            "decoder_embedding_scale": known.decoder_embedding_scale,
+        old_config = open_config(self.checkpoint, AdaptedConfig)
+        recipe_options = recipe.model.settings()
+        derived_options = {
+            "encoder_config": old_config.encoder_config,
+            "decoder_embedding_scale": old_config.decoder_embedding_scale,
         }
         for option in type(recipe.model).model_fields:
-            if option not in chosen and option not in AdaptedSection.not_in_config:
-                values[option] = getattr(known, option)
-        prompt = chosen.get("prompt")
+            if option not in recipe_options and option not in AdaptedSection.not_in_config:
+                derived_options[option] = getattr(old_config, option)
+        prompt = recipe_options.get("prompt")
         if prompt is None:
-            prompt = known.prompt
-        values.update(token_settings(tokenizer))
-        values.update(prompt_settings(prompt, tokenizer))
-        model = _new_model(recipe, **values)
+            prompt = old_config.prompt
+        derived_options.update(token_settings(tokenizer))
+        derived_options.update(prompt_settings(prompt, tokenizer))
+        model = _new_model(recipe, **derived_options)
         return BegunModel(model, take_checkpoint(model, tokenizer, self.checkpoint, recipe))
 
     def _check_needs_no_encoder(self, config: PreTrainedConfig) -> None:
         section = self.recipe.model
-        distillation = self.recipe.objectives.distillation
-        if distillation is not None and distillation.teacher == "encoder":
-            raise self._needs_encoder("objectives.distillation.teacher=encoder")
+        for name, options in self.recipe.objectives.settings().items():
+            if options.get("teacher") == ENCODER_AS_TEACHER:
+                raise self._needs_encoder(f"objectives.{name}.teacher=encoder")
         if section.encoder_layers:
             raise self._needs_encoder("model.encoder_layers")
         if section.bag_residual and not config.bag_residual:
@@ -167,9 +168,14 @@ class FromAdapted(Start):
         )
 
 
-def _new_model(recipe: Recipe, **settled: Any) -> AdaptedForConditionalGeneration:
-    """Return a model with random weights; `settled` are options that the recipe does not set."""
-    config = build_config(recipe, **settled)
+def _new_model(recipe: Recipe, **derived_options: Any) -> AdaptedForConditionalGeneration:
+    """Return a model with random weights.
+
+    Args:
+        recipe: The recipe.
+        derived_options: Options that follow from the encoder, the tokenizer or a checkpoint.
+    """
+    config = build_config(recipe, **derived_options)
     assert isinstance(config, AdaptedConfig)  # The architecture of these starts is `adapted`.
     return AdaptedForConditionalGeneration(config)
 
@@ -185,23 +191,14 @@ def _check_common(recipe: Recipe, has_bag: bool) -> None:
     """Refuse what no model on an encoder of the Hub can have."""
     if recipe.warm_start.recipe is not None:
         raise _wrong_parts(recipe)
-    if has_bag and recipe.objectives.translation is not None:
-        raise RecipeError(
-            "objectives.translation: expected none with model.bag_residual, which no decoder learns"
-        )
+    for name, required in recipe.requirements.items():
+        if has_bag and required.decoder:
+            raise RecipeError(
+                f"objectives.{name}: expected none with model.bag_residual, which no decoder learns"
+            )
     tokenizer_keys = sorted(recipe.tokenizer.settings().keys() - {"path"})
     if tokenizer_keys:
         raise RecipeError(
             f"tokenizer: found {', '.join(tokenizer_keys)}, but an encoder of the Hub has its "
             "own; remove it"
         )
-
-
-def _with_bag_settings(recipe: Recipe, checkpoint: str) -> Recipe:
-    """Return the recipe with the bag's way to count tokens, unless the recipe says otherwise."""
-    chosen = recipe.model.settings()
-    settings = {}
-    for option, value in bag_settings(recipe, open_config(checkpoint)).items():
-        if option not in chosen:
-            settings[f"model.{option}"] = value
-    return with_settings(recipe, settings)

@@ -44,7 +44,7 @@ class FromFirstStage(Start):
 
     The run trains it there before it asks for the tokenizer.
 
-    Args:
+    Attributes:
         stage_name: Name or path of the first stage's recipe.
     """
 
@@ -160,10 +160,10 @@ def _check_overrides(overrides: dict[str, Any]) -> None:
 
 def _check_languages(stage: Recipe, recipe: Recipe) -> None:
     languages = stage.data.languages
-    known = recipe.data.languages
-    if not set(languages) <= set(known):
+    run_languages = recipe.data.languages
+    if not set(languages) <= set(run_languages):
         raise RecipeError(
-            f"warm_start.overrides: found languages={languages}, expected some of {known}"
+            f"warm_start.overrides: found languages={languages}, expected some of {run_languages}"
         )
 
 

@@ -17,13 +17,14 @@ from modeling_tmde.modeling_adapted import encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.data.tokens import text_bounds
 from tmde.embedding.loading import local_or_hub, reading
+from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 
-SENTENCEPIECE_START = "▁"  # of tokens that begin a word
-WORDPIECE_CONTINUATION = "##"  # of tokens that go on with a word
-PADDING = 8  # tokens behind the text that an encoder is tried on
-PADDING_TOLERANCE = 1e-4  # share of the largest output
-PROBE_LENGTH = 24  # tokens of that text at most
+SENTENCEPIECE_START = "▁"  # Tokens that begin a word have this prefix.
+WORDPIECE_CONTINUATION = "##"  # Tokens that continue a word have this prefix.
+PADDING = 8  # The padding tokens behind the text on which an encoder is tried.
+PADDING_TOLERANCE = 1e-4  # A share of the largest output.
+PROBE_LENGTH = 24  # The most tokens of that text.
 
 
 # ---- Settings
@@ -68,7 +69,7 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
     try:
         model = _load_encoder(local_or_hub(encoder))
         _check_outputs(model)
-    except Exception as error:  # the forward pass of a model that takes no text may fail in any way
+    except Exception as error:  # A model that reads no text may fail in any way.
         advice = "expected a text encoder, whose code is in transformers"
         raise RecipeError(f"Encoder {encoder}: {str(error).strip()}; {advice}") from error
     return model
@@ -76,7 +77,7 @@ def open_encoder(encoder: str | os.PathLike) -> PreTrainedModel:
 
 def _load_encoder(name: str) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
-    if config.model_type.startswith("tmde"):
+    if architecture_of(config) is not None:
         raise TmdeError(
             f"found a model of this package ({config.model_type!r}), which --warm-start goes on "
             "from"

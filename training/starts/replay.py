@@ -19,15 +19,15 @@ from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import ReplaySources
 
-Row = dict[str, str]  # text by language
-HELD_OUT_SHARE = 10  # at most one row in so many is held out
+Row = dict[str, str]  # Texts by language.
+ROWS_PER_HELD_OUT = 10  # At most one of so many rows is held out.
 
 
 @dataclass(frozen=True)
 class _LanguageSides:
     """The languages of a run that adds some.
 
-    Args:
+    Attributes:
         all: All languages of the run.
         new: The languages that are added.
         old: The languages of the checkpoint.
@@ -207,7 +207,7 @@ def load_present(
 class _HeldOut:
     """Both sides after rows are held out.
 
-    Args:
+    Attributes:
         new: The new rows that share no text with those held out.
         old: The old rows that share no text with those held out.
         dev: The rows held out.
@@ -253,7 +253,7 @@ def _hold_out(
 
 def _hold_out_side(rows: Dataset, wanted: float, seed: int) -> tuple[Dataset, Dataset | None]:
     """Return the rows that stay and those held out; None if too few are there to hold out any."""
-    number = min(round(wanted), len(rows) // HELD_OUT_SHARE)
+    number = min(round(wanted), len(rows) // ROWS_PER_HELD_OUT)
     if not number:
         return rows, None
     return hold_out(rows, number, seed)

@@ -1,4 +1,4 @@
-"""Go on from a checkpoint of the same run."""
+"""Resume a run from its last checkpoint."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from tmde.training.starts.tokenizers import open_tokenizer_files
 
 @dataclass(frozen=True)
 class Resumed(Start):
-    """Go on from a checkpoint of the run.
+    """Resume the run from one of its checkpoints.
 
-    The model only gets its shape here, because the trainer loads the weights.
+    Only the shape of the model is built here, because the trainer loads the weights.
 
-    Args:
+    Attributes:
         checkpoint: The checkpoint, a folder in that of the run.
     """
 
     checkpoint: Path
 
     def check(self) -> None:
-        """Check nothing: what the run began with is not needed any more."""
+        """Check nothing: what the run began with is no longer needed."""
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of the checkpoint."""

@@ -41,10 +41,11 @@ from tmde.training.starts.hub_encoders import open_encoder, token_settings
 from tmde.training.starts.tokenizers import tokenizer_texts
 from tmde.training.starts.weights import fit_width
 
-RARE = 1e-4  # share of the tokens of a text at which a token's weight is half of a rare one's
-BATCH_SIZE = 512  # tokens, each a text
+# The relative frequency at which a token has half the weight of a very rare one.
+RARE = 1e-4
+BATCH_SIZE = 512  # Tokens, each of which is encoded as a text.
 WORD = re.compile(r"[^\W\d_]{3,}")
-WORD_START = "▁"  # of tokens of a Unigram vocabulary
+WORD_START = "▁"  # In a Unigram vocabulary, tokens that begin a word have this prefix.
 
 
 @dataclass(frozen=True)
@@ -53,7 +54,7 @@ class FromTokenVectors(Start):
 
     It is made in `warm_start/` of the run's folder.
 
-    Args:
+    Attributes:
         encoder: Folder or Hub id of the encoder.
     """
 

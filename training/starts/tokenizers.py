@@ -21,9 +21,9 @@ from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.base import Rows
 
-TOKENIZER_FOLDER = "tokenizer"  # in the folder of a run
-READ_ROWS = 1000  # at a time: much faster than one by one
-STREAM_BUFFER = 10_000  # rows of a stream that are shuffled together
+TOKENIZER_FOLDER = "tokenizer"  # A subfolder of the run.
+READ_ROWS = 1000  # Rows are read in batches, which is much faster than one by one.
+STREAM_BUFFER = 10_000  # The rows of a stream that are shuffled together.
 
 
 def check_options(recipe: Recipe) -> None:
@@ -50,11 +50,11 @@ def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTra
     """
     if recipe.tokenizer.path:
         return open_tokenizer_files(recipe.tokenizer.path)
-    made = folder / TOKENIZER_FOLDER
+    tokenizer_folder = folder / TOKENIZER_FOLDER
     with PartialState().main_process_first():
-        if not (made / "tokenizer_config.json").exists():
-            _make_tokenizer(recipe, rows, made)
-        return open_tokenizer_files(made)
+        if not (tokenizer_folder / "tokenizer_config.json").exists():
+            _make_tokenizer(recipe, rows, tokenizer_folder)
+        return open_tokenizer_files(tokenizer_folder)
 
 
 def open_tokenizer_files(path: str | os.PathLike) -> PreTrainedTokenizerBase:

@@ -19,7 +19,7 @@ class VocabularyMap:
 
     Token `rows[i]` has the piece `pieces[i]`.
 
-    Args:
+    Attributes:
         rows: Tokens of the new vocabulary in ascending order, (pieces,). A token without pieces is
             not known to the old vocabulary.
         pieces: Tokens of the old vocabulary, (pieces,).
@@ -109,12 +109,13 @@ def map_vocabulary(
     pieces: list[int] = []
     copied = 0
     for token, row in sorted(new_ids.items(), key=lambda item: item[1]):
-        # The old model has never seen what its tokenizer never makes of a text.
+        # The old model has never seen a token that its tokenizer does not produce.
         is_lowered = lowers_case and token not in added_tokens
         seen = _lower_case(token) if is_lowered else token
         if seen in old_ids:
             token_pieces = [old_ids[seen]]
-            copied += 1 if seen == token else 0
+            if seen == token:
+                copied += 1
         elif token in added_tokens:
             token_pieces = []
         else:

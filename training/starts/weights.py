@@ -12,15 +12,19 @@ from torch import nn
 from transformers import AutoTokenizer, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
+from modeling_tmde.configuration_adapted import AdaptedConfig
+from modeling_tmde.configuration_aligned import AlignedConfig
+from modeling_tmde.configuration_bag import BagConfig
+from modeling_tmde.configuration_laser import LaserConfig
+from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.modeling_bag import BagModel
 from tmde.embedding.loading import local_or_hub, reading
 from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
-from tmde.training.starts.base import BAG, Report, open_config
+from tmde.training.starts.base import Report, open_config
 from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
 
-T_MDE = "tmde"
-ADAPTED_MODEL = "tmde_adapted"
-ALIGNED = "tmde_aligned"
+# The encoders of an aligned model, by the name that `AlignedConfig.encoder` has for them.
+ALIGNED_ENCODERS = {"bilstm": LaserConfig.model_type, "bag": BagConfig.model_type}
 LANGUAGES = "embed_languages"
 TOKEN_WEIGHTS = "token_weights"
 # Modules with a row for every entry of the vocabulary.
@@ -91,7 +95,7 @@ def warm_start(
     source = _open_source(checkpoint)
     names = _names_in_source(model, source.model)
     has_direct_path = _has_direct_path(model, direct_path)
-    _check_kind(model, source, names)
+    _check_model_type(model, source, names)
     _check_direct_path(model, source, has_direct_path)
     if names is not None:
         _check_width(model, source)
@@ -104,7 +108,7 @@ def warm_start(
     known_tokens = int(vocabulary.known.sum())
     report: Report = {
         "checkpoint": str(checkpoint),
-        "model_type": source.kind,
+        "model_type": source.model_type,
         "checkpoint_width": width_of(source.model.config),
         "width": width_of(model.config),
         "tokens_copied": vocabulary.copied,
@@ -114,15 +118,15 @@ def warm_start(
         "tensors_kept": [],
     }
     if names is not None:
-        kept = _copy_parameters(model, source, vocabulary, names)
-        report["tensors_copied"] = len(list(model.named_parameters())) - len(kept)
-        report["tensors_kept"] = kept
+        initial_names = _copy_parameters(model, source, vocabulary, names)
+        report["tensors_copied"] = len(list(model.named_parameters())) - len(initial_names)
+        report["tensors_kept"] = initial_names
         return report
     bag = source.model
-    assert isinstance(bag, BagModel)  # `_check_kind` refuses other models.
+    assert isinstance(bag, BagModel)  # `_check_model_type` refuses other models.
     if not has_direct_path:
         _take_tables(model, bag, vocabulary)
-    elif model.config.model_type == T_MDE:
+    elif model.config.model_type == TmdeConfig.model_type:
         _take_bag_as_direct_path(model, bag, vocabulary)
     else:
         _take_bag_beside_encoder(model, bag, vocabulary)
@@ -136,7 +140,7 @@ def warm_start(
 class _Source:
     """A checkpoint that is opened.
 
-    Args:
+    Attributes:
         checkpoint: Its folder or Hub id.
         model: The model.
         tokenizer: The tokenizer.
@@ -149,7 +153,7 @@ class _Source:
     missing: frozenset[str]
 
     @property
-    def kind(self) -> str:
+    def model_type(self) -> str:
         """The `model_type` of the model."""
         return self.model.config.model_type
 
@@ -173,46 +177,51 @@ def width_of(config: PreTrainedConfig) -> int:
     return getattr(config, "d_model", config.hidden_size)
 
 
-def _kind_inside(model: PreTrainedModel) -> str | None:
+def _inner_model_type(model: PreTrainedModel) -> str | None:
     """Return the type of the encoders of an aligned model; None for any other model."""
-    if model.config.model_type != ALIGNED:
+    if model.config.model_type != AlignedConfig.model_type:
         return None
-    return {"bilstm": "tmde_laser", "bag": BAG}[model.config.encoder]
+    return ALIGNED_ENCODERS[model.config.encoder]
 
 
 def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesInSource | None:
-    """Return a function from a parameter's name in `model` to that in `source`.
+    """Return a function from a parameter's name in `model` to its name in `source`.
 
-    It is None if the two have nothing in common but tables.
+    It is None if the two models have only tables in common.
     """
     if model.config.model_type == source.config.model_type:
         return lambda name: name
-    if _kind_inside(model) != source.config.model_type:
+    if _inner_model_type(model) != source.config.model_type:
         return None
     prefix = ""
     if source.base_model is not source:
         prefix = f"{source.base_model_prefix}."
-    return lambda name: prefix + name.split(".", 2)[2]  # encoders.de.layers... is layers... there
+    # The parameter `encoders.de.layers...` is called `layers...` in the checkpoint.
+    return lambda name: prefix + name.split(".", 2)[2]
 
 
 def _has_direct_path(model: PreTrainedModel, direct_path: bool) -> bool:
     """Return whether the model takes all of a bag, and not its table alone."""
-    if model.config.model_type == T_MDE:
+    if model.config.model_type == TmdeConfig.model_type:
         return direct_path
-    return model.config.model_type == ADAPTED_MODEL
+    return model.config.model_type == AdaptedConfig.model_type
 
 
 # ---- Checks
 
 
-def _check_kind(model: PreTrainedModel, source: _Source, names: NamesInSource | None) -> None:
-    if names is not None or source.kind == BAG:
+def _check_model_type(model: PreTrainedModel, source: _Source, names: NamesInSource | None) -> None:
+    if names is not None or source.model_type == BagConfig.model_type:
         return
-    kind = model.config.model_type
-    expected = sorted({BAG, kind, _kind_inside(model) or kind})
+    model_type = model.config.model_type
+    expected_types = {BagConfig.model_type, model_type}
+    inner_type = _inner_model_type(model)
+    if inner_type is not None:
+        expected_types.add(inner_type)
     raise TmdeError(
-        f"Warm start of a model of type {kind!r}: expected a checkpoint of "
-        f"{' or '.join(expected)}, found {source.kind!r} in {source.checkpoint}"
+        f"Warm start of a model of type {model_type!r}: expected a checkpoint of "
+        f"{' or '.join(sorted(expected_types))}, found {source.model_type!r} in "
+        f"{source.checkpoint}"
     )
 
 
@@ -231,7 +240,7 @@ def _check_width(model: PreTrainedModel, source: _Source) -> None:
     source_width = width_of(source.model.config)
     if width == source_width:
         return
-    is_aligned = model.config.model_type == ALIGNED
+    is_aligned = model.config.model_type == AlignedConfig.model_type
     key = "model.encoder_config.d_model" if is_aligned else "model.d_model"
     raise TmdeError(
         f"Warm start from {source.checkpoint}: it has d_model={source_width} and the new model "
@@ -246,10 +255,10 @@ def _take_bag_beside_encoder(
     model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap
 ) -> None:
     """Take the table and the token weights of a bag for those beside a pretrained encoder."""
-    known = vocabulary.known
+    is_known = vocabulary.known
     table = _table_of(bag, vocabulary, width_of(model.config))
-    model.model.bag_tokens.weight[known] = table[known]
-    model.model.token_weights[known] = vocabulary.log_weights(bag.token_weights)[known]
+    model.model.bag_tokens.weight[is_known] = table[is_known]
+    model.model.token_weights[is_known] = vocabulary.log_weights(bag.token_weights)[is_known]
 
 
 def _take_bag_as_direct_path(
@@ -259,16 +268,16 @@ def _take_bag_as_direct_path(
 
     All tables take the bag's, the direct path its token weights, and the branches begin at zero.
     """
-    known = vocabulary.known
+    is_known = vocabulary.known
     weights = _table_weights(model)
     table = _table_of(bag, vocabulary, weights[0].shape[1])
-    scale = _row_size(weights[0][known]) / _row_size(table[known])
+    scale = _row_size(weights[0][is_known]) / _row_size(table[is_known])
     for weight in weights:
-        weight[known] = (scale * table[known]).to(weight)
+        weight[is_known] = (scale * table[is_known]).to(weight)
     _clear_padding(model)
     encoder = model.model
     log_weights = vocabulary.log_weights(bag.token_weights)
-    encoder.token_weights[known] = log_weights[known].to(encoder.token_weights)
+    encoder.token_weights[is_known] = log_weights[is_known].to(encoder.token_weights)
     layers = list(encoder.layers)
     if model.config.bottleneck == "pyramid":
         layers.append(encoder.pyramid_layer)
@@ -283,17 +292,17 @@ def _take_tables(model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMa
 
     The rows of the encoder's tables are weighted by token.
     """
-    known = vocabulary.known
+    is_known = vocabulary.known
     log_weights = vocabulary.log_weights(bag.token_weights)
-    relative_weights = (log_weights - log_weights[known].median()).exp()  # (size,)
+    relative_weights = (log_weights - log_weights[is_known].median()).exp()  # (size,)
     encoder = getattr(model, "model", model)
     encoder_parameters = {id(parameter) for parameter in encoder.parameters()}
     for weight in _table_weights(model):
         table = _table_of(bag, vocabulary, weight.shape[1])
         if id(weight) in encoder_parameters:
             table = table * relative_weights[:, None]
-        scale = _row_size(weight[known]) / _row_size(table[known])
-        weight[known] = (scale * table[known]).to(weight)
+        scale = _row_size(weight[is_known]) / _row_size(table[is_known])
+        weight[is_known] = (scale * table[is_known]).to(weight)
     _clear_padding(model)
 
 
@@ -364,16 +373,16 @@ def _copy_parameters(
     old_parameters = dict(source.model.named_parameters(remove_duplicate=False))
     no_weights = torch.zeros(source.model.config.vocab_size)
     encoder_weights = getattr(source.model.base_model, TOKEN_WEIGHTS, no_weights)
-    kept = []
+    initial_names = []
     for name, parameter in model.named_parameters():
         source_name = names(name)
         owner, _, module = source_name.removesuffix(".weight").rpartition(".")
         value = old_parameters.get(source_name)
         if value is None or source_name in source.missing or not _fits(parameter, value, module):
-            kept.append(name)
+            initial_names.append(name)
         elif module == TOKEN_WEIGHTS:
-            known = vocabulary.known
-            parameter[known] = vocabulary.log_weights(value)[known].to(parameter)
+            is_known = vocabulary.known
+            parameter[is_known] = vocabulary.log_weights(value)[is_known].to(parameter)
         elif module in TABLES:
             weights_name = f"{owner}.{TOKEN_WEIGHTS}".lstrip(".")
             log_weights = old_parameters.get(weights_name, encoder_weights)
@@ -383,7 +392,7 @@ def _copy_parameters(
             parameter.copy_(rows)
         else:
             parameter.copy_(value)
-    return kept
+    return initial_names
 
 
 def _fits(parameter: torch.Tensor, value: torch.Tensor, module: str) -> bool:
@@ -393,10 +402,10 @@ def _fits(parameter: torch.Tensor, value: torch.Tensor, module: str) -> bool:
     return parameter.shape == value.shape
 
 
-def _copy_table(parameter: torch.Tensor, table: torch.Tensor, known: torch.Tensor) -> None:
+def _copy_table(parameter: torch.Tensor, table: torch.Tensor, is_known: torch.Tensor) -> None:
     """Copy the rows of known tokens, and scale those of unknown tokens to their size."""
-    scale = _row_size(table[known]) / _row_size(parameter[known])
-    parameter.copy_(torch.where(known.unsqueeze(1), table, scale * parameter))
+    scale = _row_size(table[is_known]) / _row_size(parameter[is_known])
+    parameter.copy_(torch.where(is_known.unsqueeze(1), table, scale * parameter))
 
 
 def _language_rows(

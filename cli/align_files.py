@@ -13,10 +13,11 @@ from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
 from tmde.cli.models import truncation_counted
-from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
+from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
 from tmde.documents.parallel_rows import parallel_rows
+from tmde.documents.quality import alignment_quality
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 

@@ -12,10 +12,6 @@ from huggingface_hub.utils.sha import sha_fileobj
 
 from modeling_tmde import TmdeError
 
-from .plain_yaml import PlainLoader
-
-__all__ = ["PlainLoader", "digests", "locked", "replacing", "write_atomically"]
-
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:

@@ -9,24 +9,11 @@ import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages
 from .files import AnyDataset, FileSource
-from .mixing import limits_of, mix, mixing_probabilities
-from .parts import Part, PartOpener, Source, select_configs
+from .mixing import limits_of, mix
+from .parts import Part, PartOpener, Source
 from .report import CorpusReport
 from .row_checks import BATCH_ROWS, COUNTED_FEATURES, Columns, RowChecker, check_file, check_table
-from .rows import CLASSES, DOCUMENT_ID, LABEL, NLI_TEXTS, document_numbers, features_of
-
-__all__ = [
-    "CLASSES",
-    "DOCUMENT_ID",
-    "LABEL",
-    "NLI_TEXTS",
-    "CorpusReport",
-    "document_numbers",
-    "features_of",
-    "load_parallel",
-    "mixing_probabilities",
-    "select_configs",
-]
+from .rows import CLASSES, LABEL, NLI_TEXTS, features_of
 
 TABLE_ROWS = 20 * BATCH_ROWS  # what is checked at a time where no stream waits for its first row
 

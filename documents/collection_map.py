@@ -12,7 +12,7 @@ from sklearn.preprocessing import normalize
 from modeling_tmde import TmdeError
 
 TSNE_POINTS = 5000  # more take minutes
-NEIGHBOURS = 5
+NEIGHBORS = 5
 
 # Of the weights of neighbors: one whose cosine is 0.05 higher counts e times as much.
 TEMPERATURE = 0.05
@@ -42,13 +42,13 @@ class CollectionMap:
             vector: (d,) of any length.
 
         Returns:
-            (2,), the mean of the places of the `NEIGHBOURS` documents of the highest cosines,
+            (2,), the mean of the places of the `NEIGHBORS` documents of the highest cosines,
             weighted by exp(cosine / `TEMPERATURE`).
         """
         norm = np.linalg.norm(vector)
         unit = vector / norm if norm else vector
         cosines = self.vectors @ unit  # (n,)
-        nearest = np.argsort(-cosines, kind="stable")[:NEIGHBOURS]
+        nearest = np.argsort(-cosines, kind="stable")[:NEIGHBORS]
         # The highest cosine is subtracted, so that no exponential overflows.
         weights = np.exp((cosines[nearest] - cosines[nearest[0]]) / TEMPERATURE)
         return weights @ self.places[nearest] / weights.sum()

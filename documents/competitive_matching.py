@@ -37,7 +37,7 @@ class PairScorer:
             self.row_means = np.zeros(self.shape[0])
             self.column_means = np.zeros(self.shape[1])
         else:
-            self.row_means, self.column_means = self._neighbour_means(k)
+            self.row_means, self.column_means = self._neighbor_means(k)
 
     def score(self, row: int, column: int) -> float:
         """Return the score of one pair."""
@@ -58,7 +58,7 @@ class PairScorer:
             best_columns[part] = columns[places]
         return best_columns, best_scores
 
-    def _neighbour_means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _neighbor_means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean cosine of each row and each column to its k nearest, (n,) and (m,)."""
         rows = np.arange(self.shape[0])
         columns = np.arange(self.shape[1])

@@ -33,7 +33,6 @@ from tmde.data.io import locked
 from tmde.documents.index_filters import dump_metadata, load_metadata, tags_of
 from tmde.documents.index_settings import (
     DENSITY,
-    SETTINGS,
     check_embedder,
     describe_embedder,
     loading_options,
@@ -44,8 +43,6 @@ from tmde.documents.index_settings import (
 from tmde.documents.index_table import TABLE, DocumentTable, InvertedFile
 from tmde.documents.snippets import MOST_CHARACTERS, nearest_sentences, shortened
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
-
-__all__ = ["SETTINGS", "Changes", "DocumentIndex", "Hit", "SearchResult", "shortened"]
 
 Row = dict[str, Any]
 

@@ -31,8 +31,6 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import SentenceDensity, split_sentences
 from tmde.embedding.progress import progress_bar
 
-__all__ = ["FILE_NAME", "PAPER_DENSITY", "LanguageDebiaser", "Lawdr"]
-
 Document = str | Sequence[str]
 
 FILE_NAME = "lawdr.npz"

@@ -19,23 +19,9 @@ import numpy as np
 from modeling_tmde import TmdeError
 from tmde.data.files import read_lines
 from tmde.documents.margins import check_scoring, ranked_scores, warn_without_ratio
-from tmde.documents.neighbours import Matrix, find_neighbours
-from tmde.documents.quality import PairQuality, pair_quality
-
-__all__ = [
-    "RETRIEVALS",
-    "GoldPairs",
-    "PairQuality",
-    "ScoredPairs",
-    "best_threshold",
-    "first_occurrences",
-    "mine_bitext",
-    "pair_quality",
-    "plain_text",
-    "read_gold_pairs",
-    "retrieved_pairs",
-    "scored_pairs",
-]
+from tmde.documents.neighbors import find_neighbors
+from tmde.documents.quality import PairQuality
+from tmde.documents.unit_rows import Matrix
 
 RETRIEVALS = ("forward", "backward", "intersection", "max")
 GoldPairs = list[tuple[int, int]]  # row numbers of the first and of the second side
@@ -110,7 +96,7 @@ def mine_bitext(
         max_pairs: Keep only this many, the best; None for all.
         drop_identical: Leave out pairs of equal texts, common in crawled pages, that nobody
             translated.
-        search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbours.find_neighbours`].
+        search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbors.find_neighbors`].
 
     Returns:
         Pairs, best first.
@@ -200,13 +186,13 @@ def scored_pairs(
         TmdeError: As [`mine_bitext`].
     """
     check_scoring(scoring, k)
-    forward_cosines, second_neighbours = find_neighbours(first, second, k, search)  # (n, k)
-    backward_cosines, first_neighbours = find_neighbours(second, first, k, search)  # (m, k)
-    first_count, first_k = second_neighbours.shape
-    second_count, second_k = first_neighbours.shape
-    rows = np.concatenate([np.repeat(np.arange(first_count), first_k), first_neighbours.ravel()])
+    forward_cosines, second_neighbors = find_neighbors(first, second, k, search)  # (n, k)
+    backward_cosines, first_neighbors = find_neighbors(second, first, k, search)  # (m, k)
+    first_count, first_k = second_neighbors.shape
+    second_count, second_k = first_neighbors.shape
+    rows = np.concatenate([np.repeat(np.arange(first_count), first_k), first_neighbors.ravel()])
     others = np.concatenate(
-        [second_neighbours.ravel(), np.repeat(np.arange(second_count), second_k)]
+        [second_neighbors.ravel(), np.repeat(np.arange(second_count), second_k)]
     )
     cosines = np.concatenate([forward_cosines.ravel(), backward_cosines.ravel()])
     # A pair that both sides list is there twice, with one number.

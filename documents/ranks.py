@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.exact_search import exact_neighbours
+from tmde.documents.exact_search import exact_neighbors
 from tmde.documents.margins import SMALLEST_MEAN, check_scoring
 from tmde.documents.unit_rows import TIE, Matrix, UnitRows, products, row_products, two_sides
 
@@ -122,5 +122,5 @@ def _margins(scoring: str, queries: UnitRows, candidates: UnitRows, k: int) -> _
 
 def _mean_cosines(queries: UnitRows, candidates: UnitRows, k: int) -> np.ndarray:
     """Return the mean cosine of each query to its k nearest candidates, (n,)."""
-    cosines, _ = exact_neighbours(queries, candidates, min(k, len(candidates)))
+    cosines, _ = exact_neighbors(queries, candidates, min(k, len(candidates)))
     return cosines.mean(axis=1)

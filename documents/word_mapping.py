@@ -12,7 +12,7 @@ from torch import nn
 
 from modeling_tmde import TmdeError
 from tmde.documents.mining import mine_bitext
-from tmde.documents.neighbours import row_cosines
+from tmde.documents.unit_rows import row_cosines
 from tmde.documents.word_files import WordVectors, unit
 from tmde.embedding.progress import progress_bar
 

@@ -9,8 +9,9 @@ from transformers import PreTrainedTokenizerFast
 
 from modeling_tmde.modeling_bag import BagModel
 from tmde.documents.mining import first_occurrences
-from tmde.documents.neighbours import TIE, find_neighbours, target_ranks
-from tmde.documents.unit_rows import slices
+from tmde.documents.neighbors import find_neighbors
+from tmde.documents.ranks import target_ranks
+from tmde.documents.unit_rows import TIE, slices
 from tmde.documents.word_files import WordVectors, unit
 from tmde.documents.word_mapping import NEIGHBORS
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -93,7 +94,7 @@ def translation_precision(
     density = np.zeros(len(target))
     if scoring == "distance":
         # r(x) is the same for all candidates, and not needed.
-        cosines, _ = find_neighbours(candidates, source.vectors, NEIGHBORS)
+        cosines, _ = find_neighbors(candidates, source.vectors, NEIGHBORS)
         density = cosines.mean(axis=1) / 2
     best_ranks = np.full(len(words), len(target))
     for rows in slices(len(words), BLOCK):

@@ -5,7 +5,8 @@ import math
 import pytest
 
 from tmde.data import CorpusError, CorpusReport, load_parallel
-from tmde.data.parallel import mixing_probabilities, select_configs
+from tmde.data.mixing import mixing_probabilities
+from tmde.data.parts import select_configs
 
 
 def pair(first: str, second: str, size: int) -> list[dict]:

@@ -11,7 +11,8 @@ pytest.importorskip("lancedb")
 from modeling_tmde import BagConfig, BagModel
 from tests.documents.index_writer import DIMENSION, check, operate
 from tmde.documents import index_table
-from tmde.documents.index import Changes, DocumentIndex, shortened
+from tmde.documents.index import Changes, DocumentIndex
+from tmde.documents.snippets import shortened
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
 

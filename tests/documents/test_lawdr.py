@@ -12,7 +12,8 @@ from sklearn.neighbors import KernelDensity
 
 from tests.tiny_embedders import make_tables, make_tokenizer
 from tmde.documents import lawdr as module
-from tmde.documents.lawdr import LanguageDebiaser, Lawdr
+from tmde.documents.language_debiaser import LanguageDebiaser
+from tmde.documents.lawdr import Lawdr
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import SentenceDensity
 

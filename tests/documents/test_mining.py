@@ -7,17 +7,17 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores
+from tmde.documents.margins import SCORINGS
 from tmde.documents.mining import (
     RETRIEVALS,
     ScoredPairs,
     best_threshold,
     mine_bitext,
-    pair_quality,
     read_gold_pairs,
     retrieved_pairs,
     scored_pairs,
 )
-from tmde.documents.neighbours import SCORINGS
+from tmde.documents.quality import pair_quality
 
 # cosines (products of unit rows):
 #              y0 (1, 0, 0)  y1 (0, 1, 0)  y2 (0.6, 0.8, 0)

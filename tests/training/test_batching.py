@@ -280,7 +280,7 @@ def test_workers_change_nothing(tokenizer, kind, num_workers):
         assert contents(loader) == contents(batches)
 
 
-# ---- Options: rows of a batch, any pair, joined rows, neighbours
+# ---- Options: rows of a batch, any pair, joined rows, neighbors
 
 
 @pytest.fixture(scope="module")

@@ -95,7 +95,7 @@ def test_whole_documents_are_held_out(lengths, unnamed, number, seed, mixed):
     assert 0 < len(held) <= number
     assert held["translation"][:] == again["translation"][:]
     left = [ids[int(text["de"][2:])] for text in rest["translation"]]
-    assert rest["doc_id"][:] == left  # which joins rows and pairs neighbours in training
+    assert rest["doc_id"][:] == left  # which joins rows and pairs neighbors in training
     assert not set(held["doc_id"]) & set(left) - {None}
     assert len(held) > number - min(
         left.count(name) if name else 1 for name in left

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import ConfigDict, ValidationError
 
-from tmde.data.parallel import NLI_TEXTS
+from tmde.data.rows import NLI_TEXTS
 from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, section_message, unknown
 from tmde.training.recipe.generated_sections import (

@@ -7,8 +7,10 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores, unit
-from tmde.documents import neighbour_graph, neighbours, unit_rows
-from tmde.documents.neighbours import SCORINGS, find_neighbours, target_ranks
+from tmde.documents import neighbor_graph, neighbors, unit_rows
+from tmde.documents.margins import SCORINGS
+from tmde.documents.neighbors import find_neighbors
+from tmde.documents.ranks import target_ranks
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
 CANDIDATES = np.array([[0.6, -0.8], [0.8, 0.6]])
@@ -52,13 +54,13 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
     assert target_ranks(*single, targets, scoring, k).tolist() == expected
 
 
-# ---- Nearest neighbours
+# ---- Nearest neighbors
 
 
 @pytest.mark.parametrize("sparse", [False, True])
 @pytest.mark.parametrize("block", [1, 3, 10, 4096])
 @pytest.mark.parametrize("k", [1, 4, 40])
-def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
+def test_neighbors_equal_a_full_sort(monkeypatch, sparse, block, k):
     monkeypatch.setattr(unit_rows, "BLOCK", block)
     rng = np.random.default_rng(k)
     queries = rng.normal(size=(13, 6))
@@ -67,7 +69,7 @@ def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
     cosines = np.array(unit(queries)) @ np.array(unit(candidates)).T
     expected = np.argsort(-cosines, axis=1)[:, :k]
     kind = scipy.sparse.csr_matrix if sparse else np.asarray
-    similarities, indices = find_neighbours(kind(queries), kind(candidates), k)
+    similarities, indices = find_neighbors(kind(queries), kind(candidates), k)
     assert similarities.dtype == np.float32
     assert indices.dtype == np.int64
     np.testing.assert_array_equal(indices, expected)
@@ -78,16 +80,16 @@ def test_neighbours_equal_a_full_sort(monkeypatch, sparse, block, k):
 
 
 @pytest.mark.parametrize("block", [1, 2, 4096])
-def test_neighbours_that_tie_are_in_order(monkeypatch, block):
+def test_neighbors_that_tie_are_in_order(monkeypatch, block):
     monkeypatch.setattr(unit_rows, "BLOCK", block)
     candidates = scipy.sparse.csr_matrix([[0, 1.0], [1, 0], [0, 0], [1, 0], [2, 0]])
-    similarities, indices = find_neighbours(
+    similarities, indices = find_neighbors(
         scipy.sparse.csr_matrix([[1.0, 0], [0, 0]]), candidates, 4
     )
     assert indices.tolist() == [[1, 3, 4, 0], [0, 1, 2, 3]]
     assert similarities.tolist() == [[1, 1, 1, 0], [0, 0, 0, 0]]
     many = scipy.sparse.csr_matrix(np.arange(300)[:, None] % 3 == 0, dtype=float)
-    assert find_neighbours(many[:1], many, 100)[1].tolist() == [list(range(0, 300, 3))]
+    assert find_neighbors(many[:1], many, 100)[1].tolist() == [list(range(0, 300, 3))]
 
 
 # ---- Approximate search
@@ -105,12 +107,12 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
 
     The one taken finds as much as it says.
     """
-    monkeypatch.setattr(neighbour_graph, "FIRST_EFFORT", 1)
+    monkeypatch.setattr(neighbor_graph, "FIRST_EFFORT", 1)
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(300, 24))
     candidates = rng.normal(size=(3000, 24))
-    _, exact_indices = find_neighbours(queries, candidates, 4)
-    cosines, indices = find_neighbours(queries, candidates, 4, "hnsw")
+    _, exact_indices = find_neighbors(queries, candidates, 4)
+    cosines, indices = find_neighbors(queries, candidates, 4, "hnsw")
     unit_queries = queries / np.linalg.norm(queries, axis=1, keepdims=True)
     unit_candidates = candidates / np.linalg.norm(candidates, axis=1, keepdims=True)
     expected = np.einsum("id,ijd->ij", unit_queries, unit_candidates[indices])
@@ -126,9 +128,9 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
     assert share_found(indices, exact_indices) == pytest.approx(stated_recall, abs=0.03)
 
     # A walk as long as that is not worthwhile, so `auto` searches exactly.
-    monkeypatch.setattr(neighbours, "EXACT_COST", 0)
-    monkeypatch.setattr(neighbours, "WORTHWHILE", 3000 // (effort // 2))
-    _, auto_indices = find_neighbours(queries, candidates, 4, "auto")
+    monkeypatch.setattr(neighbors, "EXACT_COST", 0)
+    monkeypatch.setattr(neighbors, "WORTHWHILE", 3000 // (effort // 2))
+    _, auto_indices = find_neighbors(queries, candidates, 4, "auto")
     np.testing.assert_array_equal(auto_indices, exact_indices)
     assert len(caplog.messages) == 1
 
@@ -160,9 +162,9 @@ SPARSE = scipy.sparse.csr_matrix(QUERIES)
             (QUERIES, CANDIDATES, [0, 1], "margin"),
             "scoring, k: found 'margin', 4, expected one of",
         ),
-        (find_neighbours, (QUERIES, CANDIDATES, 0), "search, k: found 'exact', 0, .* at least 1"),
+        (find_neighbors, (QUERIES, CANDIDATES, 0), "search, k: found 'exact', 0, .* at least 1"),
         (
-            find_neighbours,
+            find_neighbors,
             (SPARSE, SPARSE, 1, "hnsw"),
             "found 'hnsw' for sparse rows, expected exact",
         ),

@@ -14,8 +14,8 @@ logger = logging.get_logger("tmde.training")
 
 Row = dict[str, str | None]  # text by language
 
-LARGEST_SHARE = 10  # At most one row in ten is held out,
-FEWEST_ROWS = 2  # but two of a small corpus: there is nothing to find in one row.
+LARGEST_SHARE = 10  # At most one row in ten is held out.
+FEWEST_ROWS = 2  # A small corpus gives two, because to find one text among one is no test.
 
 
 def hold_out_rows(
@@ -23,9 +23,8 @@ def hold_out_rows(
 ) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.Dataset]:
     """Split off `number` dev rows, or a tenth of the rows if that is less, but at least two.
 
-    The rows of a dataset are drawn by `hold_out`, and of a stream the first ones are taken. Each
-    text is held out once. The rest has no row with the very texts of one of them, because corpora
-    that are mixed repeat rows.
+    The rows of a dataset are drawn by `hold_out`; of a stream, the first ones are taken. A row that
+    occurs twice is held out once, and its copies are not trained: mixed corpora repeat rows.
 
     Returns:
         The rest, and the rows held out.

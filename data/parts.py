@@ -21,7 +21,7 @@ SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
 class Part:
     """What temperature mixes: a file, or a config of a Hub dataset.
 
-    Args:
+    Attributes:
         source: A text file, or rows with `translation` or one column per language.
         place: Its name in messages.
         languages: The languages it holds; of a JSONL file at least the requested ones.
@@ -40,7 +40,7 @@ class Part:
 class PartOpener:
     """Opens sources. The arguments without a description are those of `load_parallel`.
 
-    Args:
+    Attributes:
         text_names: The fields that hold texts, whatever they look like; None for all fields that
             are named by language codes.
         languages: The requested languages, sorted; None for all.

@@ -17,7 +17,7 @@ from tmde.documents.urls import group_by_website, match_urls
 class AlignedPair(NamedTuple):
     """A pair of documents.
 
-    Args:
+    Attributes:
         first: The row number on the first side.
         second: The row number on the second side.
         score: The score of the pair.

@@ -116,7 +116,7 @@ def _touches_edge(path: list[Node], low: np.ndarray, high: np.ndarray, m: int) -
 class _Block:
     """The costs of the moves to the nodes of some rows, in the columns of all their windows.
 
-    Args:
+    Attributes:
         first_row: The first of the rows.
         lowest_column: The lowest column of their windows.
         costs: For each move, the costs of its spans, (rows, columns) at most.

@@ -25,7 +25,7 @@ _LARGEST_PERPLEXITY = 30
 class CollectionMap:
     """n documents as points.
 
-    Args:
+    Attributes:
         places: (n, 2) float64, within -1 and 1.
         vectors: (n, d) of length 1.
         method: "tsne" or "pca".

@@ -34,10 +34,10 @@ from tmde.documents.index_filters import dump_metadata, load_metadata, tags_of
 from tmde.documents.index_settings import (
     DENSITY,
     check_embedder,
+    checked_unit_vectors,
     describe_embedder,
     loading_options,
     read_settings,
-    unit_rows,
     write_settings,
 )
 from tmde.documents.index_table import TABLE, DocumentTable, InvertedFile
@@ -54,7 +54,7 @@ _EMBEDDED_COLUMNS = ("text", "language")  # on which its vector depends
 class Hit:
     """A document that a search has found.
 
-    Args:
+    Attributes:
         score: Its cosine to the query.
         id: Its id.
         text: Its text.
@@ -73,7 +73,7 @@ class Hit:
 class SearchResult:
     """What was found for q queries.
 
-    Args:
+    Attributes:
         hits: The documents found for each query, best first.
         query_vectors: The unit vectors of the queries, (q, d) float32.
         report: What the embedder did with the queries; None if they were vectors.
@@ -88,7 +88,7 @@ class SearchResult:
 class Changes:
     """What `upsert` did.
 
-    Args:
+    Attributes:
         added: The number of new documents.
         updated: The number of documents with new text or metadata.
         unchanged: The number of documents that were known.
@@ -356,7 +356,7 @@ class DocumentIndex:
         """
         rows = self._rows(ids, texts, metadata, language)
         if vectors is not None:
-            vectors = unit_rows(vectors, self._dimension, "vectors")
+            vectors = checked_unit_vectors(vectors, self._dimension, "vectors")
             if len(vectors) != len(rows):
                 raise TmdeError(
                     f"vectors: found {len(vectors)}, expected {len(rows)}, one for each id"
@@ -445,7 +445,7 @@ class DocumentIndex:
         encoded, report = self.embedder.encode_with_report(
             [rows[number]["text"] for number in new_texts], language=codes, show_progress_bar=False
         )
-        vectors[new_texts] = unit_rows(encoded, self._dimension, "embedded texts")
+        vectors[new_texts] = checked_unit_vectors(encoded, self._dimension, "embedded texts")
         return vectors, report
 
     def delete(self, ids: str | Sequence[str], missing_ok: bool = False) -> int:
@@ -569,11 +569,11 @@ class DocumentIndex:
         embedder = None
         report = None
         if isinstance(queries, np.ndarray):
-            vectors = unit_rows(queries, self._dimension, "query")
+            vectors = checked_unit_vectors(queries, self._dimension, "query")
         else:
             embedder = self.embedder
             encoded, report = _encode_queries(list(queries), embedder, language)
-            vectors = unit_rows(encoded, self._dimension, "query")
+            vectors = checked_unit_vectors(encoded, self._dimension, "query")
         condition = self._table.condition(filter or {})
         inverted_file = None if exact else self._inverted_file
         hits = []

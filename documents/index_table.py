@@ -34,7 +34,7 @@ Row = dict[str, Any]
 class InvertedFile:
     """The tuned approximate search of a table.
 
-    Args:
+    Attributes:
         indexed: The number of documents when it was built.
         nprobes: The number of lists that a search looks into.
         recall: The share of the nearest documents that it found when it was tuned.

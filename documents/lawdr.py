@@ -306,7 +306,7 @@ class _Reservoir:
 class SentenceChunk:
     """The sentences of some documents.
 
-    Args:
+    Attributes:
         document_numbers: The document of each sentence.
         languages: The code of each sentence.
         sentences: The sentences.

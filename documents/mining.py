@@ -34,7 +34,7 @@ _QUOTED_CHARACTERS = 80  # of a line, in errors
 class ScoredPairs:
     """p pairs of rows with their scores.
 
-    Args:
+    Attributes:
         first: The row numbers on the first side, (p,) int64.
         second: The row numbers on the second side, (p,) int64.
         scores: (p,) float32.

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.bead_costs import unit_rows
 from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
+from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import split_sentences
 
@@ -153,7 +153,7 @@ def _encode(
 class _RunningMean:
     """The mean unit vector of the sentences of all documents so far.
 
-    Args:
+    Attributes:
         total: The sum of the vectors, (d,) float64.
         count: Their number.
     """
@@ -169,7 +169,7 @@ class _RunningMean:
         """Include the sentences of documents, whose spans are given by length."""
         for spans in spans_of_documents:
             if spans:
-                self.total = self.total + unit_rows(spans[0]).sum(axis=0, dtype=np.float64)
+                self.total = self.total + unit_vectors(spans[0]).sum(axis=0, dtype=np.float64)
                 self.count += len(spans[0])
 
 

@@ -31,7 +31,7 @@ class Bead(NamedTuple):
 
     One side is empty where a sentence has none.
 
-    Args:
+    Attributes:
         first: The sentences of the first document.
         second: Those of the second.
         cost: Its cost in the program.

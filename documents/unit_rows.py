@@ -73,8 +73,7 @@ class UnitRows:
         if _is_sparse(chosen):
             scaled = chosen.astype(np.float64).multiply(1 / norms)
             return scipy.sparse.csr_matrix(scaled, dtype=self.dtype)
-        result = np.empty(chosen.shape, self.dtype)
-        return np.divide(chosen, norms, out=result, casting="same_kind")
+        return _divided(chosen, norms, self.dtype)
 
     def blocks(self, desc: str | None = None) -> Iterator[tuple[slice, Matrix]]:
         """Yield blocks of rows: where they stand, and their unit vectors.
@@ -95,6 +94,19 @@ class UnitRows:
                 block = self.matrix[rows].astype(np.float64)
                 squares.append(row_products(block, block))
             return np.sqrt(np.concatenate(squares))
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d) at length 1, float32; a vector of zeros stays one."""
+    norms = np.sqrt(row_products(vectors, vectors))  # (n,)
+    norms[norms == 0] = 1
+    return _divided(vectors, norms[:, None], np.float32)
+
+
+def _divided(vectors: np.ndarray, norms: np.ndarray, dtype: type) -> np.ndarray:
+    """Return vectors (n, d) over their norms (n, 1), computed in float64, as `dtype`."""
+    result = np.empty(vectors.shape, dtype)
+    return np.divide(vectors, norms, out=result, casting="same_kind")
 
 
 def two_sides(

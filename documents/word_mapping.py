@@ -12,8 +12,8 @@ from torch import nn
 
 from modeling_tmde import TmdeError
 from tmde.documents.mining import mine_bitext
-from tmde.documents.unit_rows import row_cosines
-from tmde.documents.word_files import WordVectors, unit
+from tmde.documents.unit_rows import row_cosines, unit_vectors
+from tmde.documents.word_files import WordVectors
 from tmde.embedding.progress import progress_bar
 
 NEIGHBORS = 10  # of CSLS
@@ -61,8 +61,8 @@ def align_words(
     if dictionary is None:
         mapping = align_adversarially(source, target, **adversarial)
     else:
-        known_source = unit(source.vectors[dictionary[:, 0]])
-        known_target = unit(target.vectors[dictionary[:, 1]])
+        known_source = unit_vectors(source.vectors[dictionary[:, 0]])
+        known_target = unit_vectors(target.vectors[dictionary[:, 1]])
         mapping = procrustes(known_source, known_target)
     return refine(source, target, mapping, refinements)
 
@@ -99,8 +99,8 @@ def refine(
     """
     if rounds == 0:
         return mapping
-    frequent_source = unit(source.vectors[:FREQUENT])
-    frequent_target = unit(target.vectors[:FREQUENT])
+    frequent_source = unit_vectors(source.vectors[:FREQUENT])
+    frequent_target = unit_vectors(target.vectors[:FREQUENT])
     best_criterion = criterion(source, target, mapping)
     for _ in range(rounds):
         pairs = mine_bitext(

@@ -11,8 +11,8 @@ from modeling_tmde.modeling_bag import BagModel
 from tmde.documents.mining import first_occurrences
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.ranks import target_ranks
-from tmde.documents.unit_rows import TIE, slices
-from tmde.documents.word_files import WordVectors, unit
+from tmde.documents.unit_rows import TIE, slices, unit_vectors
+from tmde.documents.word_files import WordVectors
 from tmde.documents.word_mapping import NEIGHBORS
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -89,8 +89,8 @@ def translation_precision(
     """
     words, word_numbers = np.unique(dictionary[:, 0], return_inverse=True)  # (words,), (p,)
     translations = dictionary[:, 1:]  # (p, 1)
-    queries = unit(source.vectors[words])
-    candidates = unit(target.vectors)
+    queries = unit_vectors(source.vectors[words])
+    candidates = unit_vectors(target.vectors)
     density = np.zeros(len(target))
     if scoring == "distance":
         # r(x) is the same for all candidates, and not needed.

@@ -123,7 +123,7 @@ def _romance(language: str, phrase: str, preposition: str) -> str:
 class _Pattern:
     """The sentence of one language.
 
-    Args:
+    Attributes:
         text: The sentence with `%s` for each slot.
         slots: The slots of the template, by number, that stand there.
         forms: The phrases of each of them, in the form that stands there.

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tmde.documents import word_measures
+from tmde.documents.unit_rows import unit_vectors
 from tmde.documents.word_vectors import (
     WordVectors,
     align_words,
     translation_precision,
-    unit,
     word_bag,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -63,7 +63,7 @@ def test_precision_equals_a_plain_loop(scoring, monkeypatch):
     )
     # Some words have several translations.
     pairs = np.unique(rng.integers(0, 40, size=(60, 2)), axis=0)
-    cosines = unit(first.vectors) @ unit(second.vectors).T
+    cosines = unit_vectors(first.vectors) @ unit_vectors(second.vectors).T
     scores = cosines.copy()
     if scoring == "distance":
         first_means = np.sort(cosines, axis=1)[:, -3:].mean(axis=1)

@@ -15,8 +15,8 @@ from .report import CorpusReport
 from .row_checks import BATCH_ROWS, COUNTED_FEATURES, Columns, RowChecker, check_file, check_table
 from .rows import CLASSES, LABEL, NLI_TEXTS, features_of
 
-# Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for the
-# first row.
+# Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
+# the first one.
 TABLE_ROWS = 20 * BATCH_ROWS
 
 

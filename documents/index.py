@@ -46,8 +46,8 @@ from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, Enc
 
 Row = dict[str, Any]
 
-_STORED_COLUMNS = ("id", "text", "language", "metadata")  # by which a document is recognized
-_EMBEDDED_COLUMNS = ("text", "language")  # on which its vector depends
+_STORED_COLUMNS = ("id", "text", "language", "metadata")  # They identify a known document.
+_EMBEDDED_COLUMNS = ("text", "language")  # They decide the vector of a document.
 
 
 @dataclass(frozen=True)
@@ -463,9 +463,9 @@ class DocumentIndex:
         with self.writing():
             known = self._table.fetch(ids, ["id"])
             if len(known) < len(ids) and not missing_ok:
-                unknown = min(set(ids).difference(known))
+                unknown_id = min(set(ids).difference(known))
                 raise TmdeError(
-                    f"{self.folder}: found no document {unknown!r}; nothing was deleted"
+                    f"{self.folder}: found no document {unknown_id!r}; nothing was deleted"
                 )
             if known:
                 self._table.delete(list(known))
@@ -577,13 +577,12 @@ class DocumentIndex:
         condition = self._table.condition(filter or {})
         inverted_file = None if exact else self._inverted_file
         hits = []
-        for found in self._table.nearest(vectors, k, condition, inverted_file):
-            hits.append([_hit(row, score) for row, score in found])
-        if snippet_width:
-            hits = [
-                _with_snippets(hits_of_query, vector, embedder, snippet_width)
-                for hits_of_query, vector in zip(hits, vectors, strict=True)
-            ]
+        nearest = self._table.nearest(vectors, k, condition, inverted_file)
+        for vector, scored_rows in zip(vectors, nearest, strict=True):
+            hits_of_query = [_hit(row, score) for row, score in scored_rows]
+            if snippet_width:
+                hits_of_query = _with_snippets(hits_of_query, vector, embedder, snippet_width)
+            hits.append(hits_of_query)
         return SearchResult(hits, vectors, report)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from modeling_tmde import TmdeError
 
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
-# Usual names of other columns, and suffixes of other files, that look like codes.
+# These usual names of other columns and suffixes of other files look like codes.
 # fmt: off
 NOT_LANGUAGES = frozenset({
     "src", "tgt", "url", "uri", "doc", "doc_id", "idx", "ids", "key", "uid", "row", "set", "sim",

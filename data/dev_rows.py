@@ -15,7 +15,7 @@ logger = logging.get_logger("tmde.training")
 Row = dict[str, str | None]  # text by language
 
 LARGEST_SHARE = 10  # At most one row in ten is held out.
-FEWEST_ROWS = 2  # A small corpus gives two, because to find one text among one is no test.
+FEWEST_ROWS = 2  # A small corpus gives two, because finding one text among one is no test.
 
 
 def hold_out_rows(
@@ -46,8 +46,8 @@ def hold_out_rows(
         held = datasets.Dataset.from_list(first_rows[:share], features=train.features)
     places = _first_places(held["translation"][:])
     held = held.select(sorted(places.values()))
-    # The copies are looked up in a dict and not in a set, because its order does not depend on the
-    # process: so all processes find the same cached tokens.
+    # The copies are looked up in a dict and not in a set, because a dict has the same order in all
+    # processes. So all of them find the same cached tokens.
     rest = train.filter(
         partial(_are_not_held_out, held_out=places), input_columns="translation", batched=True
     )
@@ -132,5 +132,5 @@ def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray
             chosen.append(document)
             rows_left -= lengths[document]
     held = np.flatnonzero(np.isin(documents, chosen))
-    # In corpora that are mixed, the rows of a document do not stand together.
+    # The rows of a document are brought together, because a mixed corpus scatters them.
     return held[np.argsort(documents[held], kind="stable")]

@@ -71,8 +71,8 @@ def mix(
     if len(loaded) == 1:
         return loaded[0]
     is_stream = isinstance(loaded[0], datasets.IterableDataset)
-    # A stream's shuffle buffer is far smaller than a config, so configs in a row would come out
-    # language by language.
+    # Configs are drawn at random from a stream. Its shuffle buffer is far smaller than a config, so
+    # one config after the other would come out language by language.
     draws_configs = is_stream and _are_configs(parts)
     if temperature is None and not draws_configs:
         return datasets.concatenate_datasets(loaded)

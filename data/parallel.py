@@ -129,7 +129,7 @@ def load_parallel(
         report=report,
         streaming=streaming,
     )
-    # A stream is cut at the end, because how many rows each part gives is not known before.
+    # A stream is cut at the end, because nobody knows yet how many rows each part gives.
     limits = limits_of(parts, None if streaming else max_rows, temperature)
     loaded = [loader.load(part, limit) for part, limit in zip(parts, limits, strict=True)]
     rows = mix(loaded, parts, temperature, seed)

@@ -178,7 +178,7 @@ class PartOpener:
         """
         requested = set(self.text_names or ())
         languages: set[str] = set()
-        fields: Row | None = None  # of the last row that was read
+        fields: Row | None = None  # the fields of the last row that was read
         for row in rows:
             fields = row
             texts = row.get("translation", row)

@@ -28,7 +28,7 @@ from tmde.embedding.text_tokenizer import private_copy
 from .cpus import usable_cpus
 from .rows import LABEL, document_numbers
 
-BLOCK_ROWS = 2048  # tokenized at a time, and rows of a record batch of the cache
+BLOCK_ROWS = 2048  # rows tokenized at a time, and rows of a record batch of the cache
 
 
 # ---- Tokenizers
@@ -319,7 +319,7 @@ def map_once(
     }
     rows = rows.with_format("arrow")
     if folder is None:
-        # Every process makes its own, and one of them shows it.
+        # Every process makes its own tokens, and only the first shows its progress.
         with _row_progress(len(rows), desc, is_shown=is_first_process()) as bar:
             return rows.map(_counting_rows(function, bar), keep_in_memory=True, **options)
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()

@@ -97,7 +97,7 @@ class BeadCosts:
         first_distances = self.first_distances[a - 1][rows, None]
         second_distances = self.second_distances[b - 1][None, columns]
         mean_distances = (first_distances + second_distances) / 2
-        # By a rounding, a cosine of equal vectors may be above 1.
+        # Rounding may lift the cosine of equal vectors above 1.
         distances = np.maximum(1 - cosines, 0)
         return a * b * distances / np.maximum(mean_distances, SMALLEST_DISTANCE)
 

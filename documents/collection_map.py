@@ -11,13 +11,13 @@ from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
 
-TSNE_POINTS = 5000  # more take minutes
+TSNE_POINTS = 5000  # documents; t-SNE of more takes minutes
 NEIGHBORS = 5
 
-# Of the weights of neighbors: one whose cosine is 0.05 higher counts e times as much.
+# A neighbor whose cosine is 0.05 higher weighs e times as much.
 TEMPERATURE = 0.05
-_COMPONENTS = 50  # that t-SNE sees, as van der Maaten and Hinton (2008) advise
-_SMALLEST_TSNE = 10  # different vectors
+_COMPONENTS = 50  # components that t-SNE sees, as van der Maaten and Hinton (2008) advise
+_SMALLEST_TSNE = 10  # different vectors; fewer are drawn by their components
 _LARGEST_PERPLEXITY = 30
 
 

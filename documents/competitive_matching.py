@@ -10,12 +10,12 @@ import numpy as np
 from tmde.documents.margins import ranked_scores
 from tmde.documents.unit_rows import Matrix, largest, products, slices, slices_with_bar, two_sides
 
-CANDIDATES = 32  # that a row keeps
+CANDIDATES = 32  # candidates that a row lists
 CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
 COLUMNS = 4096  # vectors of the second side in float64 at a time
 
-# Scores that are equal to so many decimals are ties: sums of float64 depend on their order in the
-# last digits.
+# Scores that are equal to so many decimals are ties, because the last digits of a sum of float64
+# depend on its order.
 DECIMALS = 9
 
 

@@ -20,8 +20,8 @@ from tmde.embedding.long_documents import SentenceDensity
 SETTINGS = "index.json"  # A folder with this file is an index.
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
-# An embedder is recognized by its vectors of these texts: they survive a moved folder, an update
-# of the package and (nearly) another dtype or device, and differ between any two trainings.
+# An embedder is recognized by its vectors of these texts. A moved folder, an update of the package
+# and (nearly) another dtype or device leave them alone, but any two trainings differ in them.
 PROBES = (
     "Der Ausschuss hat 1998 beschlossen, die Brücke zu sperren. "
     "The bridge is closed, but the river is not.",

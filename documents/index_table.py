@@ -23,7 +23,7 @@ RECALL = 0.985  # share of the nearest documents for which the approximate searc
 TUNING_QUERIES = 200
 TUNING_K = 10  # nearest documents of each of these queries
 FIRST_PROBES = 10  # lists; tuning begins above this number
-PROBES_FACTOR = 1.4  # of one step of tuning to the next
+PROBES_FACTOR = 1.4  # how many times as many lists the next step of tuning tries
 FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 

@@ -197,7 +197,7 @@ def scored_pairs(
     first_rows = np.concatenate([forward_rows, first_neighbors.ravel()])
     second_rows = np.concatenate([second_neighbors.ravel(), backward_rows])
     cosines = np.concatenate([forward_cosines.ravel(), backward_cosines.ravel()])
-    # A pair that both sides list is there twice, with one number.
+    # A pair that both sides list occurs twice, with the same number.
     pair_numbers = first_rows * second_count + second_rows
     _, unique = np.unique(pair_numbers, return_index=True)
     first_rows = first_rows[unique]

@@ -20,7 +20,7 @@ RECALL = 0.95  # share of the exact neighbors for which the graph is tuned
 SAMPLE = 256  # queries by which it is tuned
 FIRST_EFFORT = 8  # nodes that a query looks at in the first walk
 LAST_EFFORT = 4096  # nodes that it looks at most
-LINKS = 32  # of a node of the graph
+LINKS = 32  # links of a node of the graph
 
 
 def graph_neighbors(

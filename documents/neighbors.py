@@ -10,7 +10,7 @@ from tmde.documents.neighbor_graph import LAST_EFFORT, RECALL, graph_neighbors
 from tmde.documents.unit_rows import Matrix, two_sides
 
 SEARCHES = ("auto", "exact", "hnsw")
-EXACT_COST = 1e13  # n m d, that of 100,000 x 100,000 x 1,024: some 4 minutes on one core
+EXACT_COST = 1e13  # n m d of 100,000 x 100,000 x 1,024, which takes some 4 minutes on one core
 # Candidates for each step of a walk through the graph. With fewer, exact search is faster.
 WORTHWHILE = 400
 

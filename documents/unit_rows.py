@@ -16,10 +16,10 @@ Matrix: TypeAlias = np.ndarray | scipy.sparse.csr_matrix
 
 BLOCK = 4096  # rows of a block on each side: 64 MiB of similarities
 
-# Cosines less than this apart are equal: in float32, the vectors of one text differ so much by the
-# order of summation.
+# Cosines less than this apart count as equal, because the vectors of one text differ that much in
+# float32 by order of summation.
 TIE = 1e-6
-_BLOCKS_WITH_BAR = 10  # from which a progress bar is shown
+_BLOCKS_WITH_BAR = 10  # blocks from which on a progress bar is shown
 
 
 class UnitRows:

@@ -16,16 +16,16 @@ from tmde.documents.unit_rows import row_cosines, unit_vectors
 from tmde.documents.word_files import WordVectors
 from tmde.embedding.progress import progress_bar
 
-NEIGHBORS = 10  # of CSLS
+NEIGHBORS = 10  # neighbors of a word in CSLS
 FREQUENT = 20_000  # words whose mutual neighbors are the dictionary of a refinement
-CRITERION = 10_000  # words whose neighbors tell how good a mapping is
+CRITERION = 10_000  # words whose neighbors are the criterion of a mapping
 
 # Settings of MUSE's adversarial game.
 BATCH = 32  # words of each language
-DISCRIMINATOR_STEPS = 5  # for one of the mapping
+DISCRIMINATOR_STEPS = 5  # steps of the discriminator for one of the mapping
 LEARNING_RATE = 0.1
-DECAY = 0.95  # of the learning rate after an epoch
-FALLEN_DECAY = 0.475  # where the criterion has fallen: the rate is halved, too
+DECAY = 0.95  # factor of the learning rate after an epoch
+FALLEN_DECAY = 0.475  # the same, halved, after an epoch in which the criterion has fallen
 SMOOTHING = 0.2
 DROPOUT = 0.1
 ORTHOGONALIZATION = 0.01  # beta of equation 4.7

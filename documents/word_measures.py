@@ -16,7 +16,7 @@ from tmde.documents.word_files import WordVectors
 from tmde.documents.word_mapping import NEIGHBORS
 from tmde.embedding.document_embedder import DocumentEmbedder
 
-QUERIES = 2000  # of sentence retrieval
+QUERIES = 2000  # queries of sentence retrieval
 BLOCK = 256  # words whose scores to all words are held at a time
 
 
@@ -93,7 +93,7 @@ def translation_precision(
     candidates = unit_vectors(target.vectors)
     density = np.zeros(len(target))
     if scoring == "distance":
-        # r(x) is the same for all candidates, and not needed.
+        # r(x) is left out because it is the same for all candidates.
         cosines, _ = find_neighbors(candidates, source.vectors, NEIGHBORS)
         density = cosines.mean(axis=1) / 2
     best_ranks = np.full(len(words), len(target))

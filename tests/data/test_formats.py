@@ -113,9 +113,8 @@ def test_list_folder_and_glob(streaming, write, tmp_path):
     (tmp_path / "sub").mkdir()
     os.rename(two, tmp_path / "sub" / "b.parquet")
     assert translations(load_parallel(tmp_path, streaming=streaming)) == expected
-    assert (
-        translations(load_parallel(str(tmp_path / "**" / "*.*t*"), streaming=streaming)) == expected
-    )
+    nested_glob = str(tmp_path / "**" / "*.*t*")
+    assert translations(load_parallel(nested_glob, streaming=streaming)) == expected
 
 
 def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):

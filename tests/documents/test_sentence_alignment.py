@@ -243,6 +243,13 @@ def test_a_document_without_sentences(n, m):
     assert pairs(beads) == []
 
 
+def check_spans(spans, expected_sentences, expected_pairs):
+    """The spans are these vectors of sentences, and of pairs of neighboring ones."""
+    sentences, sentence_pairs = spans
+    np.testing.assert_array_equal(sentences, expected_sentences)
+    np.testing.assert_array_equal(sentence_pairs, expected_pairs)
+
+
 def test_spans_of_texts():
     encoded_texts = []
 
@@ -260,13 +267,6 @@ def test_spans_of_texts():
     check_spans(first, [a, b, a], [a_b, b_a])
     check_spans(empty, np.empty((0, 2)), np.empty((0, 2)))
     check_spans(last, [a, b], [a_b])
-
-
-def check_spans(spans, expected_sentences, expected_pairs):
-    """The spans are these vectors of sentences, and of pairs of neighboring ones."""
-    sentences, sentence_pairs = spans
-    np.testing.assert_array_equal(sentences, expected_sentences)
-    np.testing.assert_array_equal(sentence_pairs, expected_pairs)
 
 
 def test_spans_of_no_text():

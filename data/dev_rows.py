@@ -36,8 +36,8 @@ def hold_out_rows(
         share = _share(number, len(train))
         if share >= len(train):
             raise TmdeError(
-                f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; "
-                "give --dev"
+                f"dev_rows={number}: found {len(train)} rows in all, "
+                "too few to hold out any; give --dev"
             )
         train, held = hold_out(train, share, seed)
     else:

@@ -139,8 +139,8 @@ class PartOpener:
         )
         expected = "no config, revision or slice of a split"
         advice = (
-            "Files have none of these; a folder laid out like a Hub dataset lists `configs` in "
-            "its README.md."
+            "Files have none of these; "
+            "a folder laid out like a Hub dataset lists `configs` in its README.md."
         )
         raise bad_value(str(source), None, "config", options, expected, advice)
 
@@ -196,8 +196,8 @@ class PartOpener:
         else:
             description = Unquoted(f"the columns {list(fields)}")
         expected = (
-            "an object `translation` of texts by language, or one column per language, named by "
-            "its code"
+            "an object `translation` of texts by language, "
+            "or one column per language, named by its code"
         )
         advice = "Rename the columns, or pass languages=[...] with those to take."
         raise bad_value(place, None, "translation", description, expected, advice)
@@ -224,8 +224,8 @@ def _count_lines(file: FileSource) -> int:
     if len(set(counts.values())) > 1:
         description = Unquoted(f"different numbers of lines {counts}")
         advice = (
-            "Line n of each must be a translation of line n of the others: fetch or align the "
-            "files again."
+            "Line n of each must be a translation of line n of the others: "
+            "fetch or align the files again."
         )
         raise bad_value(file.place, None, None, description, "equal ones", advice)
     return counts[file.paths[0]]

@@ -74,9 +74,9 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
     if wrapped_ids == [*text_ids, eos] and has_no_first_token and eos in last_ids:
         return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
     raise TmdeError(
-        f"The tokenizer makes {wrapped_ids} of 'a', whose own tokens are {text_ids}; expected its "
-        f"bos_token or cls_token {first_ids} before and its eos_token or sep_token {last_ids} "
-        "after them"
+        f"The tokenizer makes {wrapped_ids} of 'a', whose own tokens are {text_ids}; "
+        f"expected its bos_token or cls_token {first_ids} before "
+        f"and its eos_token or sep_token {last_ids} after them"
     )
 
 

@@ -402,8 +402,8 @@ class DocumentIndex:
         for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
             if not id or not text.strip():
                 raise TmdeError(
-                    f"document {id!r}: found text {text!r:.40}, expected an id and a text, not "
-                    "empty"
+                    f"document {id!r}: found text {text!r:.40}, "
+                    "expected an id and a text, not empty"
                 )
             values = {name: value for name, value in values.items() if value is not None}
             rows.append(

@@ -108,8 +108,8 @@ class LanguageDebiaser:
         for language, rows in rows_by_language(languages, len(vectors)).items():
             if language not in self.components_:
                 raise TmdeError(
-                    f"languages: found {language!r}, expected one of those fitted: "
-                    f"{self.languages_}"
+                    f"languages: found {language!r}, "
+                    f"expected one of those fitted: {self.languages_}"
                 )
             directions = self.components_[language]  # (rank, d)
             block = vectors[rows].astype(np.float64)
@@ -164,7 +164,7 @@ def rows_by_language(languages: str | Sequence[str], count: int) -> dict[str, np
     codes = np.array(languages, object)
     if len(codes) != count:
         raise TmdeError(
-            f"languages: found {len(codes)}, expected one for each of {count} vectors, or one in "
-            "all"
+            f"languages: found {len(codes)}, "
+            f"expected one for each of {count} vectors, or one in all"
         )
     return {language: np.flatnonzero(codes == language) for language in dict.fromkeys(codes)}

@@ -29,8 +29,8 @@ def check_scoring(scoring: str, k: int) -> None:
     """Raise TmdeError if these are not the arguments of a margin."""
     if scoring not in SCORINGS or k < 1:
         raise TmdeError(
-            f"scoring, k: found {scoring!r}, {k}, expected one of {', '.join(SCORINGS)}, and at "
-            "least 1"
+            f"scoring, k: found {scoring!r}, {k}, "
+            f"expected one of {', '.join(SCORINGS)}, and at least 1"
         )
 
 

@@ -331,8 +331,8 @@ def _gold_ids(path: str | os.PathLike) -> Iterator[tuple[str, str, str]]:
         place = f"{path}, line {number}"
         if len(fields) != len(header):
             raise TmdeError(
-                f"{place}: found {line[:_QUOTED_CHARACTERS]!r}, expected {len(header)} fields with "
-                "tabs between"
+                f"{place}: found {line[:_QUOTED_CHARACTERS]!r}, "
+                f"expected {len(header)} fields with tabs between"
             )
         first_name, second_name = GOLD_COLUMNS
         yield place, fields[header.index(first_name)], fields[header.index(second_name)]

@@ -43,16 +43,16 @@ def find_neighbors(
     """
     if search not in SEARCHES or k < 1:
         raise TmdeError(
-            f"search, k: found {search!r}, {k}, expected one of {', '.join(SEARCHES)}, and at "
-            "least 1"
+            f"search, k: found {search!r}, {k}, "
+            f"expected one of {', '.join(SEARCHES)}, and at least 1"
         )
     query_rows, candidate_rows = two_sides(("first", queries), ("second", candidates))
     k = min(k, len(candidate_rows))
     if search == "hnsw":
         if candidate_rows.is_sparse:
             raise TmdeError(
-                "search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense "
-                "ones"
+                "search: found 'hnsw' for sparse rows, "
+                "expected exact or auto: faiss indexes dense ones"
             )
         neighbors = graph_neighbors(query_rows, candidate_rows, k, LAST_EFFORT, least_recall=0.0)
         assert neighbors is not None  # No recall is below 0.

@@ -137,8 +137,8 @@ def _check_sides(sides: list[list[np.ndarray]], lengths: Lengths | None) -> None
     first, second = (side[0] for side in sides)
     if len(first) and len(second) and first.shape[1] != second.shape[1]:
         raise TmdeError(
-            f"Found {first.shape[1]} dimensions in first and {second.shape[1]} in second, expected "
-            "as many"
+            f"Found {first.shape[1]} dimensions in first and {second.shape[1]} in second, "
+            "expected as many"
         )
     if lengths is None:
         return

@@ -46,16 +46,16 @@ class UnitRows:
         self.dtype = dtype
         if len(self.shape) != 2 or not self.shape[0]:
             raise TmdeError(
-                f"{name}: found shape {self.shape}, expected (rows, dimensions) with at least one "
-                "row"
+                f"{name}: found shape {self.shape}, "
+                "expected (rows, dimensions) with at least one row"
             )
         self.norms = self._norms()  # (n,) float64
         bad = np.flatnonzero(~np.isfinite(self.norms))
         if len(bad):
             raise TmdeError(
                 f"{name}: found a vector that is not finite in row {bad[0]}, and in {len(bad)} of "
-                f"{self.shape[0]} rows in all, expected finite numbers. Look at the model that "
-                "made them"
+                f"{self.shape[0]} rows in all, "
+                "expected finite numbers. Look at the model that made them"
             )
         self.norms[self.norms == 0] = 1
 
@@ -159,8 +159,8 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
     first_rows, second_rows = two_sides(("first", first), ("second", second))
     if len(first_rows) != len(second_rows):
         raise TmdeError(
-            f"Found {len(first_rows)} rows in first and {len(second_rows)} in second, expected as "
-            "many"
+            f"Found {len(first_rows)} rows in first and {len(second_rows)} in second, "
+            "expected as many"
         )
     cosines = [row_products(unit, second_rows[rows]) for rows, unit in first_rows.blocks()]
     return np.concatenate(cosines)

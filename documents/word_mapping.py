@@ -55,8 +55,8 @@ def align_words(
     target_dimension = target.vectors.shape[1]
     if source_dimension != target_dimension:
         raise TmdeError(
-            f"Found word vectors of {source_dimension} and {target_dimension} dimensions, expected "
-            "the same of both"
+            f"Found word vectors of {source_dimension} and {target_dimension} dimensions, "
+            "expected the same of both"
         )
     if dictionary is None:
         mapping = align_adversarially(source, target, **adversarial)

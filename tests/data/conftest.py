@@ -13,8 +13,10 @@ import yaml
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the caches of `datasets` in a folder of the test's own."""
+def separate_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Keep the caches of `datasets` in a separate folder for each test."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     # `datasets` sleeps for seconds when a stream of interleaved parquet files ends, because of an

@@ -9,7 +9,7 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401
+from tests.data.conftest import separate_cache, write_hub_folder  # noqa: F401
 from tests.training.trainers import interrupt
 from tmde.data.parallel import load_parallel
 from tmde.data.report import CorpusReport

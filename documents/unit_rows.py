@@ -105,7 +105,7 @@ def unit_vectors(vectors: np.ndarray) -> np.ndarray:
 
 def _divided(vectors: np.ndarray, norms: np.ndarray, dtype: type) -> np.ndarray:
     """Return vectors (n, d) over their norms (n, 1), computed in float64, as `dtype`."""
-    result = np.empty(vectors.shape, dtype)
+    result: np.ndarray = np.empty(vectors.shape, dtype)
     return np.divide(vectors, norms, out=result, casting="same_kind")
 
 

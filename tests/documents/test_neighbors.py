@@ -56,6 +56,15 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
     assert target_ranks(single_queries, single_candidates, targets, scoring, k).tolist() == expected
 
 
+def test_candidates_without_a_ratio_come_last():
+    """Neighbors at a right angle or more: of a candidate with the higher cosine, here 0.447."""
+    queries = np.array([[1, 0], [0, 1.0]])
+    candidates = np.array([[-1, 2], [1, -2.0]])
+    # k 2: m(x, y) is 0.112 for the first candidate and -0.112 for the second.
+    assert target_ranks(queries, candidates, [0, 0], "ratio", k=2).tolist() == [1, 1]
+    assert target_ranks(queries, candidates, [1, 1], "ratio", k=2).tolist() == [2, 2]
+
+
 # ---- Nearest neighbors
 
 

@@ -57,7 +57,7 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
 
 
 def test_candidates_without_a_ratio_come_last():
-    """Neighbors at a right angle or more: of a candidate with the higher cosine, here 0.447."""
+    """Even if their cosine, here 0.447, is higher than that of the others, here -0.447."""
     queries = np.array([[1, 0], [0, 1.0]])
     candidates = np.array([[-1, 2], [1, -2.0]])
     # k 2: m(x, y) is 0.112 for the first candidate and -0.112 for the second.

@@ -139,9 +139,9 @@ def strip_language_markers(url: str, languages: Sequence[str] | None = None) -> 
 def website(url: str, languages: Sequence[str] | None = None) -> str:
     """Return the host of a URL without `www`, language subdomains and the domain of a country.
 
-    foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo"; other generic domains are
-    others, such as "foo.org", also in foo.org.uk. The result is "" where a URL has no host. WMT16
-    aligns within websites.
+    foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo". Other generic domains make
+    another website: foo.org and foo.org.uk are "foo.org". The result is "" if a URL has no host.
+    WMT16 aligns within websites.
 
     Args:
         url: As for [`strip_language_markers`].

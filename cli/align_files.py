@@ -1,6 +1,5 @@
 """The work of `tmde align`: pair the documents of two files, and align their sentences."""
 
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,10 +12,11 @@ from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
 from tmde.cli.models import truncation_counted
-from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
+from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
-from tmde.documents.parallel_rows import parallel_rows
+from tmde.documents.parallel_rows import Outcome, ParallelRowsReport, parallel_rows
+from tmde.documents.quality import alignment_quality
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 
@@ -208,7 +208,7 @@ def _write_parallel_rows(
     target: Path,
 ) -> None:
     """Align the sentences of each pair, and write them as rows that `tmde train` reads."""
-    report: Counter[str] = Counter()
+    report = ParallelRowsReport()
     aligned = parallel_rows(
         _texts_of_pairs(sides, row_pairs),
         embedder,
@@ -222,12 +222,16 @@ def _write_parallel_rows(
     document_sets.write_rows(target, columns, rows)
     unit = "paragraphs" if job.paragraphs else "sentences"
     typer.echo(
-        f"{report['documents']:,} pairs: {report['first']:,} and {report['second']:,} {unit} "
-        f"({report['texts']:,} texts embedded, {report['truncated']:,} truncated): "
-        f"{_describe_beads(report)}\n"
-        f"{report['rows']:,} rows (left out: {report['low']:,} of a low score, "
-        f"{report['identical']:,} "
-        f"identical, {report['wordless']:,} without letters) -> {job.rows_output}",
+        f"{report.documents:,} pairs: {report.first_segments:,} and {report.second_segments:,} "
+        f"{unit} ({report.embedded_texts:,} texts embedded, {report.truncated_texts:,} truncated): "
+        f"{_describe_beads(report)}",
+        err=True,
+    )
+    outcomes = report.outcomes
+    typer.echo(
+        f"{outcomes[Outcome.ROW]:,} rows (left out: {outcomes[Outcome.LOW_SCORE]:,} of a low "
+        f"score, {outcomes[Outcome.IDENTICAL]:,} identical, {outcomes[Outcome.WORDLESS]:,} without "
+        f"letters) -> {job.rows_output}",
         err=True,
     )
 
@@ -241,7 +245,9 @@ def _texts_of_pairs(sides: Sides, row_pairs: GoldPairs) -> Iterator[tuple[str, s
         yield id, sides[0].texts[first_row], sides[1].texts[second_row]
 
 
-def _describe_beads(report: Counter[str]) -> str:
+def _describe_beads(report: ParallelRowsReport) -> str:
     """Return the count of each kind of bead, most frequent first: `812 1-1, 40 1-2`."""
-    counts = [f"{count:,} {kind}" for kind, count in report.most_common() if "-" in kind]
+    counts = []
+    for (first_size, second_size), count in report.beads.most_common():
+        counts.append(f"{count:,} {first_size}-{second_size}")
     return ", ".join(counts) or "none"

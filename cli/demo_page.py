@@ -23,8 +23,9 @@ from markupsafe import escape
 
 from modeling_tmde import TmdeError
 from tmde.cli.demo_collection import NOTHING, Collection, as_text
-from tmde.documents.collection_map import NEIGHBOURS
-from tmde.documents.index import Hit, shortened
+from tmde.documents.collection_map import NEIGHBORS
+from tmde.documents.index import Hit
+from tmde.documents.snippets import shortened
 
 # Seen on white and on black, and told apart by color-blind people.
 COLORS = ("#1f83c4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c7ae6", "#8a8f98")
@@ -288,7 +289,7 @@ def _build_map_part(collection: Collection) -> MapPart:
             colors, value=first_group, label="Color of the map", visible=len(colors) > 1
         )
         plot = gr.Plot(show_label=False, container=False, elem_id="map")
-        gr.HTML(HTML.note(collection, NEIGHBOURS), apply_default_css=False)
+        gr.HTML(HTML.note(collection, NEIGHBORS), apply_default_css=False)
     return MapPart(color, plot)
 
 

@@ -16,7 +16,7 @@ from tmde.cli.models import load_embedder
 from tmde.data.checks import is_code
 from tmde.data.documents import Documents, InputFormat
 from tmde.data.io import replacing
-from tmde.documents.mining import PairQuality
+from tmde.documents.quality import PairQuality
 from tmde.embedding import DocumentEmbedder
 
 _CHUNK_SIZE = 8192  # documents that are read at once

@@ -8,7 +8,7 @@ from typing import Any
 import yaml
 
 from modeling_tmde import TmdeError
-from tmde.data.io import PlainLoader
+from tmde.data.plain_yaml import PlainLoader
 from tmde.eval.planning import PlannedTask, plan_tasks
 
 _SETTING = re.compile(r"(?P<task>[^.=]+)\.(?P<option>[^=]+)=(?P<value>.*)", re.DOTALL)

@@ -12,6 +12,7 @@ from tmde.cli import document_sets
 from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
 from tmde.documents import mining
 from tmde.documents.mining import ScoredPairs
+from tmde.documents.quality import pair_quality
 
 RowPairs = set[tuple[int, int]]
 
@@ -100,7 +101,7 @@ def mine_files(job: MiningJob) -> None:
         pairs = pairs[: quality.found]  # pairs are sorted, best first
     _write_pairs(job, sides, pairs)
     if job.gold is not None and right_pairs is not None:
-        document_sets.report_quality(job.gold, mining.pair_quality(pairs.rows(), right_pairs))
+        document_sets.report_quality(job.gold, pair_quality(pairs.rows(), right_pairs))
     scores = ""
     if len(pairs):
         scores = f", scores {pairs.scores[-1]:.4f} to {pairs.scores[0]:.4f}"

@@ -15,7 +15,7 @@ from tmde.cli.models import truncation_counted
 from tmde.cli.update_index import IndexJob, open_index, update_index
 from tmde.data.documents import InputFormat
 from tmde.data.sample import sample_documents
-from tmde.documents.index import SETTINGS
+from tmde.documents.index_settings import SETTINGS
 
 SAMPLE_DOCUMENTS = 60  # in each of five languages
 

@@ -15,7 +15,8 @@ from tmde.cli.document_sets import checked_ids
 from tmde.cli.models import load_embedder, truncation_counted
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.files import read_lines
-from tmde.documents.index import SETTINGS, Changes, DocumentIndex
+from tmde.documents.index import Changes, DocumentIndex
+from tmde.documents.index_settings import SETTINGS
 from tmde.embedding import DEFAULT_MODEL
 from tmde.embedding.loading import reading
 from tmde.embedding.progress import progress_bar

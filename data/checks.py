@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from modeling_tmde import TmdeError
 
 LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
-# Usual names of other columns, and suffixes of other files, that look like codes.
+# These usual names of other columns and suffixes of other files look like codes.
 # fmt: off
 NOT_LANGUAGES = frozenset({
     "src", "tgt", "url", "uri", "doc", "doc_id", "idx", "ids", "key", "uid", "row", "set", "sim",
@@ -31,7 +31,7 @@ class Unquoted(str):
 
 
 def bad_value(
-    place: str, row: int | None, name: str | None, found: object, expected: str, advice: str
+    place: str, row: int | None, name: str | None, value: object, expected: str, advice: str
 ) -> CorpusError:
     """Return (not raise) the [`CorpusError`] of one bad value.
 
@@ -39,7 +39,7 @@ def bad_value(
         place: The file, data set or argument.
         row: The number of the row, from 1; None if no row is to blame.
         name: The field; None if no field is to blame.
-        found: The value; an [`Unquoted`] description is printed as it is, and never shortened.
+        value: The value; an [`Unquoted`] description is printed as it is, and never shortened.
         expected: A description of right values.
         advice: What to do about it, as a sentence.
     """
@@ -48,10 +48,10 @@ def bad_value(
         where += f", row {row}"
     if name:
         where += f", field '{name}'"
-    if isinstance(found, Unquoted):
-        text = str(found)
+    if isinstance(value, Unquoted):
+        text = str(value)
     else:
-        text = repr(found)
+        text = repr(value)
         if len(text) > LONGEST_VALUE:
             text = text[: LONGEST_VALUE - 3] + "..."
     return CorpusError(f"{where}: found {text}, expected {expected}. {advice}")

@@ -14,8 +14,8 @@ logger = logging.get_logger("tmde.training")
 
 Row = dict[str, str | None]  # text by language
 
-LARGEST_SHARE = 10  # At most one row in ten is held out,
-FEWEST_ROWS = 2  # but two of a small corpus: there is nothing to find in one row.
+LARGEST_SHARE = 10  # At most one row in ten is held out.
+FEWEST_ROWS = 2  # A small corpus gives two, because finding one text among one is no test.
 
 
 def hold_out_rows(
@@ -23,9 +23,8 @@ def hold_out_rows(
 ) -> tuple[datasets.Dataset | datasets.IterableDataset, datasets.Dataset]:
     """Split off `number` dev rows, or a tenth of the rows if that is less, but at least two.
 
-    The rows of a dataset are drawn by `hold_out`, and of a stream the first ones are taken. Each
-    text is held out once. The rest has no row with the very texts of one of them, because corpora
-    that are mixed repeat rows.
+    The rows of a dataset are drawn by `hold_out`; of a stream, the first ones are taken. A row that
+    occurs twice is held out once, and its copies are not trained: mixed corpora repeat rows.
 
     Returns:
         The rest, and the rows held out.
@@ -37,8 +36,8 @@ def hold_out_rows(
         share = _share(number, len(train))
         if share >= len(train):
             raise TmdeError(
-                f"dev_rows={number}: found {len(train)} rows in all, too few to hold out any; "
-                "give --dev"
+                f"dev_rows={number}: found {len(train)} rows in all, "
+                "too few to hold out any; give --dev"
             )
         train, held = hold_out(train, share, seed)
     else:
@@ -47,8 +46,8 @@ def hold_out_rows(
         held = datasets.Dataset.from_list(first_rows[:share], features=train.features)
     places = _first_places(held["translation"][:])
     held = held.select(sorted(places.values()))
-    # The copies are looked up in a dict and not in a set, because its order does not depend on the
-    # process: so all processes find the same cached tokens.
+    # The copies are looked up in a dict and not in a set, because a dict has the same order in all
+    # processes. So all of them find the same cached tokens.
     rest = train.filter(
         partial(_are_not_held_out, held_out=places), input_columns="translation", batched=True
     )
@@ -133,5 +132,5 @@ def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray
             chosen.append(document)
             rows_left -= lengths[document]
     held = np.flatnonzero(np.isin(documents, chosen))
-    # In corpora that are mixed, the rows of a document do not stand together.
+    # The rows of a document are brought together, because a mixed corpus scatters them.
     return held[np.argsort(documents[held], kind="stable")]

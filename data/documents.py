@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from modeling_tmde import TmdeError
 
 from .checks import CorpusError, Unquoted, bad_value
-from .files import FileSource, Row, blocks_of, check_text, read_rows
+from .files import FileSource, Row, blocks_of, check_text, column_of, read_rows
 
 VECTOR_COLUMN = "embedding"
 InputFormat = Literal["text", "jsonl", "tsv", "parquet"]
@@ -49,7 +49,7 @@ _FIELDS_OF_LINES = {"text": ("text",), "tsv": ("id", "text")}
 class Chunk:
     """Consecutive documents.
 
-    Args:
+    Attributes:
         numbers: Their rows in the file, as an editor counts lines, from 1.
         columns: The columns that are kept.
         texts: The text of each document.
@@ -176,7 +176,7 @@ def _readable_path(stack: ExitStack, source: str) -> str:
 class _FieldSelection:
     """The fields of a document that are read and kept.
 
-    Args:
+    Attributes:
         text: The field of the text.
         language: The field of its language.
         keep: Whether all columns are kept, or the names of those that are.
@@ -284,7 +284,7 @@ class _LineReader:
     def _add_type(self, name: str, rows: list[Row], numbers: list[int]) -> None:
         """Widen the schema by the values of a field in some rows."""
         try:
-            values = pa.array([row.get(name) for row in rows])
+            values = pa.array(column_of(rows, name))
             value_schema = pa.schema([(name, values.type)])
             self.schema = pa.unify_schemas(
                 [self.schema, value_schema], promote_options="permissive"
@@ -302,9 +302,7 @@ class _LineReader:
         for numbers, rows in self._blocks():
             for number, row in zip(numbers, rows, strict=True):
                 self.selection.check_present(row, self.place, number)
-            strings = []
-            for field in self.selection.options:
-                strings.append([row[field] for row in rows])
+            strings = [column_of(rows, field) for field in self.selection.options]
             self.selection.check_strings(strings, self.place, numbers)
             # The table is made after the check, which names the row of a value that is no string.
             columns = pa.Table.from_pylist(rows, self.schema)

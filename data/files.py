@@ -35,7 +35,7 @@ ADVICE = (
 )
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-CONTEXT_BYTES = 10  # that an error quotes on both sides of bytes that can't be decoded
+CONTEXT_BYTES = 10  # quoted by an error on both sides of bytes that can't be decoded
 
 
 # ---- Finding
@@ -45,7 +45,7 @@ CONTEXT_BYTES = 10  # that an error quotes on both sides of bytes that can't be 
 class FileSource:
     """The file, or the Moses files, that hold one table of rows.
 
-    Args:
+    Attributes:
         format: `"parquet"`, `"jsonl"`, `"tsv"`, `"text"` or `"moses"`.
         paths: The files: one, or one per language.
         languages: The language of each file, for `"moses"`.
@@ -300,6 +300,11 @@ def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list
             return
         numbers = [number for number, _ in block]
         yield numbers, [row for _, row in block]
+
+
+def column_of(rows: Iterable[Row], name: str) -> list:
+    """Return the values of one field, and None for rows without it."""
+    return [row.get(name) for row in rows]
 
 
 def check_text(value: object, place: str, number: int, name: str) -> None:

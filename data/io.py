@@ -12,10 +12,6 @@ from huggingface_hub.utils.sha import sha_fileobj
 
 from modeling_tmde import TmdeError
 
-from .plain_yaml import PlainLoader
-
-__all__ = ["PlainLoader", "digests", "locked", "replacing", "write_atomically"]
-
 
 @contextlib.contextmanager
 def locked(path: Path) -> Iterator[None]:
@@ -60,7 +56,7 @@ def replacing(path: str | os.PathLike) -> Iterator[Path]:
     temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp{path.suffix}")
     try:
         yield temporary
-        # Without it, the name may be there without the content after a crash of the machine.
+        # Without this sync, a crash of the machine may leave the name without the content.
         with temporary.open("rb+") as file:
             os.fsync(file.fileno())
         os.replace(temporary, path)

@@ -20,8 +20,7 @@ def limits_of(
     Hub configs that are not mixed share `max_rows` in proportion to their rows. Otherwise the first
     pair of languages would be all there is.
     """
-    are_configs = all(part.is_config for part in parts)
-    if max_rows is None or temperature is not None or not are_configs:
+    if max_rows is None or temperature is not None or not _are_configs(parts):
         return [max_rows] * len(parts)
     # Only streams have configs of unknown size, and `max_rows` does not reach their parts.
     rows_of_parts = _known_sizes([part.rows for part in parts])
@@ -48,6 +47,11 @@ def mixing_probabilities(sizes: Sequence[int | None], temperature: float) -> lis
     return [weight / total_weight for weight in weights]
 
 
+def _are_configs(parts: Sequence[Part]) -> bool:
+    """Return whether all parts are configs of Hub datasets."""
+    return all(part.is_config for part in parts)
+
+
 def _known_sizes(sizes: Sequence[int | None]) -> list[int]:
     """Return the sizes that are not None."""
     return [size for size in sizes if size is not None]
@@ -67,10 +71,9 @@ def mix(
     if len(loaded) == 1:
         return loaded[0]
     is_stream = isinstance(loaded[0], datasets.IterableDataset)
-    are_configs = all(part.is_config for part in parts)
-    # A stream's shuffle buffer is far smaller than a config, so configs in a row would come out
-    # language by language.
-    draws_configs = is_stream and are_configs
+    # Configs are drawn at random from a stream. Its shuffle buffer is far smaller than a config, so
+    # one config after the other would come out language by language.
+    draws_configs = is_stream and _are_configs(parts)
     if temperature is None and not draws_configs:
         return datasets.concatenate_datasets(loaded)
     sizes: list[int | None] = []

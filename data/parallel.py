@@ -9,26 +9,15 @@ import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages
 from .files import AnyDataset, FileSource
-from .mixing import limits_of, mix, mixing_probabilities
-from .parts import Part, PartOpener, Source, select_configs
+from .mixing import limits_of, mix
+from .parts import Part, PartOpener, Source
 from .report import CorpusReport
 from .row_checks import BATCH_ROWS, COUNTED_FEATURES, Columns, RowChecker, check_file, check_table
-from .rows import CLASSES, DOCUMENT_ID, LABEL, NLI_TEXTS, document_numbers, features_of
+from .rows import CLASSES, LABEL, NLI_TEXTS, features_of
 
-__all__ = [
-    "CLASSES",
-    "DOCUMENT_ID",
-    "LABEL",
-    "NLI_TEXTS",
-    "CorpusReport",
-    "document_numbers",
-    "features_of",
-    "load_parallel",
-    "mixing_probabilities",
-    "select_configs",
-]
-
-TABLE_ROWS = 20 * BATCH_ROWS  # what is checked at a time where no stream waits for its first row
+# Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
+# the first one.
+TABLE_ROWS = 20 * BATCH_ROWS
 
 
 def load_parallel(
@@ -140,7 +129,7 @@ def load_parallel(
         report=report,
         streaming=streaming,
     )
-    # A stream is cut at the end, because how many rows each part gives is not known before.
+    # A stream is cut at the end, because nobody knows yet how many rows each part gives.
     limits = limits_of(parts, None if streaming else max_rows, temperature)
     loaded = [loader.load(part, limit) for part, limit in zip(parts, limits, strict=True)]
     rows = mix(loaded, parts, temperature, seed)
@@ -202,7 +191,7 @@ def _choose_languages(
 class _PartLoader:
     """Loads the good rows of a part.
 
-    Args:
+    Attributes:
         languages: The languages to load, sorted.
         raise_on_bad: Whether a bad row raises an error.
         features: The columns of the result.
@@ -228,9 +217,9 @@ class _PartLoader:
         else:
             checked = self._check_dataset(part.source, limit, checker)
         if self.streaming:
-            keep = partial(_keep_rows, checker.place, self.report, list(self.features))
+            keep_good_rows = partial(_keep_rows, checker.place, self.report, list(self.features))
             return checked.map(
-                keep,
+                keep_good_rows,
                 with_indices=True,
                 batched=True,
                 batch_size=BATCH_ROWS,
@@ -238,9 +227,11 @@ class _PartLoader:
                 features=self.features,
             )
         counted = checked.select_columns(list(COUNTED_FEATURES))[:]
-        kept = self.report.add(part.place, counted, len(checked))
+        good_rows = self.report.add(part.place, counted, len(checked))
         rows = checked.select_columns(list(self.features))
-        return rows if len(kept) == len(rows) else rows.select(kept)
+        if len(good_rows) == len(rows):
+            return rows
+        return rows.select(good_rows)
 
     def _checker(self, part: Part) -> RowChecker:
         return RowChecker(
@@ -289,7 +280,7 @@ def _class_names(source: FileSource | AnyDataset) -> tuple[str, ...]:
 
 
 def _stamps_of(file: FileSource) -> str:
-    """Return size and time of the files, by which a changed one is told."""
+    """Return the sizes and times of the files, which tell whether one has changed."""
     stamps = []
     for path in file.paths:
         status = os.stat(path)
@@ -301,9 +292,9 @@ def _keep_rows(
     place: str, report: CorpusReport, names: list[str], batch: Columns, indices: list[int]
 ) -> Columns:
     """Count a batch of checked rows, and return the columns `names` of the good ones."""
-    kept = report.add(place, batch, indices[-1] + 1)
+    good_rows = report.add(place, batch, indices[-1] + 1)
     columns = {}
     for name in names:
         values = batch[name]
-        columns[name] = [values[index] for index in kept]
+        columns[name] = [values[row] for row in good_rows]
     return columns

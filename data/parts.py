@@ -21,7 +21,7 @@ SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
 class Part:
     """What temperature mixes: a file, or a config of a Hub dataset.
 
-    Args:
+    Attributes:
         source: A text file, or rows with `translation` or one column per language.
         place: Its name in messages.
         languages: The languages it holds; of a JSONL file at least the requested ones.
@@ -40,7 +40,7 @@ class Part:
 class PartOpener:
     """Opens sources. The arguments without a description are those of `load_parallel`.
 
-    Args:
+    Attributes:
         text_names: The fields that hold texts, whatever they look like; None for all fields that
             are named by language codes.
         languages: The requested languages, sorted; None for all.
@@ -139,8 +139,8 @@ class PartOpener:
         )
         expected = "no config, revision or slice of a split"
         advice = (
-            "Files have none of these; a folder laid out like a Hub dataset lists `configs` in "
-            "its README.md."
+            "Files have none of these; "
+            "a folder laid out like a Hub dataset lists `configs` in its README.md."
         )
         raise bad_value(str(source), None, "config", options, expected, advice)
 
@@ -178,7 +178,7 @@ class PartOpener:
         """
         requested = set(self.text_names or ())
         languages: set[str] = set()
-        fields: Row | None = None  # of the last row that was read
+        fields: Row | None = None  # the fields of the last row that was read
         for row in rows:
             fields = row
             texts = row.get("translation", row)
@@ -196,8 +196,8 @@ class PartOpener:
         else:
             description = Unquoted(f"the columns {list(fields)}")
         expected = (
-            "an object `translation` of texts by language, or one column per language, named by "
-            "its code"
+            "an object `translation` of texts by language, "
+            "or one column per language, named by its code"
         )
         advice = "Rename the columns, or pass languages=[...] with those to take."
         raise bad_value(place, None, "translation", description, expected, advice)
@@ -224,8 +224,8 @@ def _count_lines(file: FileSource) -> int:
     if len(set(counts.values())) > 1:
         description = Unquoted(f"different numbers of lines {counts}")
         advice = (
-            "Line n of each must be a translation of line n of the others: fetch or align the "
-            "files again."
+            "Line n of each must be a translation of line n of the others: "
+            "fetch or align the files again."
         )
         raise bad_value(file.place, None, None, description, "equal ones", advice)
     return counts[file.paths[0]]

@@ -26,7 +26,7 @@ class RowState(enum.IntEnum):
 class CorpusReport:
     """Counts of what was read and of what was left out, filled in place by [`load_parallel`].
 
-    Args:
+    Attributes:
         rows: The rows read.
         kept: The rows that came through.
         empty_texts: The texts of the requested languages that were empty or only whitespace, and

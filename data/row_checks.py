@@ -11,16 +11,16 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .checks import CorpusError, Unquoted, bad_value
-from .files import FileSource, Row, blocks_of, check_text, read_rows
+from .files import FileSource, Row, blocks_of, check_text, column_of, read_rows
 from .report import MAX_EXAMPLES, RowState
 from .rows import CLASSES, DOCUMENT_ID, LABEL, features_of
 
 Columns = Mapping[str, list | pa.Array]
 
-BATCH_ROWS = 500  # what a stream reads and checks ahead of the row it gives
-KEPT_TEXTS = 2  # that a row needs
+BATCH_ROWS = 500  # rows that a stream reads and checks ahead of the one it yields
+FEWEST_TEXTS = 2  # texts that a row needs
 
-# What the checks add to each row, for the counts of the report.
+# The columns that the checks add to each row, for the counts of the report.
 COUNTED_FEATURES = {
     "empty": datasets.Value("int64"),
     "state": datasets.Value("int64"),
@@ -33,7 +33,7 @@ _SKIP_ADVICE = 'Delete the row, or pass bad_rows="report" to skip it.'
 class _CheckedRows:
     """What the checks say about n rows.
 
-    Args:
+    Attributes:
         texts: The texts of each language, (n,) each.
         present: Whether a row has a text of a language, (n, languages).
         empty: Whether that text is only whitespace, (n, languages).
@@ -54,7 +54,7 @@ class _CheckedRows:
 class RowChecker:
     """Checks the rows of one file or data set.
 
-    Args:
+    Attributes:
         place: Its name in messages.
         languages: The requested languages, sorted.
         has_other_languages: Whether the source has further languages. A row without two of the
@@ -93,15 +93,19 @@ class RowChecker:
         """
         missing = [None] * len(numbers)
         texts = []
+        present = []
+        blank = []
         for language in self.languages:
             values = columns.get(language, missing)
-            texts.append(self._text_array(values, language, numbers))
-        blank = [_is_blank(column) for column in texts]
+            column = self._text_array(values, language, numbers)
+            texts.append(column)
+            present.append(column.is_valid())
+            blank.append(_is_blank(column))
         raw_labels = columns.get(LABEL, missing)
         class_numbers = self._class_numbers(raw_labels)
         rows = _CheckedRows(
             texts=texts,
-            present=np.stack([column.is_valid() for column in texts], axis=1),
+            present=np.stack(present, axis=1),
             empty=np.stack(blank, axis=1),
             raw_labels=raw_labels,
             unlabeled=self._unlabeled(class_numbers),
@@ -110,12 +114,12 @@ class RowChecker:
         rows.states[:] = self._states(rows)
         examples = self._examples(rows, numbers)
         documents = _as_strings(columns.get(DOCUMENT_ID, missing))
-        kept_texts = []
+        filled_texts = []
         for column, is_blank in zip(texts, blank, strict=True):
-            kept_texts.append(pc.if_else(is_blank, pa.scalar(None, pa.string()), column))
+            filled_texts.append(pc.if_else(is_blank, pa.scalar(None, pa.string()), column))
         return pa.table(
             {
-                "translation": pa.StructArray.from_arrays(kept_texts, self.languages),
+                "translation": pa.StructArray.from_arrays(filled_texts, self.languages),
                 DOCUMENT_ID: pa.array(documents, pa.string()),
                 LABEL: pa.array(class_numbers, pa.int64()),
                 "empty": rows.empty.sum(axis=1),
@@ -155,10 +159,10 @@ class RowChecker:
 
     def _states(self, rows: _CheckedRows) -> np.ndarray:
         """Return the state of each row, (rows,)."""
-        enough = (rows.present & ~rows.empty).sum(axis=1) >= KEPT_TEXTS
+        enough = (rows.present & ~rows.empty).sum(axis=1) >= FEWEST_TEXTS
         states = np.where(enough, RowState.KEPT, RowState.BAD)
         if self.has_other_languages:
-            states[rows.present.sum(axis=1) < KEPT_TEXTS] = RowState.OTHER_LANGUAGES
+            states[rows.present.sum(axis=1) < FEWEST_TEXTS] = RowState.OTHER_LANGUAGES
         states[rows.unlabeled] = RowState.BAD
         return states
 
@@ -225,9 +229,9 @@ def check_file(
             texts.append(_texts_of(row, file.place, number))
         columns: dict[str, list] = {}
         for language in checker.languages:
-            columns[language] = [row_texts.get(language) for row_texts in texts]
+            columns[language] = column_of(texts, language)
         for name in (DOCUMENT_ID, LABEL):
-            columns[name] = [row.get(name) for row in rows]
+            columns[name] = column_of(rows, name)
         yield from checker.check(columns, numbers).to_pylist()
 
 

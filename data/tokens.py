@@ -23,11 +23,12 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.text_tokenizer import private_copy
 
 from .cpus import usable_cpus
 from .rows import LABEL, document_numbers
 
-BLOCK_ROWS = 2048  # tokenized at a time, and rows of a record batch of the cache
+BLOCK_ROWS = 2048  # rows tokenized at a time, and rows of a record batch of the cache
 
 
 # ---- Tokenizers
@@ -36,7 +37,7 @@ BLOCK_ROWS = 2048  # tokenized at a time, and rows of a record batch of the cach
 class TextBounds(NamedTuple):
     """The special tokens around a text.
 
-    Args:
+    Attributes:
         bos: The id before the text.
         eos: The id after the text.
         reads_bos: Whether the tokenizer itself puts `bos` before a text.
@@ -73,9 +74,9 @@ def text_bounds(tokenizer: PreTrainedTokenizerBase) -> TextBounds:
     if wrapped_ids == [*text_ids, eos] and has_no_first_token and eos in last_ids:
         return TextBounds(tokenizer.pad_token_id, eos, reads_bos=False)
     raise TmdeError(
-        f"The tokenizer makes {wrapped_ids} of 'a', whose own tokens are {text_ids}; expected its "
-        f"bos_token or cls_token {first_ids} before and its eos_token or sep_token {last_ids} "
-        "after them"
+        f"The tokenizer makes {wrapped_ids} of 'a', whose own tokens are {text_ids}; "
+        f"expected its bos_token or cls_token {first_ids} before "
+        f"and its eos_token or sep_token {last_ids} after them"
     )
 
 
@@ -86,8 +87,9 @@ def _special_id(tokenizer: PreTrainedTokenizerBase, name: str) -> int | None:
 class TextEncoder:
     """Turns texts into token ids without special tokens, never truncated.
 
-    It copies the inner tokenizer, because others may set that one to truncate, and calls the copy
-    directly. That takes half the time, since nothing but the ids is made.
+    It calls the backend of a private copy of the tokenizer. The copy does not truncate, whatever
+    other users of the tokenizer set, and a direct call takes half the time, because it makes
+    nothing but the ids.
 
     Args:
         tokenizer: Makes `<s> tokens </s>`, see `text_bounds`.
@@ -98,9 +100,7 @@ class TextEncoder:
         # Most vocabularies fit 16 bits, and then the cache takes half the room.
         fits_16_bits = len(tokenizer) <= 2**16
         self.dtype = np.dtype(np.uint16 if fits_16_bits else np.int32)
-        self.backend = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())
-        self.backend.no_truncation()
-        self.backend.no_padding()
+        self.backend: Tokenizer = private_copy(tokenizer).backend_tokenizer
         self.backend.encode_special_tokens = True  # A literal `</s>` is text.
 
     def __call__(self, texts: list[str]) -> list[list[int]]:
@@ -242,10 +242,14 @@ class _ListColumn:
     """
 
     def __init__(self, column: pa.ChunkedArray):
-        self._blocks = [chunk.values.to_numpy() for chunk in column.chunks]
-        begins = [chunk.offsets.to_numpy()[:-1] for chunk in column.chunks]
+        self._blocks = []
+        begins = []
+        sizes = []
+        for chunk in column.chunks:
+            self._blocks.append(chunk.values.to_numpy())
+            begins.append(chunk.offsets.to_numpy()[:-1])
+            sizes.append(len(chunk))
         self._begins = np.concatenate(begins).astype(np.int64)  # (rows,), within its block
-        sizes = [len(chunk) for chunk in column.chunks]
         self._block_numbers = np.repeat(np.arange(len(sizes), dtype=np.int32), sizes)  # (rows,)
 
     def gather(self, rows: np.ndarray, begins: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -315,7 +319,7 @@ def map_once(
     }
     rows = rows.with_format("arrow")
     if folder is None:
-        # Every process makes its own, and one of them shows it.
+        # Every process makes its own tokens, and only the first shows its progress.
         with _row_progress(len(rows), desc, is_shown=is_first_process()) as bar:
             return rows.map(_counting_rows(function, bar), keep_in_memory=True, **options)
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()

@@ -10,17 +10,14 @@ import numpy as np
 from modeling_tmde import TmdeError
 from tmde.documents.competitive_matching import PairScorer, competitive_matching
 from tmde.documents.margins import check_scoring, warn_without_ratio
-from tmde.documents.quality import alignment_quality
 from tmde.documents.unit_rows import Matrix
 from tmde.documents.urls import group_by_website, match_urls
-
-__all__ = ["AlignedPair", "align_documents", "alignment_quality"]
 
 
 class AlignedPair(NamedTuple):
     """A pair of documents.
 
-    Args:
+    Attributes:
         first: The row number on the first side.
         second: The row number on the second side.
         score: The score of the pair.

@@ -10,7 +10,7 @@ import numpy as np
 from tmde.documents.bead_costs import BeadCosts
 
 Move = tuple[int, int]  # sentences of both documents
-Node = tuple[int, int]  # sentences of both documents that lie before it
+Node = tuple[int, int]  # sentences of both documents before the node
 
 FULL = 300  # sentences of both documents up to which every cell is computed, as in vecalign
 ROWS = 32  # rows of cells whose cosines are computed at once
@@ -116,7 +116,7 @@ def _touches_edge(path: list[Node], low: np.ndarray, high: np.ndarray, m: int) -
 class _Block:
     """The costs of the moves to the nodes of some rows, in the columns of all their windows.
 
-    Args:
+    Attributes:
         first_row: The first of the rows.
         lowest_column: The lowest column of their windows.
         costs: For each move, the costs of its spans, (rows, columns) at most.
@@ -160,9 +160,9 @@ class _Program:
         self.low = low
         self.high = high
         self.column_count = int(high[-1]) + 1
-        # What it costs to skip all sentences before a column.
+        # The cost of skipping all sentences before each column, (m + 1,).
         self.skipped_costs = skip * np.arange(self.column_count)
-        # Costs of the cheapest paths to the nodes of the last rows, (m + 1,) each.
+        # The costs of the cheapest paths to the nodes of the last rows, (m + 1,) each.
         self.totals: dict[int, np.ndarray] = {}
         self.longest_move = max(a for a, _ in moves)
 
@@ -208,7 +208,7 @@ class _Program:
 
     def _add_moves(self, row: int, block: _Block, totals: np.ndarray, steps: np.ndarray) -> None:
         """Update costs and steps by the paths that come by a move."""
-        # In reverse order, so that ties go to the earlier move.
+        # The earlier move wins a tie because it comes last.
         for number in reversed(range(len(self.moves))):
             a, b = self.moves[number]
             left = max(self.low[row], b)

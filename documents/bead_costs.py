@@ -8,17 +8,19 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from modeling_tmde import TmdeError
+from tmde.documents.unit_rows import unit_vectors
 
 Spans = Sequence[np.ndarray]
 
-SHORT = 20  # sentences; fewer do not say what unrelated ones have in common
-SMALLEST_DISTANCE = 1e-6  # of the mean distance to the other document, which divides a cost
+SHORT = 20  # sentences; fewer do not show what unrelated sentences have in common
+SMALLEST_DISTANCE = 1e-6  # the floor of the mean distance to the other document
 
-# A probability of 1 in 150: what is rarer counts no more, so that no length forbids a pair.
+# The surprise at a probability of 1 in 150. Rarer lengths cost no more, so that no length forbids a
+# pair.
 LARGEST_SURPRISE = 5.0
 
-# Variance of the characters of a translation for each of the original: section 2.3 of the paper
-# that `BeadCosts` names.
+# The variance of the characters of a translation per character of the original, from section 2.3 of
+# the paper that `BeadCosts` names.
 VARIANCE = 6.8
 
 
@@ -29,8 +31,8 @@ class BeadCosts:
 
         a b (1 - cos(x, y)) / ((distance of x + distance of y) / 2) + merge (a + b - 2)
 
-    where the distance of a span is the mean of 1 - cos to the sentences of the other document. To
-    this comes the surprise at the lengths. They are compared as by Gale & Church 1993 ("A program
+    where the distance of a span is the mean of 1 - cos to the sentences of the other document. The
+    surprise at the lengths is added. Lengths are compared as by Gale & Church 1993 ("A program
     for aligning sentences in bilingual corpora", Computational Linguistics 19(1)): a translation of
     l characters has about c l, with variance s^2 l, s^2 = 6.8. So
 
@@ -95,7 +97,7 @@ class BeadCosts:
         first_distances = self.first_distances[a - 1][rows, None]
         second_distances = self.second_distances[b - 1][None, columns]
         mean_distances = (first_distances + second_distances) / 2
-        # By a rounding, a cosine of equal vectors may be above 1.
+        # Rounding may lift the cosine of equal vectors above 1.
         distances = np.maximum(1 - cosines, 0)
         return a * b * distances / np.maximum(mean_distances, SMALLEST_DISTANCE)
 
@@ -126,7 +128,7 @@ class BeadCosts:
         """
         sides = []
         for side in (self.first, self.second):
-            sides.append([unit_rows(_sums_of_two(side[0]))])
+            sides.append([unit_vectors(_sums_of_two(side[0]))])
         lengths = None
         if self.lengths is not None:
             lengths = [_sums_of_two(side_lengths) for side_lengths in self.lengths]
@@ -191,7 +193,7 @@ def unit_spans(name: str, spans: np.ndarray | Spans, longest: int) -> list[np.nd
             raise TmdeError(
                 f"{name}: found a vector that is not finite among spans of {size} sentences"
             )
-        units.append(unit_rows(array.reshape(shape)))
+        units.append(unit_vectors(array.reshape(shape)))
     for size in range(len(units) + 1, longest + 1):
         units.append(_summed_spans(units[0], size))
     return units
@@ -203,11 +205,4 @@ def _summed_spans(sentences: np.ndarray, size: int) -> np.ndarray:
     total = np.zeros((count, sentences.shape[1]))
     for start in range(size):
         total += sentences[start : start + count]
-    return unit_rows(total)
-
-
-def unit_rows(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors at length 1, (n, d) float32; zeros stay zeros."""
-    vectors = vectors.astype(np.float64)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return (vectors / np.where(norms == 0, 1, norms)).astype(np.float32)
+    return unit_vectors(total)

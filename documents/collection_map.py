@@ -11,13 +11,13 @@ from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
 
-TSNE_POINTS = 5000  # more take minutes
-NEIGHBOURS = 5
+TSNE_POINTS = 5000  # documents; t-SNE of more takes minutes
+NEIGHBORS = 5
 
-# Of the weights of neighbors: one whose cosine is 0.05 higher counts e times as much.
+# A neighbor whose cosine is 0.05 higher weighs e times as much.
 TEMPERATURE = 0.05
-_COMPONENTS = 50  # that t-SNE sees, as van der Maaten and Hinton (2008) advise
-_SMALLEST_TSNE = 10  # different vectors
+_COMPONENTS = 50  # components that t-SNE sees, as van der Maaten and Hinton (2008) advise
+_SMALLEST_TSNE = 10  # different vectors; fewer are drawn by their components
 _LARGEST_PERPLEXITY = 30
 
 
@@ -25,7 +25,7 @@ _LARGEST_PERPLEXITY = 30
 class CollectionMap:
     """n documents as points.
 
-    Args:
+    Attributes:
         places: (n, 2) float64, within -1 and 1.
         vectors: (n, d) of length 1.
         method: "tsne" or "pca".
@@ -42,13 +42,13 @@ class CollectionMap:
             vector: (d,) of any length.
 
         Returns:
-            (2,), the mean of the places of the `NEIGHBOURS` documents of the highest cosines,
+            (2,), the mean of the places of the `NEIGHBORS` documents of the highest cosines,
             weighted by exp(cosine / `TEMPERATURE`).
         """
         norm = np.linalg.norm(vector)
         unit = vector / norm if norm else vector
         cosines = self.vectors @ unit  # (n,)
-        nearest = np.argsort(-cosines, kind="stable")[:NEIGHBOURS]
+        nearest = np.argsort(-cosines, kind="stable")[:NEIGHBORS]
         # The highest cosine is subtracted, so that no exponential overflows.
         weights = np.exp((cosines[nearest] - cosines[nearest[0]]) / TEMPERATURE)
         return weights @ self.places[nearest] / weights.sum()

@@ -10,12 +10,12 @@ import numpy as np
 from tmde.documents.margins import ranked_scores
 from tmde.documents.unit_rows import Matrix, largest, products, slices, slices_with_bar, two_sides
 
-CANDIDATES = 32  # that a row keeps
+CANDIDATES = 32  # candidates that a row lists
 CELLS = 2**22  # scores held at a time: 32 MiB, and twice as much to sort them
 COLUMNS = 4096  # vectors of the second side in float64 at a time
 
-# Scores that are equal to so many decimals are ties: sums of float64 depend on their order in the
-# last digits.
+# Scores that are equal to so many decimals are ties, because the last digits of a sum of float64
+# depend on its order.
 DECIMALS = 9
 
 
@@ -37,7 +37,7 @@ class PairScorer:
             self.row_means = np.zeros(self.shape[0])
             self.column_means = np.zeros(self.shape[1])
         else:
-            self.row_means, self.column_means = self._neighbour_means(k)
+            self.row_means, self.column_means = self._neighbor_means(k)
 
     def score(self, row: int, column: int) -> float:
         """Return the score of one pair."""
@@ -58,7 +58,7 @@ class PairScorer:
             best_columns[part] = columns[places]
         return best_columns, best_scores
 
-    def _neighbour_means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
+    def _neighbor_means(self, k: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the mean cosine of each row and each column to its k nearest, (n,) and (m,)."""
         rows = np.arange(self.shape[0])
         columns = np.arange(self.shape[1])

@@ -7,7 +7,7 @@ import numpy as np
 from tmde.documents.unit_rows import UnitRows, largest, products
 
 
-def exact_neighbours(
+def exact_neighbors(
     queries: UnitRows, candidates: UnitRows, k: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the k candidates of highest cosine to each query.

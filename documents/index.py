@@ -33,31 +33,28 @@ from tmde.data.io import locked
 from tmde.documents.index_filters import dump_metadata, load_metadata, tags_of
 from tmde.documents.index_settings import (
     DENSITY,
-    SETTINGS,
     check_embedder,
+    checked_unit_vectors,
     describe_embedder,
     loading_options,
     read_settings,
-    unit_rows,
     write_settings,
 )
 from tmde.documents.index_table import TABLE, DocumentTable, InvertedFile
 from tmde.documents.snippets import MOST_CHARACTERS, nearest_sentences, shortened
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
-__all__ = ["SETTINGS", "Changes", "DocumentIndex", "Hit", "SearchResult", "shortened"]
-
 Row = dict[str, Any]
 
-_STORED_COLUMNS = ("id", "text", "language", "metadata")  # by which a document is recognized
-_EMBEDDED_COLUMNS = ("text", "language")  # on which its vector depends
+_STORED_COLUMNS = ("id", "text", "language", "metadata")  # They identify a known document.
+_EMBEDDED_COLUMNS = ("text", "language")  # They decide the vector of a document.
 
 
 @dataclass(frozen=True)
 class Hit:
     """A document that a search has found.
 
-    Args:
+    Attributes:
         score: Its cosine to the query.
         id: Its id.
         text: Its text.
@@ -76,7 +73,7 @@ class Hit:
 class SearchResult:
     """What was found for q queries.
 
-    Args:
+    Attributes:
         hits: The documents found for each query, best first.
         query_vectors: The unit vectors of the queries, (q, d) float32.
         report: What the embedder did with the queries; None if they were vectors.
@@ -91,7 +88,7 @@ class SearchResult:
 class Changes:
     """What `upsert` did.
 
-    Args:
+    Attributes:
         added: The number of new documents.
         updated: The number of documents with new text or metadata.
         unchanged: The number of documents that were known.
@@ -359,7 +356,7 @@ class DocumentIndex:
         """
         rows = self._rows(ids, texts, metadata, language)
         if vectors is not None:
-            vectors = unit_rows(vectors, self._dimension, "vectors")
+            vectors = checked_unit_vectors(vectors, self._dimension, "vectors")
             if len(vectors) != len(rows):
                 raise TmdeError(
                     f"vectors: found {len(vectors)}, expected {len(rows)}, one for each id"
@@ -405,8 +402,8 @@ class DocumentIndex:
         for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
             if not id or not text.strip():
                 raise TmdeError(
-                    f"document {id!r}: found text {text!r:.40}, expected an id and a text, not "
-                    "empty"
+                    f"document {id!r}: found text {text!r:.40}, "
+                    "expected an id and a text, not empty"
                 )
             values = {name: value for name, value in values.items() if value is not None}
             rows.append(
@@ -448,7 +445,7 @@ class DocumentIndex:
         encoded, report = self.embedder.encode_with_report(
             [rows[number]["text"] for number in new_texts], language=codes, show_progress_bar=False
         )
-        vectors[new_texts] = unit_rows(encoded, self._dimension, "embedded texts")
+        vectors[new_texts] = checked_unit_vectors(encoded, self._dimension, "embedded texts")
         return vectors, report
 
     def delete(self, ids: str | Sequence[str], missing_ok: bool = False) -> int:
@@ -466,9 +463,9 @@ class DocumentIndex:
         with self.writing():
             known = self._table.fetch(ids, ["id"])
             if len(known) < len(ids) and not missing_ok:
-                unknown = min(set(ids).difference(known))
+                unknown_id = min(set(ids).difference(known))
                 raise TmdeError(
-                    f"{self.folder}: found no document {unknown!r}; nothing was deleted"
+                    f"{self.folder}: found no document {unknown_id!r}; nothing was deleted"
                 )
             if known:
                 self._table.delete(list(known))
@@ -572,21 +569,20 @@ class DocumentIndex:
         embedder = None
         report = None
         if isinstance(queries, np.ndarray):
-            vectors = unit_rows(queries, self._dimension, "query")
+            vectors = checked_unit_vectors(queries, self._dimension, "query")
         else:
             embedder = self.embedder
             encoded, report = _encode_queries(list(queries), embedder, language)
-            vectors = unit_rows(encoded, self._dimension, "query")
+            vectors = checked_unit_vectors(encoded, self._dimension, "query")
         condition = self._table.condition(filter or {})
         inverted_file = None if exact else self._inverted_file
         hits = []
-        for found in self._table.nearest(vectors, k, condition, inverted_file):
-            hits.append([_hit(row, score) for row, score in found])
-        if snippet_width:
-            hits = [
-                _with_snippets(hits_of_query, vector, embedder, snippet_width)
-                for hits_of_query, vector in zip(hits, vectors, strict=True)
-            ]
+        nearest = self._table.nearest(vectors, k, condition, inverted_file)
+        for vector, scored_rows in zip(vectors, nearest, strict=True):
+            hits_of_query = [_hit(row, score) for row, score in scored_rows]
+            if snippet_width:
+                hits_of_query = _with_snippets(hits_of_query, vector, embedder, snippet_width)
+            hits.append(hits_of_query)
         return SearchResult(hits, vectors, report)
 
 

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
 from tmde.data.io import write_atomically
+from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
 from tmde.embedding.long_documents import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
-DENSITY = "density.npz"  # of an embedder that weights sentences by their density
+DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
-# An embedder is recognized by its vectors of these texts: they survive a moved folder, an update
-# of the package and (nearly) another dtype or device, and differ between any two trainings.
+# An embedder is recognized by its vectors of these texts. A moved folder, an update of the package
+# and (nearly) another dtype or device leave them alone, but any two trainings differ in them.
 PROBES = (
     "Der Ausschuss hat 1998 beschlossen, die Brücke zu sperren. "
     "The bridge is closed, but the river is not.",
@@ -106,7 +106,7 @@ def check_embedder(
             raise TmdeError(
                 f"{folder}: {name} is {stored.get(name)!r}, that of the embedder {value!r}"
             )
-    stored_vectors = unit_rows(stored["probes"], dimension, "probes")
+    stored_vectors = checked_unit_vectors(stored["probes"], dimension, "probes")
     cosines = np.sum(_probe_vectors(embedder) * stored_vectors, axis=1)
     if not (cosines >= SAME_MODEL).all():
         raise TmdeError(
@@ -116,8 +116,8 @@ def check_embedder(
         )
 
 
-def unit_rows(vectors: npt.ArrayLike, dimension: int, name: str) -> np.ndarray:
-    """Return vectors, (n, d) float32, at length 1; zeros stay zeros.
+def checked_unit_vectors(vectors: npt.ArrayLike, dimension: int, name: str) -> np.ndarray:
+    """Check vectors, and return them at length 1, (n, d) float32; zeros stay zeros.
 
     Args:
         vectors: (n, d) of any length.
@@ -132,9 +132,7 @@ def unit_rows(vectors: npt.ArrayLike, dimension: int, name: str) -> np.ndarray:
         raise TmdeError(f"{name}: found shape {matrix.shape}, expected (n, {dimension})")
     if not np.isfinite(matrix).all():
         raise TmdeError(f"{name}: found a vector that is not finite, expected numbers")
-    if len(matrix) == 0:  # which scikit-learn refuses
-        return matrix
-    return normalize(matrix)
+    return unit_vectors(matrix)
 
 
 def _comparable_settings(embedder: DocumentEmbedder) -> dict[str, Any]:

@@ -22,10 +22,10 @@ APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many
 RECALL = 0.985  # share of the nearest documents for which the approximate search is tuned
 TUNING_QUERIES = 200
 TUNING_K = 10  # nearest documents of each of these queries
-FIRST_PROBES = 10  # Tuning begins above this number of lists, and goes on in steps of
-PROBES_FACTOR = 1.4
-FRAGMENTS = 32  # of the table, beyond which small ones are merged
-KEPT = timedelta(days=1)  # readers see the version they opened for at least this long
+FIRST_PROBES = 10  # lists; tuning begins above this number
+PROBES_FACTOR = 1.4  # how many times as many lists the next step of tuning tries
+FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
+KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
 Row = dict[str, Any]
 
@@ -34,7 +34,7 @@ Row = dict[str, Any]
 class InvertedFile:
     """The tuned approximate search of a table.
 
-    Args:
+    Attributes:
         indexed: The number of documents when it was built.
         nprobes: The number of lists that a search looks into.
         recall: The share of the nearest documents that it found when it was tuned.
@@ -264,13 +264,13 @@ class DocumentTable:
 
     def _recall(self, queries: np.ndarray, lowest_cosines: np.ndarray, nprobes: int) -> float:
         """Return the share of the nearest documents that a search of so many lists finds."""
-        found = 0
+        neighbor_count = 0
         for query, lowest_cosine in zip(queries, lowest_cosines, strict=True):
             search = self._table.search(query).distance_type("cosine").nprobes(nprobes)
             result = search.select(["_distance"]).limit(TUNING_K).to_arrow()
             cosines = 1 - result["_distance"].to_numpy()
-            found += int(np.count_nonzero(cosines >= lowest_cosine - TIE))
-        return found / (len(queries) * TUNING_K)
+            neighbor_count += int(np.count_nonzero(cosines >= lowest_cosine - TIE))
+        return neighbor_count / (len(queries) * TUNING_K)
 
 
 def _connect(folder: Path) -> Any:

@@ -13,13 +13,13 @@ from modeling_tmde import TmdeError
 class LanguageDebiaser:
     """Removes from each vector its language component (paper 003, section 3.2 and algorithm 1).
 
-    The component of a vector v is sum_i (v.u_i) u_i. It is called as a transformer of scikit-learn
-    is, but is none: in a `Pipeline`, class labels would be taken for languages.
+    The component of a vector v is sum_i (v.u_i) u_i. The methods are those of a scikit-learn
+    transformer, but this class is not one: a `Pipeline` would pass class labels as languages.
 
     The u_i are the first right singular vectors of the matrix of a language's sentence vectors. The
-    matrix is not centered: of closely packed vectors, the first is nearly their mean. The u_i are
-    computed as eigenvectors of the Gram matrix (d, d), a sum over the vectors in float64, so that
-    fitting can be out of core.
+    matrix is not centered, so the first of closely packed vectors is nearly their mean. The u_i are
+    computed as eigenvectors of the Gram matrix (d, d), a sum over the vectors in float64. So the
+    vectors need not fit into memory.
 
     Args:
         rank: m, the number of directions to remove, of every language or by language
@@ -108,8 +108,8 @@ class LanguageDebiaser:
         for language, rows in rows_by_language(languages, len(vectors)).items():
             if language not in self.components_:
                 raise TmdeError(
-                    f"languages: found {language!r}, expected one of those fitted: "
-                    f"{self.languages_}"
+                    f"languages: found {language!r}, "
+                    f"expected one of those fitted: {self.languages_}"
                 )
             directions = self.components_[language]  # (rank, d)
             block = vectors[rows].astype(np.float64)
@@ -138,7 +138,7 @@ def _directions(gram_matrix: np.ndarray, rank: int | None, language: str) -> np.
 
 
 def gram(vectors: np.ndarray) -> np.ndarray:
-    """Return the products of all dimensions, summed over vectors (n, d): (d, d) float64.
+    """Return the Gram matrix of the dimensions, (d, d) float64: a sum over vectors (n, d).
 
     Raises:
         TmdeError: A number is not finite.
@@ -164,7 +164,7 @@ def rows_by_language(languages: str | Sequence[str], count: int) -> dict[str, np
     codes = np.array(languages, object)
     if len(codes) != count:
         raise TmdeError(
-            f"languages: found {len(codes)}, expected one for each of {count} vectors, or one in "
-            "all"
+            f"languages: found {len(codes)}, "
+            f"expected one for each of {count} vectors, or one in all"
         )
     return {language: np.flatnonzero(codes == language) for language in dict.fromkeys(codes)}

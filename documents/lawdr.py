@@ -31,13 +31,11 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import SentenceDensity, split_sentences
 from tmde.embedding.progress import progress_bar
 
-__all__ = ["FILE_NAME", "PAPER_DENSITY", "LanguageDebiaser", "Lawdr"]
-
 Document = str | Sequence[str]
 
 FILE_NAME = "lawdr.npz"
 PAPER_DENSITY = SentenceDensity()
-_CHUNK = 8192  # sentences embedded at once, and the rest of the last document
+_CHUNK = 8192  # sentences embedded at once, not counting the rest of the last document
 
 
 class Lawdr:
@@ -145,7 +143,7 @@ class Lawdr:
             weights = self._weights(vectors, chunk.languages)  # (sentences, 1)
             if self.debiaser_ is not None:
                 vectors = self.debiaser_.transform(vectors, chunk.languages)
-            # Where each document begins. All sentences of a document are in one chunk.
+            # All sentences of a document are in one chunk, so a new number begins a document.
             starts = np.flatnonzero(np.diff(chunk.document_numbers, prepend=-1))
             sums = np.add.reduceat(vectors * weights, starts)  # (documents, d)
             total_weights = np.add.reduceat(weights, starts)  # (documents, 1)
@@ -308,7 +306,7 @@ class _Reservoir:
 class SentenceChunk:
     """The sentences of some documents.
 
-    Args:
+    Attributes:
         document_numbers: The document of each sentence.
         languages: The code of each sentence.
         sentences: The sentences.
@@ -335,7 +333,8 @@ def sentence_chunks(
         TmdeError: A document without a sentence, an unknown language, not as many codes as
             documents.
     """
-    is_table = hasattr(documents, "columns")  # an iterable of the names of its columns
+    # A table is an iterable, too, but of the names of its columns.
+    is_table = hasattr(documents, "columns")
     if isinstance(documents, str) or is_table:
         raise TmdeError(
             f"documents: found one {type(documents).__name__}, expected an iterable of documents"

@@ -2,8 +2,8 @@
 
 ```python
 mined = mine_bitext(german_vectors, english_vectors, threshold=1.1)
-for row, other, score in zip(mined.first, mined.second, mined.scores):
-    print(score, german[row], english[other])
+for first_row, second_row, score in zip(mined.first, mined.second, mined.scores):
+    print(score, german[first_row], english[second_row])
 ```
 """
 
@@ -19,36 +19,22 @@ import numpy as np
 from modeling_tmde import TmdeError
 from tmde.data.files import read_lines
 from tmde.documents.margins import check_scoring, ranked_scores, warn_without_ratio
-from tmde.documents.neighbours import Matrix, find_neighbours
-from tmde.documents.quality import PairQuality, pair_quality
-
-__all__ = [
-    "RETRIEVALS",
-    "GoldPairs",
-    "PairQuality",
-    "ScoredPairs",
-    "best_threshold",
-    "first_occurrences",
-    "mine_bitext",
-    "pair_quality",
-    "plain_text",
-    "read_gold_pairs",
-    "retrieved_pairs",
-    "scored_pairs",
-]
+from tmde.documents.neighbors import find_neighbors
+from tmde.documents.quality import PairQuality
+from tmde.documents.unit_rows import Matrix
 
 RETRIEVALS = ("forward", "backward", "intersection", "max")
 GoldPairs = list[tuple[int, int]]  # row numbers of the first and of the second side
 
 GOLD_COLUMNS = ("id_a", "id_b")
-_QUOTED_CHARACTERS = 80  # of a line, in errors
+_QUOTED_CHARACTERS = 80  # characters of a line that an error quotes
 
 
 @dataclass(frozen=True)
 class ScoredPairs:
     """p pairs of rows with their scores.
 
-    Args:
+    Attributes:
         first: The row numbers on the first side, (p,) int64.
         second: The row numbers on the second side, (p,) int64.
         scores: (p,) float32.
@@ -110,7 +96,7 @@ def mine_bitext(
         max_pairs: Keep only this many, the best; None for all.
         drop_identical: Leave out pairs of equal texts, common in crawled pages, that nobody
             translated.
-        search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbours.find_neighbours`].
+        search: `auto`, `exact` or `hnsw`; see [`~tmde.documents.neighbors.find_neighbors`].
 
     Returns:
         Pairs, best first.
@@ -170,8 +156,10 @@ def _without_identical(
 ) -> ScoredPairs:
     """Return the pairs of different texts."""
     are_different = []
-    for row, other in pairs.rows():
-        are_different.append(plain_text(first_texts[row]) != plain_text(second_texts[other]))
+    for first_row, second_row in pairs.rows():
+        first_text = plain_text(first_texts[first_row])
+        second_text = plain_text(second_texts[second_row])
+        are_different.append(first_text != second_text)
     return pairs[np.array(are_different, bool)]
 
 
@@ -200,26 +188,26 @@ def scored_pairs(
         TmdeError: As [`mine_bitext`].
     """
     check_scoring(scoring, k)
-    forward_cosines, second_neighbours = find_neighbours(first, second, k, search)  # (n, k)
-    backward_cosines, first_neighbours = find_neighbours(second, first, k, search)  # (m, k)
-    first_count, first_k = second_neighbours.shape
-    second_count, second_k = first_neighbours.shape
-    rows = np.concatenate([np.repeat(np.arange(first_count), first_k), first_neighbours.ravel()])
-    others = np.concatenate(
-        [second_neighbours.ravel(), np.repeat(np.arange(second_count), second_k)]
-    )
+    forward_cosines, second_neighbors = find_neighbors(first, second, k, search)  # (n, k)
+    backward_cosines, first_neighbors = find_neighbors(second, first, k, search)  # (m, k)
+    first_count, first_k = second_neighbors.shape
+    second_count, second_k = first_neighbors.shape
+    forward_rows = np.repeat(np.arange(first_count), first_k)
+    backward_rows = np.repeat(np.arange(second_count), second_k)
+    first_rows = np.concatenate([forward_rows, first_neighbors.ravel()])
+    second_rows = np.concatenate([second_neighbors.ravel(), backward_rows])
     cosines = np.concatenate([forward_cosines.ravel(), backward_cosines.ravel()])
-    # A pair that both sides list is there twice, with one number.
-    pair_numbers = rows * second_count + others
+    # A pair that both sides list occurs twice, with the same number.
+    pair_numbers = first_rows * second_count + second_rows
     _, unique = np.unique(pair_numbers, return_index=True)
-    rows = rows[unique]
-    others = others[unique]
+    first_rows = first_rows[unique]
+    second_rows = second_rows[unique]
     first_means = forward_cosines.mean(axis=1)  # (n,)
     second_means = backward_cosines.mean(axis=1)  # (m,)
-    means = (first_means[rows] + second_means[others]) / 2
+    means = (first_means[first_rows] + second_means[second_rows]) / 2
     scores = ranked_scores(scoring, cosines[unique], means)
     warn_without_ratio(scoring, scores)
-    return ScoredPairs(rows, others, scores)
+    return ScoredPairs(first_rows, second_rows, scores)
 
 
 def retrieved_pairs(
@@ -255,14 +243,14 @@ def retrieved_pairs(
 
 def _matched_pairs(ordered: ScoredPairs) -> ScoredPairs:
     """Return the pairs of competitive matching: best first, and each row of either side once."""
-    used_rows: set[int] = set()
-    used_others: set[int] = set()
+    paired_first: set[int] = set()
+    paired_second: set[int] = set()
     positions = []
-    for position, (row, other) in enumerate(ordered.rows()):
-        if row in used_rows or other in used_others:
+    for position, (first_row, second_row) in enumerate(ordered.rows()):
+        if first_row in paired_first or second_row in paired_second:
             continue
-        used_rows.add(row)
-        used_others.add(other)
+        paired_first.add(first_row)
+        paired_second.add(second_row)
         positions.append(position)
     return ordered[np.array(positions, np.int64)]
 
@@ -316,9 +304,9 @@ def read_gold_pairs(
     second_rows = {id: row for row, id in enumerate(second_ids)}
     pairs: dict[tuple[int, int], None] = {}  # an ordered set
     for place, first_id, second_id in _gold_ids(path):
-        row = _known_row(first_id, first_rows, "first", place)
-        other = _known_row(second_id, second_rows, "second", place)
-        pairs[row, other] = None
+        first_row = _known_row(first_id, first_rows, "first", place)
+        second_row = _known_row(second_id, second_rows, "second", place)
+        pairs[first_row, second_row] = None
     if not pairs:
         raise TmdeError(
             f"{path}: found no pair, expected one a line: two ids with a tab between them"
@@ -343,11 +331,11 @@ def _gold_ids(path: str | os.PathLike) -> Iterator[tuple[str, str, str]]:
         place = f"{path}, line {number}"
         if len(fields) != len(header):
             raise TmdeError(
-                f"{place}: found {line[:_QUOTED_CHARACTERS]!r}, expected {len(header)} fields with "
-                "tabs between"
+                f"{place}: found {line[:_QUOTED_CHARACTERS]!r}, "
+                f"expected {len(header)} fields with tabs between"
             )
-        first_column, second_column = (header.index(name) for name in GOLD_COLUMNS)
-        yield place, fields[first_column], fields[second_column]
+        first_name, second_name = GOLD_COLUMNS
+        yield place, fields[header.index(first_name)], fields[header.index(second_name)]
 
 
 def _known_row(id: str, rows: Mapping[str, int], side: str, place: str) -> int:

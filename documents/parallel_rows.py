@@ -7,6 +7,7 @@ rows = parallel_rows([("page 1", german_text, english_text)], embedder, ("de", "
 
 from __future__ import annotations
 
+import enum
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -16,14 +17,51 @@ from typing import Any
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.bead_costs import unit_rows
 from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
+from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import split_sentences
 
-_SEGMENTS = 4096  # of both sides, whose vectors are there at once
+_SEGMENTS = 4096  # sentences or paragraphs of both sides that are embedded at once
 
 _SCORE_DECIMALS = 6
+
+
+class Outcome(enum.Enum):
+    """What becomes of a bead."""
+
+    ROW = enum.auto()  # It becomes a row.
+    ALONE = enum.auto()  # One side is empty.
+    LOW_SCORE = enum.auto()  # Its score is below the least one.
+    IDENTICAL = enum.auto()  # Both sides have the same text, such as a name or code.
+    WORDLESS = enum.auto()  # One side has no letter, such as a number or a rule.
+
+
+@dataclass
+class ParallelRowsReport:
+    """Counts of what [`parallel_rows`] has read and embedded, and what became of it.
+
+    A segment is a sentence, or a paragraph if paragraphs are aligned.
+
+    Attributes:
+        documents: The number of pairs of documents.
+        first_segments: The number of segments of the first sides.
+        second_segments: The number of segments of the second sides.
+        embedded_texts: The number of texts that were embedded. One that occurs in distant documents
+            counts again.
+        truncated_texts: The number of these that are longer than the embedder takes.
+        beads: How many beads have so many segments of the first and of the second side: (1, 2) is
+            one aligned to two, (0, 1) one of the second side that is left alone.
+        outcomes: How many beads had each outcome.
+    """
+
+    documents: int = 0
+    first_segments: int = 0
+    second_segments: int = 0
+    embedded_texts: int = 0
+    truncated_texts: int = 0
+    beads: Counter[tuple[int, int]] = field(default_factory=Counter)
+    outcomes: Counter[Outcome] = field(default_factory=Counter)
 
 
 def split_paragraphs(text: str) -> list[str]:
@@ -40,14 +78,13 @@ def parallel_rows(
     min_score: float | None = None,
     max_size: int = 3,
     skip: float = 0.55,
-    report: Counter[str] | None = None,
+    report: ParallelRowsReport | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is aligned in pairs of documents.
 
-    Both documents of each pair are split into sentences, which are aligned in order. Left out are
-    beads of one side, those below `min_score`, those with the same text on both sides (names,
-    code), and those without a letter on one side (numbers, rules); all are counted. Rows that
-    repeat stay: `tmde train` samples them as often as they occur.
+    Both documents of each pair are split into sentences, which are aligned in order. A bead becomes
+    a row unless there is a reason to leave it out; see [`Outcome`]. All beads are counted. Rows
+    that repeat stay: `tmde train` samples them as often as they occur.
 
     Args:
         documents: The id, the text in the first language and the text in the second of each pair;
@@ -60,11 +97,7 @@ def parallel_rows(
             the rows.
         max_size: See [`~tmde.documents.sentence_alignment.align_sentences`].
         skip: See there.
-        report: Filled in place: `documents` (pairs), `first` and `second` (sentences or paragraphs
-            of both sides), each kind of bead, such as "1-2" for one to two and "0-1" for one left
-            alone, `rows` that are kept, and of those left out `low`, `identical` and `wordless`;
-            `texts` that were embedded (one that occurs in distant documents counts again), and
-            `truncated` ones of them.
+        report: The counts, which are filled in place as rows are asked for.
 
     Yields:
         `{"translation": {language: text, language: text}, "doc_id": id, "segment": number of the
@@ -80,7 +113,8 @@ def parallel_rows(
     """
     if languages[0] == languages[1]:
         raise TmdeError(f"languages: found {languages[0]!r} twice, expected two")
-    report = Counter() if report is None else report
+    if report is None:
+        report = ParallelRowsReport()
     first_mean = _RunningMean()
     second_mean = _RunningMean()
     for pairs in _batches(documents, paragraphs, languages):
@@ -94,7 +128,9 @@ def parallel_rows(
         if first_mean.count and second_mean.count:
             means = first_mean.value, second_mean.value
         for pair, first, second in zip(pairs, first_spans, second_spans, strict=True):
-            report.update(documents=1, first=len(pair.first), second=len(pair.second))
+            report.documents += 1
+            report.first_segments += len(pair.first)
+            report.second_segments += len(pair.second)
             beads = align_sentences(
                 first, second, max_size, skip, lengths=pair.lengths, means=means
             )
@@ -139,13 +175,14 @@ def _batches(
 
 
 def _encode(
-    embedder: DocumentEmbedder, language: str, report: Counter[str], texts: list[str]
+    embedder: DocumentEmbedder, language: str, report: ParallelRowsReport, texts: list[str]
 ) -> np.ndarray:
     """Return the vectors of texts, and count them."""
     vectors, encode_report = embedder.encode_with_report(
         texts, language=language, show_progress_bar=False
     )
-    report.update(texts=encode_report.texts, truncated=encode_report.truncated)
+    report.embedded_texts += encode_report.texts
+    report.truncated_texts += encode_report.truncated
     return np.asarray(vectors)
 
 
@@ -153,7 +190,7 @@ def _encode(
 class _RunningMean:
     """The mean unit vector of the sentences of all documents so far.
 
-    Args:
+    Attributes:
         total: The sum of the vectors, (d,) float64.
         count: Their number.
     """
@@ -169,7 +206,7 @@ class _RunningMean:
         """Include the sentences of documents, whose spans are given by length."""
         for spans in spans_of_documents:
             if spans:
-                self.total = self.total + unit_rows(spans[0]).sum(axis=0, dtype=np.float64)
+                self.total = self.total + unit_vectors(spans[0]).sum(axis=0, dtype=np.float64)
                 self.count += len(spans[0])
 
 
@@ -178,16 +215,16 @@ def _rows_of(
     beads: list[Bead],
     languages: tuple[str, str],
     min_score: float | None,
-    report: Counter[str],
+    report: ParallelRowsReport,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the rows of the beads that are kept, and count all beads."""
+    """Yield the beads that become rows, and count all beads."""
     for segment, bead in enumerate(beads):
-        first_text = " ".join(pair.first[i] for i in bead.first)
-        second_text = " ".join(pair.second[j] for j in bead.second)
+        first_text = _joined(pair.first, bead.first)
+        second_text = _joined(pair.second, bead.second)
         outcome = _outcome(bead, first_text, second_text, min_score)
-        kind = f"{len(bead.first)}-{len(bead.second)}"
-        report.update([kind, outcome])
-        if outcome == "rows" and bead.score is not None:
+        report.beads[len(bead.first), len(bead.second)] += 1
+        report.outcomes[outcome] += 1
+        if outcome is Outcome.ROW and bead.score is not None:
             yield {
                 "translation": {languages[0]: first_text, languages[1]: second_text},
                 "doc_id": pair.id,
@@ -196,17 +233,22 @@ def _rows_of(
             }
 
 
-def _outcome(bead: Bead, first_text: str, second_text: str, min_score: float | None) -> str:
-    """Return "rows" if a bead becomes a row, and else why it is left out."""
+def _joined(segments: list[str], numbers: range) -> str:
+    """Return consecutive segments as one text."""
+    return " ".join(segments[numbers.start : numbers.stop])
+
+
+def _outcome(bead: Bead, first_text: str, second_text: str, min_score: float | None) -> Outcome:
+    """Return whether a bead becomes a row, or why it is left out."""
     if bead.score is None:
-        return "alone"
+        return Outcome.ALONE
     if min_score is not None and bead.score < min_score:
-        return "low"
+        return Outcome.LOW_SCORE
     if first_text == second_text:
-        return "identical"
+        return Outcome.IDENTICAL
     if not (_has_letter(first_text) and _has_letter(second_text)):
-        return "wordless"
-    return "rows"
+        return Outcome.WORDLESS
+    return Outcome.ROW
 
 
 def _has_letter(text: str) -> bool:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 class PairQuality:
     """Counts of pairs. The sum of two is the quality over two collections together.
 
-    Args:
+    Attributes:
         correct: The number of found pairs that are in the gold list.
         found: The number of found pairs.
         gold: The number of pairs in the gold list.

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.exact_search import exact_neighbours
-from tmde.documents.margins import SMALLEST_MEAN, check_scoring
+from tmde.documents.exact_search import exact_neighbors
+from tmde.documents.margins import check_scoring, cosines_of_scores, ranked_scores
 from tmde.documents.unit_rows import TIE, Matrix, UnitRows, products, row_products, two_sides
 
 
@@ -53,7 +53,7 @@ def target_ranks(
     for columns, candidate_block in candidate_rows.blocks():
         for rows, query_block in query_rows.blocks():
             cosines = products(query_block, candidate_block)  # (rows, columns)
-            # The right one is not before itself.
+            # The right candidate is not before itself.
             block_targets = targets[rows]
             is_here = (block_targets >= columns.start) & (block_targets < columns.stop)
             here = np.flatnonzero(is_here)
@@ -79,48 +79,44 @@ def _checked_targets(
 class _Margins:
     """The scores of pairs, and the cosines that lead to them.
 
-    Args:
+    Attributes:
         scoring: `cosine`, `ratio` or `distance`.
-        of_queries: The mean cosine of each query to its nearest candidates, (n,); None for
+        query_means: The mean cosine of each query to its nearest candidates, (n,); None for
             `cosine`, which needs no neighbors.
-        of_candidates: The mean cosine of each candidate to its nearest queries, (m,); or None.
+        candidate_means: The mean cosine of each candidate to its nearest queries, (m,); or None.
     """
 
     scoring: str
-    of_queries: np.ndarray | None
-    of_candidates: np.ndarray | None
+    query_means: np.ndarray | None
+    candidate_means: np.ndarray | None
 
     def target_scores(self, cosines: np.ndarray, targets: np.ndarray) -> np.ndarray:
         """Return the scores of all queries and their targets, (n,), of their cosines."""
-        if self.of_queries is None or self.of_candidates is None:
+        if self.query_means is None or self.candidate_means is None:
             return cosines
-        means = (self.of_queries + self.of_candidates[targets]) / 2
-        if self.scoring == "distance":
-            return cosines - means
-        return cosines / np.maximum(means, SMALLEST_MEAN)
+        means = (self.query_means + self.candidate_means[targets]) / 2
+        return ranked_scores(self.scoring, cosines, means)
 
     def needed_cosines(self, scores: np.ndarray, rows: slice, columns: slice) -> np.ndarray:
         """Return the cosines that give candidates the scores, (rows, columns) or (rows, 1)."""
-        needed = scores[:, None].astype(np.float32)
-        if self.of_queries is None or self.of_candidates is None:
-            return needed
-        means = (self.of_queries[rows, None] + self.of_candidates[None, columns]) / 2
-        if self.scoring == "distance":
-            return needed + means
-        return needed * np.maximum(means, SMALLEST_MEAN)
+        scores = scores[:, None].astype(np.float32)
+        if self.query_means is None or self.candidate_means is None:
+            return scores
+        means = (self.query_means[rows, None] + self.candidate_means[None, columns]) / 2
+        return cosines_of_scores(self.scoring, scores, means)
 
 
 def _margins(scoring: str, queries: UnitRows, candidates: UnitRows, k: int) -> _Margins:
     if scoring == "cosine":
-        return _Margins(scoring, None, None)
+        return _Margins(scoring, query_means=None, candidate_means=None)
     return _Margins(
         scoring,
-        of_queries=_mean_cosines(queries, candidates, k),
-        of_candidates=_mean_cosines(candidates, queries, k),
+        query_means=_mean_cosines(queries, candidates, k),
+        candidate_means=_mean_cosines(candidates, queries, k),
     )
 
 
 def _mean_cosines(queries: UnitRows, candidates: UnitRows, k: int) -> np.ndarray:
     """Return the mean cosine of each query to its k nearest candidates, (n,)."""
-    cosines, _ = exact_neighbours(queries, candidates, min(k, len(candidates)))
+    cosines, _ = exact_neighbors(queries, candidates, min(k, len(candidates)))
     return cosines.mean(axis=1)

@@ -31,7 +31,7 @@ class Bead(NamedTuple):
 
     One side is empty where a sentence has none.
 
-    Args:
+    Attributes:
         first: The sentences of the first document.
         second: Those of the second.
         cost: Its cost in the program.
@@ -61,18 +61,18 @@ def align_sentences(
     """Return the cheapest alignment of two documents that keeps the order of both.
 
     Costs are those of vecalign (Thompson & Koehn 2019, "Vecalign: Improved sentence alignment in
-    linear time and space", section 3.2): with a and b sentences on the two sides,
-    a b (1 - cos(x, y)), divided by the mean of what x is from the sentences of the other document
-    and what y is, so that a text that is near to everything gains nothing by it (vecalign draws
-    sentences for that mean, here it is of all), and single sentences that have nothing to do with
-    each other cost about 1. One that is left alone costs `skip`. vecalign takes a quantile of the
-    costs of pairs for that, a fifth; but right pairs are a fifth of all in a document of five
-    sentences and a hundredth in one of a hundred.
+    linear time and space", section 3.2). A bead of a and b sentences costs a b (1 - cos(x, y)),
+    divided by the mean distance of x and of y to the sentences of the other document. So a text
+    that is near to everything gains nothing by it, and two unrelated sentences cost about 1.
+    (vecalign draws sentences for that mean; here it is taken over all.) A sentence that is left
+    alone costs `skip`. vecalign sets that cost to the first quintile of the costs of all pairs. But
+    right pairs are a fifth of all pairs in a document of five sentences, and a hundredth in one of
+    a hundred.
 
-    Two costs are not vecalign's, and their defaults were chosen on development documents, together
-    with `skip`: what each sentence beyond one on each side costs, as most beads are one to one;
-    and, where lengths are known, how surprising those of the two sides are (Gale & Church 1993; see
-    [`~tmde.documents.bead_costs.BeadCosts`]).
+    Two costs are added to vecalign's. Each sentence beyond one on each side costs `merge`, because
+    most beads are one to one. If lengths are known, the surprise at those of the two sides costs,
+    too (Gale & Church 1993; see [`~tmde.documents.bead_costs.BeadCosts`]). Their defaults and that
+    of `skip` were chosen on development documents.
 
     Above 300 sentences the path is searched near that of a coarser pass, over means of two
     neighboring vectors, as in vecalign. The band around it is made wider where the path touches its
@@ -84,11 +84,11 @@ def align_sentences(
             the s-th (n - s + 1, d). Spans that have no vectors of their own are represented by the
             sum of their sentences' unit vectors. n may be 0.
         second: Those of the m sentences of the other document.
-        max_size: The sentences of a bead, both sides together: 3 for 1-1, 1-2 and 2-1, 4 for 1-3,
-            2-2 and 3-1 as well.
-        skip: Above 0; the lower, the more sentences are left alone. From
-            2 - sqrt(2) + `merge` = 0.89 on, even with perfect vectors, a sentence without
-            counterpart is cheaper as part of the bead beside it than alone.
+        max_size: The most sentences of a bead, both sides together: 3 for 1-1, 1-2 and 2-1, 4 for
+            1-3, 2-2 and 3-1 as well.
+        skip: Above 0. The lower it is, the more sentences are left alone. From
+            2 - sqrt(2) + `merge` = 0.89 on, a sentence without counterpart is cheaper as part of
+            the bead beside it than alone, even with perfect vectors.
         merge: 0 or more; the cost of each sentence of a bead beyond one on each side.
         lengths: The characters of each sentence of the first document (n,), and of the second (m,).
         length_weight: 0 or more; what one unit of surprise (-log of a probability, here at most 5)
@@ -137,8 +137,8 @@ def _check_sides(sides: list[list[np.ndarray]], lengths: Lengths | None) -> None
     first, second = (side[0] for side in sides)
     if len(first) and len(second) and first.shape[1] != second.shape[1]:
         raise TmdeError(
-            f"Found {first.shape[1]} dimensions in first and {second.shape[1]} in second, expected "
-            "as many"
+            f"Found {first.shape[1]} dimensions in first and {second.shape[1]} in second, "
+            "expected as many"
         )
     if lengths is None:
         return

@@ -10,7 +10,7 @@ import numpy as np
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import split_sentences
 
-# What of a document is compared with a query at most.
+# The most of a document that is compared with a query.
 MOST_SENTENCES = 256
 MOST_CHARACTERS = 100_000
 

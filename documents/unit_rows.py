@@ -16,10 +16,10 @@ Matrix: TypeAlias = np.ndarray | scipy.sparse.csr_matrix
 
 BLOCK = 4096  # rows of a block on each side: 64 MiB of similarities
 
-# Cosines less than this apart are equal: in float32, the vectors of one text differ so much by the
-# order of summation.
+# Cosines less than this apart count as equal, because the vectors of one text differ that much in
+# float32 by order of summation.
 TIE = 1e-6
-_BLOCKS_WITH_BAR = 10  # from which a progress bar is shown
+_BLOCKS_WITH_BAR = 10  # blocks from which on a progress bar is shown
 
 
 class UnitRows:
@@ -46,16 +46,16 @@ class UnitRows:
         self.dtype = dtype
         if len(self.shape) != 2 or not self.shape[0]:
             raise TmdeError(
-                f"{name}: found shape {self.shape}, expected (rows, dimensions) with at least one "
-                "row"
+                f"{name}: found shape {self.shape}, "
+                "expected (rows, dimensions) with at least one row"
             )
         self.norms = self._norms()  # (n,) float64
         bad = np.flatnonzero(~np.isfinite(self.norms))
         if len(bad):
             raise TmdeError(
                 f"{name}: found a vector that is not finite in row {bad[0]}, and in {len(bad)} of "
-                f"{self.shape[0]} rows in all, expected finite numbers. Look at the model that "
-                "made them"
+                f"{self.shape[0]} rows in all, "
+                "expected finite numbers. Look at the model that made them"
             )
         self.norms[self.norms == 0] = 1
 
@@ -73,8 +73,7 @@ class UnitRows:
         if _is_sparse(chosen):
             scaled = chosen.astype(np.float64).multiply(1 / norms)
             return scipy.sparse.csr_matrix(scaled, dtype=self.dtype)
-        result = np.empty(chosen.shape, self.dtype)
-        return np.divide(chosen, norms, out=result, casting="same_kind")
+        return _divided(chosen, norms, self.dtype)
 
     def blocks(self, desc: str | None = None) -> Iterator[tuple[slice, Matrix]]:
         """Yield blocks of rows: where they stand, and their unit vectors.
@@ -95,6 +94,19 @@ class UnitRows:
                 block = self.matrix[rows].astype(np.float64)
                 squares.append(row_products(block, block))
             return np.sqrt(np.concatenate(squares))
+
+
+def unit_vectors(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (n, d) at length 1, float32; a vector of zeros stays one."""
+    norms = np.sqrt(row_products(vectors, vectors))  # (n,)
+    norms[norms == 0] = 1
+    return _divided(vectors, norms[:, None], np.float32)
+
+
+def _divided(vectors: np.ndarray, norms: np.ndarray, dtype: type) -> np.ndarray:
+    """Return vectors (n, d) over their norms (n, 1), computed in float64, as `dtype`."""
+    result: np.ndarray = np.empty(vectors.shape, dtype)
+    return np.divide(vectors, norms, out=result, casting="same_kind")
 
 
 def two_sides(
@@ -147,8 +159,8 @@ def row_cosines(first: Matrix, second: Matrix) -> np.ndarray:
     first_rows, second_rows = two_sides(("first", first), ("second", second))
     if len(first_rows) != len(second_rows):
         raise TmdeError(
-            f"Found {len(first_rows)} rows in first and {len(second_rows)} in second, expected as "
-            "many"
+            f"Found {len(first_rows)} rows in first and {len(second_rows)} in second, "
+            "expected as many"
         )
     cosines = [row_products(unit, second_rows[rows]) for rows, unit in first_rows.blocks()]
     return np.concatenate(cosines)

@@ -7,8 +7,8 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-# By ISO 639-1 code, what else stands for a language in URLs; the code itself always does. Names are
-# without accents and in lower case.
+# The names that stand for a language in URLs, by ISO 639-1 code, which stands for it as well. They
+# are without accents and in lower case.
 _NAMES_BY_LANGUAGE = """
 ar ara arabic arabe; bg bul bulgarian; ca cat catalan catala; cs cz cze ces czech cesky;
 da dan danish dansk; de ger deu german deutsch allemand aleman tedesco;
@@ -52,7 +52,7 @@ _LANGUAGE_PARAMETERS = frozenset(
     }
 )
 _GENERIC_DOMAINS = frozenset({"ac", "co", "com", "edu", "gov", "net", "org"})  # as in .co.uk
-_INTERNATIONAL = frozenset({"", "co", "com"})  # as good as the domain of a country
+_INTERNATIONAL = frozenset({"", "co", "com"})  # treated like the domain of a country
 _SCRIPTS = "hans|hant|latn|cyrl|arab|deva"
 # A language with a script and a region, such as pt_BR and zh-hans-cn.
 _LOCALE = re.compile(rf"([a-z]{{2,3}})(?:[-_](?:{_SCRIPTS}))?(?:[-_](?:[a-z]{{2}}|[0-9]{{3}}))?")
@@ -139,9 +139,9 @@ def strip_language_markers(url: str, languages: Sequence[str] | None = None) -> 
 def website(url: str, languages: Sequence[str] | None = None) -> str:
     """Return the host of a URL without `www`, language subdomains and the domain of a country.
 
-    foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo"; other generic domains are
-    others, such as "foo.org", also in foo.org.uk. The result is "" where a URL has no host. WMT16
-    aligns within websites.
+    foo.de, foo.fr, foo.co.uk, foo.eu and foo.com are one website, "foo". Other generic domains make
+    another website: foo.org and foo.org.uk are "foo.org". The result is "" if a URL has no host.
+    WMT16 aligns within websites.
 
     Args:
         url: As for [`strip_language_markers`].

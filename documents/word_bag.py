@@ -13,9 +13,10 @@ from transformers import PreTrainedTokenizerFast
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_bag import SPECIAL_LOG_WEIGHT, BagModel
 from modeling_tmde.tokenization import SPECIAL_TOKENS, wrapped
-from tmde.documents.word_files import WordVectors, unit
+from tmde.documents.unit_rows import unit_vectors
+from tmde.documents.word_files import WordVectors
 
-SMALLEST_IDF = 1e-6  # whose logarithm is a weight
+SMALLEST_IDF = 1e-6  # the floor of an idf, because its logarithm is the weight
 
 
 def word_bag(
@@ -59,7 +60,7 @@ def _vectors_by_word(languages: Mapping[str, WordVectors]) -> dict[str, list[np.
     """Return the unit vectors that each word has in the languages."""
     vectors: dict[str, list[np.ndarray]] = defaultdict(list)
     for words in languages.values():
-        for word, vector in zip(words.words, unit(words.vectors), strict=True):
+        for word, vector in zip(words.words, unit_vectors(words.vectors), strict=True):
             vectors[word].append(vector)
     return vectors
 

@@ -20,7 +20,7 @@ IDENTICAL = "identical"  # stands for a dictionary of the words that both langua
 class WordVectors:
     """The words of a language and their vectors.
 
-    Args:
+    Attributes:
         words: n different words, the most frequent first.
         vectors: (n, d) float32.
     """
@@ -42,12 +42,6 @@ class WordVectors:
     def mapped(self, mapping: np.ndarray) -> WordVectors:
         """Return `W x` of every vector x, for a mapping W (d, d)."""
         return WordVectors(self.words, self.vectors @ mapping.T.astype(np.float32))
-
-
-def unit(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (n, d) at length 1, in their own type."""
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / np.maximum(norms, 1e-12)
 
 
 def read_word_vectors(path: str | os.PathLike, max_words: int | None = 200_000) -> WordVectors:

@@ -12,20 +12,20 @@ from torch import nn
 
 from modeling_tmde import TmdeError
 from tmde.documents.mining import mine_bitext
-from tmde.documents.neighbours import row_cosines
-from tmde.documents.word_files import WordVectors, unit
+from tmde.documents.unit_rows import row_cosines, unit_vectors
+from tmde.documents.word_files import WordVectors
 from tmde.embedding.progress import progress_bar
 
-NEIGHBORS = 10  # of CSLS
+NEIGHBORS = 10  # neighbors of a word in CSLS
 FREQUENT = 20_000  # words whose mutual neighbors are the dictionary of a refinement
-CRITERION = 10_000  # words whose neighbors tell how good a mapping is
+CRITERION = 10_000  # words whose neighbors are the criterion of a mapping
 
 # Settings of MUSE's adversarial game.
 BATCH = 32  # words of each language
-DISCRIMINATOR_STEPS = 5  # for one of the mapping
+DISCRIMINATOR_STEPS = 5  # steps of the discriminator for one of the mapping
 LEARNING_RATE = 0.1
-DECAY = 0.95  # of the learning rate after an epoch
-FALLEN_DECAY = 0.475  # where the criterion has fallen: the rate is halved, too
+DECAY = 0.95  # factor of the learning rate after an epoch
+FALLEN_DECAY = 0.475  # the same, halved, after an epoch in which the criterion has fallen
 SMOOTHING = 0.2
 DROPOUT = 0.1
 ORTHOGONALIZATION = 0.01  # beta of equation 4.7
@@ -55,14 +55,14 @@ def align_words(
     target_dimension = target.vectors.shape[1]
     if source_dimension != target_dimension:
         raise TmdeError(
-            f"Found word vectors of {source_dimension} and {target_dimension} dimensions, expected "
-            "the same of both"
+            f"Found word vectors of {source_dimension} and {target_dimension} dimensions, "
+            "expected the same of both"
         )
     if dictionary is None:
         mapping = align_adversarially(source, target, **adversarial)
     else:
-        known_source = unit(source.vectors[dictionary[:, 0]])
-        known_target = unit(target.vectors[dictionary[:, 1]])
+        known_source = unit_vectors(source.vectors[dictionary[:, 0]])
+        known_target = unit_vectors(target.vectors[dictionary[:, 1]])
         mapping = procrustes(known_source, known_target)
     return refine(source, target, mapping, refinements)
 
@@ -99,8 +99,8 @@ def refine(
     """
     if rounds == 0:
         return mapping
-    frequent_source = unit(source.vectors[:FREQUENT])
-    frequent_target = unit(target.vectors[:FREQUENT])
+    frequent_source = unit_vectors(source.vectors[:FREQUENT])
+    frequent_target = unit_vectors(target.vectors[:FREQUENT])
     best_criterion = criterion(source, target, mapping)
     for _ in range(rounds):
         pairs = mine_bitext(

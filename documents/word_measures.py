@@ -9,13 +9,14 @@ from transformers import PreTrainedTokenizerFast
 
 from modeling_tmde.modeling_bag import BagModel
 from tmde.documents.mining import first_occurrences
-from tmde.documents.neighbours import TIE, find_neighbours, target_ranks
-from tmde.documents.unit_rows import slices
-from tmde.documents.word_files import WordVectors, unit
+from tmde.documents.neighbors import find_neighbors
+from tmde.documents.ranks import target_ranks
+from tmde.documents.unit_rows import TIE, slices, unit_vectors
+from tmde.documents.word_files import WordVectors
 from tmde.documents.word_mapping import NEIGHBORS
 from tmde.embedding.document_embedder import DocumentEmbedder
 
-QUERIES = 2000  # of sentence retrieval
+QUERIES = 2000  # queries of sentence retrieval
 BLOCK = 256  # words whose scores to all words are held at a time
 
 
@@ -88,12 +89,12 @@ def translation_precision(
     """
     words, word_numbers = np.unique(dictionary[:, 0], return_inverse=True)  # (words,), (p,)
     translations = dictionary[:, 1:]  # (p, 1)
-    queries = unit(source.vectors[words])
-    candidates = unit(target.vectors)
+    queries = unit_vectors(source.vectors[words])
+    candidates = unit_vectors(target.vectors)
     density = np.zeros(len(target))
     if scoring == "distance":
-        # r(x) is the same for all candidates, and not needed.
-        cosines, _ = find_neighbours(candidates, source.vectors, NEIGHBORS)
+        # r(x) is left out because it is the same for all candidates.
+        cosines, _ = find_neighbors(candidates, source.vectors, NEIGHBORS)
         density = cosines.mean(axis=1) / 2
     best_ranks = np.full(len(words), len(target))
     for rows in slices(len(words), BLOCK):

@@ -19,7 +19,6 @@ from tmde.documents.word_files import (
     check_codes,
     read_dictionary,
     read_word_vectors,
-    unit,
     write_word_vectors,
 )
 from tmde.documents.word_mapping import align_adversarially, align_words
@@ -34,7 +33,6 @@ __all__ = [
     "read_dictionary",
     "read_word_vectors",
     "translation_precision",
-    "unit",
     "word_bag",
     "write_word_vectors",
 ]

@@ -11,8 +11,8 @@ import numpy as np
 
 from tmde.documents.alignment import align_documents
 from tmde.documents.lawdr import Lawdr
-from tmde.documents.neighbours import Matrix
 from tmde.documents.quality import alignment_quality
+from tmde.documents.unit_rows import Matrix
 from tmde.eval.results import Cell
 from tmde.eval.systems import EmbeddingSystem, System
 from tmde.eval.tasks import AlignmentData, DocumentCollection, TaskError

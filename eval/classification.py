@@ -22,7 +22,7 @@ from sklearn.metrics import f1_score
 from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
-from tmde.documents.neighbours import Matrix
+from tmde.documents.unit_rows import Matrix
 from tmde.eval.heads import Head, get_head, pair_features
 from tmde.eval.results import Cell
 from tmde.eval.systems import System

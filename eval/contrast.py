@@ -9,7 +9,7 @@ import itertools
 
 import numpy as np
 
-from tmde.documents.neighbours import TIE, Matrix, row_cosines
+from tmde.documents.unit_rows import TIE, Matrix, row_cosines
 from tmde.eval.results import ACCURACY_OF, CONTROL, Cell
 from tmde.eval.systems import System
 from tmde.eval.tasks import ContrastData, TaskError
@@ -19,7 +19,7 @@ def evaluate_contrast(data: ContrastData, system: System) -> list[Cell]:
     """Measure the share of right choices between the two sentences of a minimal pair.
 
     For each ordered pair of languages, each of the two sentences of an item in the source language
-    chooses, by cosine, between the two of the target language. Cosines less than `neighbours.TIE`
+    chooses, by cosine, between the two of the target language. Cosines less than `unit_rows.TIE`
     (1e-6, on vectors of length 1) apart are a tie, which counts as half a right choice: in float32,
     a sum of word vectors differs that much by order of summation. A system that gives both
     sentences of an item one vector, in the source language or in the target language, so gets

@@ -31,7 +31,7 @@ from torch import nn
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.documents.neighbours import Matrix
+from tmde.documents.unit_rows import Matrix
 
 logger = logging.get_logger(__name__)
 

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tmde.documents.neighbours import Matrix, target_ranks
+from tmde.documents.ranks import target_ranks
+from tmde.documents.unit_rows import Matrix
 from tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
@@ -107,7 +108,7 @@ def evaluate_retrieval(
 
     The pool of a pair is the rows that have both languages and repeat no text of either. Its source
     texts are the queries; the candidates are its target texts. A candidate that ties with the right
-    one counts as before it (see [`~tmde.documents.neighbours.target_ranks`]). Each text is
+    one counts as before it (see [`~tmde.documents.ranks.target_ranks`]). Each text is
     represented once, however many pairs it is in.
 
     Args:

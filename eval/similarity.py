@@ -10,7 +10,7 @@ import scipy.sparse
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import MaxAbsScaler, StandardScaler
 
-from tmde.documents.neighbours import TIE, Matrix, row_cosines
+from tmde.documents.unit_rows import TIE, Matrix, row_cosines
 from tmde.eval.heads import pair_features
 from tmde.eval.metrics.sts_correlation.sts_correlation import correlations
 from tmde.eval.results import Cell

@@ -77,9 +77,9 @@ def _merge_metadata(old: dict[str, Any], new: dict[str, Any], keeps_text: bool) 
     if not keeps_text:
         # The results belong to the text that is replaced.
         replaced.add("model-index")
-    kept = {key: value for key, value in old.items() if key not in replaced}
+    kept_metadata = {key: value for key, value in old.items() if key not in replaced}
     tags = [*(old.get("tags") or ()), *(new.get("tags") or ())]
-    return {**kept, **new, "tags": list(dict.fromkeys(tags))}
+    return {**kept_metadata, **new, "tags": list(dict.fromkeys(tags))}
 
 
 def _digest(text: str) -> str:

@@ -19,10 +19,10 @@ DOCUMENT_COLUMNS = ("doc_id", "language", "text", "label", "split")
 
 _HASH_CLASSES = 20
 _HELD_OUT = {0: "test", 1: "dev"}  # splits by hash class, so 5 % each
-_NEUTRAL_SHARE = 0.2  # of the sentences of a document
-_PASSAGE_SHARE = 0.6  # of the rows of parallel text
-_FOREIGN_SHARE = 0.1  # of the documents have one sentence of another topic
-_FOREIGN_FROM = 3  # The document must have so many sentences of its own topic before.
+_NEUTRAL_SHARE = 0.2  # share of the sentences of a document without its topic
+_PASSAGE_SHARE = 0.6  # share of the rows of parallel text that are passages
+_FOREIGN_SHARE = 0.1  # share of the documents with one sentence of another topic
+_FOREIGN_FROM = 3  # sentences of its own topic that such a document has before
 _TRANSLATION = {"translation": {language: Value("string") for language in LANGUAGES}}
 _PATIENCE = 5000  # draws without a new sentence until a request counts as impossible
 
@@ -86,8 +86,8 @@ def sample_sentences(num_rows: int = 20000, split: str = "train", seed: int = 0)
         misses = misses + 1 if sentence in drawn else 0
         if misses == _PATIENCE:
             raise TmdeError(
-                f"Rows of split {split!r}: found a request for {num_rows}, expected at most "
-                f"{len(drawn)}"
+                f"Rows of split {split!r}: found a request for {num_rows}, "
+                f"expected at most {len(drawn)}"
             )
         drawn[sentence] = None
     rows = []

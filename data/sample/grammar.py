@@ -123,7 +123,7 @@ def _romance(language: str, phrase: str, preposition: str) -> str:
 class _Pattern:
     """The sentence of one language.
 
-    Args:
+    Attributes:
         text: The sentence with `%s` for each slot.
         slots: The slots of the template, by number, that stand there.
         forms: The phrases of each of them, in the form that stands there.
@@ -149,8 +149,8 @@ class Template:
         self.topic = topic
         slots = sorted({match[1] + match[2] for match in _SLOT.finditer(texts["en"])})
         table_names = [slot.rstrip(_DIGITS) for slot in slots]
-        # A table that is used twice gives two different entries: its second slot has one choice
-        # less, and skips the entry of the first.
+        # A table that is used twice gives two different entries. Its second slot has one choice
+        # fewer, and skips the entry of the first.
         self.earlier_slots: list[int | None] = []
         self.choices: list[int] = []
         for place, table_name in enumerate(table_names):

@@ -11,7 +11,7 @@ import datasets
 
 from tmde.data import load_parallel
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.parallel import select_configs
+from tmde.data.parts import select_configs
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .sources import (

@@ -120,9 +120,9 @@ def test_options_reach_the_alignment(bag, inputs, scoring):
     rows = [{"id": f"b{number}", "text": text} for number, text in zip(ORDER, halves, strict=True)]
     (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
     embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
-    neighbours, option = ({}, []) if scoring == "cosine" else ({"k": 2}, ["-k", 2])
+    neighbors, option = ({}, []) if scoring == "cosine" else ({"k": 2}, ["-k", 2])
     everything = align_documents(
-        embedder.encode(GERMAN), embedder.encode(halves), scoring, **neighbours
+        embedder.encode(GERMAN), embedder.encode(halves), scoring, **neighbors
     )
     threshold = (everything[3].score + everything[4].score) / 2
     options = ["--scoring", scoring, *option, "--threshold", threshold, "-o", inputs / "pairs.tsv"]

@@ -9,7 +9,7 @@ import pytest
 from tmde.cli import options
 from tmde.cli.main import COMMANDS
 from tmde.data import documents
-from tmde.documents.neighbours import SCORINGS
+from tmde.documents.margins import SCORINGS
 from tmde.embedding import DEFAULT_MODEL
 from tmde.eval.classification import PROTOCOLS
 from tmde.eval.heads import HEADS

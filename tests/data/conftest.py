@@ -13,8 +13,10 @@ import yaml
 
 
 @pytest.fixture(autouse=True)
-def own_cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep the caches of `datasets` in a folder of the test's own."""
+def separate_cache(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Keep the caches of `datasets` in a separate folder for each test."""
     cache = tmp_path_factory.mktemp("cache")
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", cache)
     # `datasets` sleeps for seconds when a stream of interleaved parquet files ends, because of an
@@ -45,16 +47,23 @@ def write_rows(kind: str, folder: Path, rows: list[dict], name: str = "corpus") 
     if kind.startswith("parquet"):
         pq.write_table(table_of(rows, languages, is_flat=kind == "parquet-flat"), path)
         return str(path)
+    lines = []
     if kind.startswith("tsv"):
-        lines = ["\t".join(languages)]
-        lines += ["\t".join(row[code] for code in languages) for row in rows]
-    elif kind == "jsonl-flat":
-        lines = [json.dumps(row, ensure_ascii=False) for row in rows]
-    else:
-        lines = [json.dumps({"translation": row, "id": 1}, ensure_ascii=False) for row in rows]
-    content = "".join(line + "\n" for line in lines).encode()
+        lines.append("\t".join(languages))
+    for row in rows:
+        lines.append(line_of(kind, row, languages))
+    content = ("\n".join(lines) + "\n").encode()
     path.write_bytes(gzip.compress(content) if kind.endswith(".gz") else content)
     return str(path)
+
+
+def line_of(kind: str, row: dict, languages: list[str]) -> str:
+    """Return a row as a line of TSV or JSONL, without its end."""
+    if kind.startswith("tsv"):
+        return "\t".join(map(row.get, languages))
+    if kind == "jsonl-flat":
+        return json.dumps(row, ensure_ascii=False)
+    return json.dumps({"translation": row, "id": 1}, ensure_ascii=False)
 
 
 def write_moses(folder: Path, rows: list[dict], languages: list[str], name: str) -> dict[str, str]:
@@ -69,20 +78,24 @@ def write_moses(folder: Path, rows: list[dict], languages: list[str], name: str)
 
 def table_of(rows: list[dict], languages: list[str], is_flat: bool) -> pa.Table:
     """Return rows as a table with a column that is no language."""
-    columns = {"id": pa.array(range(len(rows)))}
+    ids = pa.array(range(len(rows)))
+    fields = [(code, pa.string()) for code in languages]
     if is_flat:
-        for code in languages:
-            columns[code] = pa.array([row.get(code) for row in rows], pa.string())
-    else:
-        struct = pa.struct([(code, pa.string()) for code in languages])
-        columns["translation"] = pa.array(rows, struct)
-    return pa.table(columns)
+        table = pa.Table.from_pylist(rows, pa.schema(fields))
+        return table.add_column(0, "id", ids)
+    return pa.table({"id": ids, "translation": pa.array(rows, pa.struct(fields))})
 
 
 @pytest.fixture
 def write(tmp_path: Path) -> Callable[..., object]:
     """`write(kind, rows, name, folder)`: a corpus, by default in the test's folder."""
-    return lambda kind, rows, name="corpus", folder=tmp_path: write_rows(kind, folder, rows, name)
+
+    def write_corpus(
+        kind: str, rows: list[dict], name: str = "corpus", folder: Path = tmp_path
+    ) -> object:
+        return write_rows(kind, folder, rows, name)
+
+    return write_corpus
 
 
 def write_hub_folder(

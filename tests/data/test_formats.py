@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
+from tests.data.plain_rows import pair_rows, select_languages, translations
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.sample import sample_parallel
 
@@ -32,10 +33,11 @@ ROWS = [
 ]
 
 
-def rows_of(dataset: datasets.Dataset | datasets.IterableDataset) -> list[dict]:
-    """Return the `translation` values in order."""
-    assert list(dataset.features) == ["translation"]
-    return [row["translation"] for row in dataset]
+def paths_of(source: str | dict[str, str]) -> list[str]:
+    """Return the files of a source: one, or the Moses files."""
+    if isinstance(source, dict):
+        return list(source.values())
+    return [source]
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -43,7 +45,7 @@ def rows_of(dataset: datasets.Dataset | datasets.IterableDataset) -> list[dict]:
 def test_rows_of_every_format(kind, streaming, write):
     dataset = load_parallel(write(kind, ROWS), streaming=streaming)
     assert isinstance(dataset, datasets.IterableDataset if streaming else datasets.Dataset)
-    assert rows_of(dataset) == ROWS
+    assert translations(dataset) == ROWS
     string = datasets.Value("string")
     assert dataset.features["translation"] == {"de": string, "en": string, "fr": string}
     assert list(dataset.features["translation"]) == ["de", "en", "fr"]
@@ -53,7 +55,7 @@ def test_rows_of_every_format(kind, streaming, write):
 @pytest.mark.parametrize("kind", KINDS)
 def test_some_languages_of_every_format(kind, streaming, write):
     rows = load_parallel(write(kind, ROWS), languages=["fr", "de", "fr"], streaming=streaming)
-    assert rows_of(rows) == [{"de": row["de"], "fr": row["fr"]} for row in ROWS]
+    assert translations(rows) == select_languages(ROWS, ["de", "fr"])
 
 
 TEXT = st.text(
@@ -73,30 +75,30 @@ TEXT = st.text(
 def test_any_text_survives(kind, rows, write, tmp_path):
     with tempfile.TemporaryDirectory(dir=tmp_path) as folder:
         source = write(kind, rows, folder=Path(folder))
-        assert rows_of(load_parallel(source)) == rows
-        assert rows_of(load_parallel(source, streaming=True)) == rows
+        assert translations(load_parallel(source)) == rows
+        assert translations(load_parallel(source, streaming=True)) == rows
 
 
 @pytest.mark.parametrize("kind", ["tsv", "moses"])
 def test_windows_line_ends_and_byte_order_mark(kind, write):
     source = write(kind, ROWS)
-    for path in source.values() if kind == "moses" else [source]:
+    for path in paths_of(source):
         data = Path(path).read_bytes()
         Path(path).write_bytes(b"\xef\xbb\xbf" + data.replace(b"\n", b"\r\n"))
-    assert rows_of(load_parallel(source)) == ROWS
+    assert translations(load_parallel(source)) == ROWS
 
 
 def test_a_last_line_without_end(write):
     source = write("moses", ROWS)
     path = Path(source["de"])
     path.write_bytes(path.read_bytes().removesuffix(b"\n"))
-    assert rows_of(load_parallel(source)) == ROWS
+    assert translations(load_parallel(source)) == ROWS
 
 
 def test_blank_lines_of_jsonl(write):
     path = Path(write("jsonl", ROWS))
     path.write_bytes(path.read_bytes().replace(b"\n", b"\n\n"))
-    assert rows_of(load_parallel(path)) == ROWS
+    assert translations(load_parallel(path)) == ROWS
 
 
 @pytest.mark.parametrize("streaming", [False, True])
@@ -105,48 +107,49 @@ def test_list_folder_and_glob(streaming, write, tmp_path):
     second = [{"it": "La casa", "en": "The house", "de": None}]
     one = write("tsv", first, "a")
     two = write("parquet", second, "b")
-    languages = ["de", "en", "fr", "it"]
-    expected = [{code: row.get(code) for code in languages} for row in first + second]
+    expected = select_languages(first + second, ["de", "en", "fr", "it"])
     for source in ([one, two], str(tmp_path), str(tmp_path / "*")):
-        assert rows_of(load_parallel(source, streaming=streaming)) == expected
+        assert translations(load_parallel(source, streaming=streaming)) == expected
     (tmp_path / "sub").mkdir()
     os.rename(two, tmp_path / "sub" / "b.parquet")
-    assert rows_of(load_parallel(tmp_path, streaming=streaming)) == expected
-    assert rows_of(load_parallel(str(tmp_path / "**" / "*.*t*"), streaming=streaming)) == expected
+    assert translations(load_parallel(tmp_path, streaming=streaming)) == expected
+    nested_glob = str(tmp_path / "**" / "*.*t*")
+    assert translations(load_parallel(nested_glob, streaming=streaming)) == expected
 
 
 def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):
     rows = [{"de": "a", "en": "b"}] * 5 + [{"de": "c", "fr": "d"}]
     source = write("jsonl", rows)
-    assert rows_of(load_parallel(source, languages=["de", "fr"])) == [{"de": "c", "fr": "d"}]
+    assert translations(load_parallel(source, languages=["de", "fr"])) == [{"de": "c", "fr": "d"}]
     assert list(load_parallel(source).features["translation"]) == ["de", "en", "fr"]
 
 
 def test_max_rows(write):
-    source = write("tsv", [{"de": f"a{i}", "en": f"b{i}" if i != 3 else " "} for i in range(50)])
+    rows = pair_rows("de", "en", 50)
+    good_rows = rows[:3] + rows[4:]
+    source = write("tsv", [*rows[:3], {"de": "a", "en": " "}, *rows[4:]])
     report = CorpusReport()
     dataset = load_parallel(source, max_rows=7, report=report)
-    expected = [{"de": f"a{i}", "en": f"b{i}"} for i in range(8) if i != 3]
-    assert rows_of(dataset) == expected[:6]  # of the first seven
+    assert translations(dataset) == good_rows[:6]  # One of the first seven is bad.
     assert report.rows == 7
     assert report.kept == 6
     assert report.dropped_rows == 1
-    assert rows_of(load_parallel(source, max_rows=7, streaming=True)) == expected
+    assert translations(load_parallel(source, max_rows=7, streaming=True)) == good_rows[:7]
     assert len(load_parallel(source, max_rows=1000)) == 49
 
 
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])
 def test_the_cache_is_used_until_the_file_changes(kind, write, monkeypatch):
     source = write(kind, ROWS)
-    assert rows_of(load_parallel(source)) == ROWS
+    assert translations(load_parallel(source)) == ROWS
     with monkeypatch.context() as patch:
         patch.setattr("tmde.data.row_checks.RowChecker.check", None)
-        assert rows_of(load_parallel(source)) == ROWS
+        assert translations(load_parallel(source)) == ROWS
     changed = [dict(ROWS[0], de="Die Maus !")] + ROWS[1:]
     write(kind, changed)
-    for path in source.values() if kind == "moses" else [source]:
+    for path in paths_of(source):
         os.utime(path, ns=(1, 1))
-    assert rows_of(load_parallel(source)) == changed
+    assert translations(load_parallel(source)) == changed
 
 
 def test_a_stream_in_workers(write):
@@ -163,7 +166,7 @@ def test_a_resumed_stream(write):
     list(islice(stream, 4))
     resumed = load_parallel(sources, streaming=True)
     resumed.load_state_dict(stream.state_dict())
-    assert rows_of(resumed) == (ROWS * 2)[4:]
+    assert translations(resumed) == (ROWS * 2)[4:]
 
 
 def test_stream_reads_no_further_than_asked(write):
@@ -182,8 +185,5 @@ def test_sample(streaming):
         "max_rows": 50,
         "streaming": streaming,
     }
-    expected = [
-        {name: row[name] for name in ("de", "en")}
-        for row in sample_parallel(50, "dev", 3)["translation"]
-    ]
-    assert rows_of(load_parallel("sample", **options)) == expected
+    expected = select_languages(sample_parallel(50, "dev", 3)["translation"], ["de", "en"])
+    assert translations(load_parallel("sample", **options)) == expected

@@ -2,44 +2,37 @@
 
 import math
 
+import pandas as pd
 import pytest
 
+from tests.data.plain_rows import pair_rows, select_languages, translations
 from tmde.data import CorpusError, CorpusReport, load_parallel
-from tmde.data.parallel import mixing_probabilities, select_configs
-
-
-def pair(first: str, second: str, size: int) -> list[dict]:
-    """Return rows of a language pair that tell where they come from."""
-    return [{first: f"{first}{i} of {first}-{second}", second: f"{second}{i}"} for i in range(size)]
-
+from tmde.data.mixing import mixing_probabilities
+from tmde.data.parts import select_configs
 
 CONFIGS = {
-    "de-en": pair("de", "en", 60),
-    "de-fr": pair("de", "fr", 30),
-    "en-fr": pair("en", "fr", 240),
+    "de-en": pair_rows("de", "en", 60),
+    "de-fr": pair_rows("de", "fr", 30),
+    "en-fr": pair_rows("en", "fr", 240),
 }
 
 
-def fixed(rows: list[dict], languages: str) -> list[dict]:
-    """Return the rows with all the languages."""
-    return [{code: row.get(code) for code in languages.split()} for row in rows]
-
-
-def texts(dataset: object) -> list[dict]:
-    """Return the `translation` values."""
-    assert list(dataset.features) == ["translation"]
-    return [row["translation"] for row in dataset]
+def share_without(rows: list[dict], language: str) -> float:
+    """Return the share of the rows that have no text in a language."""
+    return pd.DataFrame(rows)[language].isna().mean()
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 @pytest.mark.parametrize("counts", [False, True])
 def test_all_pairs(streaming, counts, hub_folder):
     dataset = load_parallel(hub_folder(CONFIGS, counts), streaming=streaming)
-    expected = fixed(CONFIGS["de-en"] + CONFIGS["de-fr"] + CONFIGS["en-fr"], "de en fr")
-    rows = texts(dataset)
+    all_rows = CONFIGS["de-en"] + CONFIGS["de-fr"] + CONFIGS["en-fr"]
+    expected = select_languages(all_rows, ["de", "en", "fr"])
+    rows = translations(dataset)
     assert sorted(rows, key=str) == sorted(expected, key=str)
-    if streaming and counts:  # drawn in proportion, not one config after the other
-        assert 0.55 < sum(row["de"] is None for row in rows[:200]) / 200 < 0.9
+    if streaming and counts:
+        # Configs are drawn in proportion, and do not come one after the other.
+        assert 0.55 < share_without(rows[:200], "de") < 0.9
     if not streaming:
         assert rows == expected
 
@@ -98,39 +91,38 @@ def test_temperature(streaming, temperature, expected, hub_folder):
     dataset = load_parallel(
         hub_folder(configs), report=report, temperature=temperature, streaming=streaming, seed=3
     )
-    rows = texts(dataset)
+    rows = translations(dataset)
     every_row = set()
-    for part in CONFIGS.values():
-        every_row.update(str(row) for row in fixed(part, "de en fr"))
-    assert {str(row) for row in rows} == every_row
+    for config_rows in CONFIGS.values():
+        every_row.update(map(str, select_languages(config_rows, ["de", "en", "fr"])))
+    assert set(map(str, rows)) == every_row
     # Rows that are repeated, until the largest part is exhausted, count once.
     assert len(rows) > 3300
     assert report.rows == 3300
     assert report.kept == 3300
-    share = sum(row["en"] is None for row in rows[:1500]) / 1500
-    assert share == pytest.approx(expected, abs=0.05)
+    assert share_without(rows[:1500], "en") == pytest.approx(expected, abs=0.05)
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_one_config_with_n_way_rows(streaming, hub_folder):
     rows = [{"de": "a", "en": "b", "fr": None}, {"de": "c", "en": "d", "fr": "e"}]
     folder = hub_folder({"default": rows})
-    assert texts(load_parallel(folder, streaming=streaming)) == rows
+    assert translations(load_parallel(folder, streaming=streaming)) == rows
     report = CorpusReport()
-    found = texts(load_parallel(folder, languages=["de", "fr"], streaming=streaming, report=report))
-    assert found == [{"de": "c", "fr": "e"}]
+    dataset = load_parallel(folder, languages=["de", "fr"], streaming=streaming, report=report)
+    assert translations(dataset) == [{"de": "c", "fr": "e"}]
     assert report.other_rows == 1
 
 
 @pytest.mark.parametrize("streaming", [False, True])
 def test_other_splits_and_bad_rows(streaming, hub_folder):
     rows = [{"de": "a", "en": "b"}, {"de": " ", "en": "b"}, {"de": "c", "en": "d"}]
-    folder = hub_folder({"de-en": rows, "en-fr": pair("en", "fr", 4)}, split="test")
+    folder = hub_folder({"de-en": rows, "en-fr": pair_rows("en", "fr", 4)}, split="test")
     report = CorpusReport()
-    found = texts(load_parallel(folder, split="test", streaming=streaming, report=report))
-    assert sorted(found, key=str) == sorted(
-        fixed([rows[0], rows[2]] + pair("en", "fr", 4), "de en fr"), key=str
-    )
+    dataset = load_parallel(folder, split="test", streaming=streaming, report=report)
+    good_rows = [rows[0], rows[2]] + pair_rows("en", "fr", 4)
+    expected = select_languages(good_rows, ["de", "en", "fr"])
+    assert sorted(translations(dataset), key=str) == sorted(expected, key=str)
     assert report.rows == 7
     assert report.kept == 6
     assert report.empty_texts == 1
@@ -142,6 +134,6 @@ def test_other_splits_and_bad_rows(streaming, hub_folder):
 
 
 def test_max_rows_are_shared(hub_folder):
-    rows = texts(load_parallel(hub_folder(CONFIGS), max_rows=33))
+    rows = translations(load_parallel(hub_folder(CONFIGS), max_rows=33))
     assert len(rows) == 33
-    assert [sum(row[code] is None for row in rows) for code in ("fr", "en", "de")] == [6, 3, 24]
+    assert pd.DataFrame(rows).isna().sum().to_dict() == {"fr": 6, "en": 3, "de": 24}

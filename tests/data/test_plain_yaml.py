@@ -3,7 +3,7 @@
 import pytest
 import yaml
 
-from tmde.data.io import PlainLoader
+from tmde.data.plain_yaml import PlainLoader
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,8 @@ def test_no_texts_have_no_tokens(tokenizer):
     ("names", "following"),
     [
         (["a", "a", "b", None, None, "c", "c"], [1, -1, -1, -1, -1, 6, -1]),
-        (None, [2, 3, 4, 5, 6, -1, -1]),  # no documents: the next row with the same languages
+        # Without documents, the next row with the same languages follows.
+        (None, [2, 3, 4, 5, 6, -1, -1]),
     ],
 )
 def test_which_row_follows(names, following, tokenizer):
@@ -117,7 +118,7 @@ def test_the_cache_is_made_once_for_the_same_data_and_languages(calls, tokenizer
 def test_truncation_of_the_tokenizer_changes_nothing(calls, tokenizer, tmp_path):
     rows = make_dataset(make_rows(20))
     open_tokens(rows, tokenizer, ["de", "en"], tmp_path)
-    tokenizer(["house"], truncation=True, max_length=3)  # which the tokenizer keeps
+    tokenizer(["house"], truncation=True, max_length=3)  # The tokenizer keeps these options.
     open_tokens(rows, tokenizer, ["de", "en"], tmp_path)
     assert len(calls) == 1
 

@@ -32,7 +32,7 @@ def operation(state: dict[str, str], number: int) -> tuple[list[str], dict[str, 
     put = {}
     for document in range(rng.randint(3, 6)):
         put[f"{number}-{document}"] = f"text {number} {document}"
-    if number % 4 == 2:  # updates as well
+    if number % 4 == 2:  # This operation updates texts as well.
         for id in rng.sample(sorted(state), 2):
             put[id] = f"{state[id]}, and {number}"
     state |= put
@@ -45,7 +45,7 @@ def operate(index: DocumentIndex, state: dict[str, str], number: int) -> None:
     if deleted:
         index.delete(deleted)
         return
-    vectors = np.stack([vector_of(text) for text in put.values()])
+    vectors = np.stack(list(map(vector_of, put.values())))
     metadata = [{"number": number}] * len(put)
     index.upsert(list(put), list(put.values()), metadata, vectors)
 

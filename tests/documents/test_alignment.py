@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores
 from tmde.documents import competitive_matching
-from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
-from tmde.documents.neighbours import SCORINGS
+from tmde.documents.alignment import AlignedPair, align_documents
+from tmde.documents.margins import SCORINGS
+from tmde.documents.quality import alignment_quality
 from tmde.documents.urls import match_urls, strip_language_markers, website
 
 
@@ -27,46 +28,62 @@ def sorted_all(scores):
             pairs.append((i, j, -negative_score))
             rows.add(i)
             columns.add(j)
-    return pairs
+    return np.array(pairs)
 
 
-def places(pairs):
-    return [tuple(pair[:2]) for pair in pairs]
+def draw_vectors(data):
+    """Small whole numbers: many equal documents, zero vectors, and ties of all kinds."""
+    count = data.draw(st.integers(1, 14), label="rows")
+    rows = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
+    return np.array(data.draw(st.lists(rows, min_size=count, max_size=count)), float)
+
+
+def check_pairs(pairs, expected):
+    """The pairs are the expected rows and columns, in this order, with these scores."""
+    table = np.array(pairs)
+    np.testing.assert_array_equal(table[:, :2], expected[:, :2])
+    np.testing.assert_allclose(table[:, 2], expected[:, 2], atol=2e-9)
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.data())
 def test_equals_sorting_all_scores(data):
-    """Small whole numbers: many equal documents, zero vectors, and ties of all kinds."""
-    sizes = [data.draw(st.integers(1, 14), label="rows") for _ in range(2)]
-    rows = st.lists(st.integers(-2, 2), min_size=3, max_size=3)
-    first, second = (
-        np.array(data.draw(st.lists(rows, min_size=size, max_size=size)), float) for size in sizes
-    )
+    first = draw_vectors(data)
+    second = draw_vectors(data)
     scoring = data.draw(st.sampled_from(SCORINGS))
     k = data.draw(st.integers(1, 5))
     expected = sorted_all(plain_scores(first, second, scoring, k)[2])
     kind = data.draw(st.sampled_from([np.asarray, scipy.sparse.csr_matrix]))
     for candidates in (1, 3, 32):
         with pytest.MonkeyPatch.context() as patch:
-            for name, size in (("CANDIDATES", candidates), ("CELLS", 20), ("COLUMNS", 3)):
-                patch.setattr(competitive_matching, name, size)
-            found = align_documents(kind(first), kind(second), scoring, k)
-        assert places(found) == places(expected)
-        np.testing.assert_allclose(
-            [pair.score for pair in found], [pair[2] for pair in expected], atol=2e-9
-        )
-    threshold = data.draw(st.sampled_from([score for *_, score in expected]))
-    found = align_documents(first, second, scoring, k, threshold=threshold)
-    # Those at the threshold hang on a rounding.
-    above = places(pair for pair in expected if pair[2] > threshold + 1e-8)
-    assert places(found)[: len(above)] == above
-    assert all(pair.score >= threshold for pair in found)
+            patch.setattr(competitive_matching, "CANDIDATES", candidates)
+            patch.setattr(competitive_matching, "CELLS", 20)
+            patch.setattr(competitive_matching, "COLUMNS", 3)
+            pairs = align_documents(kind(first), kind(second), scoring, k)
+        check_pairs(pairs, expected)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.data())
+def test_a_threshold_leaves_out_the_pairs_below(data):
+    first = draw_vectors(data)
+    second = draw_vectors(data)
+    scoring = data.draw(st.sampled_from(SCORINGS))
+    k = data.draw(st.integers(1, 5))
+    expected = sorted_all(plain_scores(first, second, scoring, k)[2])
+    threshold = data.draw(st.sampled_from(expected[:, 2].tolist()))
+    pairs = align_documents(first, second, scoring, k, threshold=threshold)
+    # Whether the pairs at the threshold are there depends on rounding.
+    above_count = np.count_nonzero(expected[:, 2] > threshold + 1e-8)
+    assert len(pairs) >= above_count
+    table = np.array(pairs).reshape(-1, 4)
+    np.testing.assert_array_equal(table[:above_count, :2], expected[:above_count, :2])
+    assert (table[:, 2] >= threshold).all()
 
 
 FIRST_URLS = ["e.org/en/a", "e.org/en/b", ""]
 SECOND_URLS = ["e.org/fr/b", "", "e.org/fr/c"]
-# b with b, though they have nothing in common; the others by score
+# b is paired with b, though they have nothing in common, and the other two by their scores.
 BY_URL_AND_SCORE = [
     AlignedPair(1, 0, 0.0, True),
     AlignedPair(2, 2, 1.0, False),
@@ -76,23 +93,28 @@ BY_URL_AND_SCORE = [
 
 def test_urls_come_first():
     units = np.eye(3)
-    found = align_documents(units, units, "cosine", first_urls=FIRST_URLS, second_urls=SECOND_URLS)
-    assert found == BY_URL_AND_SCORE
+    pairs = align_documents(units, units, "cosine", first_urls=FIRST_URLS, second_urls=SECOND_URLS)
+    assert pairs == BY_URL_AND_SCORE
 
 
 def test_a_threshold_is_for_scores_alone():
     units = np.eye(3)
-    found = align_documents(
+    pairs = align_documents(
         units, units, "cosine", threshold=0.5, first_urls=FIRST_URLS, second_urls=SECOND_URLS
     )
-    assert found == BY_URL_AND_SCORE[:2]
+    assert pairs == BY_URL_AND_SCORE[:2]
 
 
 def test_urls_may_match_all_documents():
-    found = align_documents(
+    pairs = align_documents(
         np.eye(1), np.eye(1), "cosine", first_urls=["e.org/a"], second_urls=["e.org/a"]
     )
-    assert found == [AlignedPair(0, 0, 1.0, True)]
+    assert pairs == [AlignedPair(0, 0, 1.0, True)]
+
+
+def pages_of(sites, name):
+    """A URL on each site, all of different pages."""
+    return [f"{site}/{name}{number}" for number, site in enumerate(sites)]
 
 
 @pytest.mark.parametrize("scoring", SCORINGS)
@@ -102,15 +124,15 @@ def test_only_within_a_website(scoring):
     second = rng.normal(size=(25, 5))
     first_sites = rng.choice(["a.org", "b.de", "www.c.fr", "d.com"], size=30)
     second_sites = rng.choice(["a.org", "b.de", "www.c.fr", "elsewhere.com"], size=25)
-    first_urls = [f"{site}/x{number}" for number, site in enumerate(first_sites)]
-    second_urls = [f"{site}/y{number}" for number, site in enumerate(second_sites)]
+    first_urls = pages_of(first_sites, "x")
+    second_urls = pages_of(second_sites, "y")
     scores = plain_scores(first, second, scoring, 4)[2]  # The neighbors are of all documents.
     is_same_site = first_sites[:, None] == second_sites
     expected = sorted_all(np.where(is_same_site, scores, -np.inf))
-    found = align_documents(
+    pairs = align_documents(
         first, second, scoring, first_urls=first_urls, second_urls=second_urls, same_domain=True
     )
-    assert places(found) == places(expected)
+    check_pairs(pairs, expected)
 
 
 def test_recall_and_precision_by_hand():
@@ -161,7 +183,7 @@ SAME = [
 DIFFERENT = [
     ("http://example.org/en/1", "http://example.org/fr/2"),
     ("http://example.org/a?id=7", "http://example.org/a?id=8"),
-    ("http://example.org/entry", "http://example.org/try"),  # a code inside a word is none
+    ("http://example.org/entry", "http://example.org/try"),  # A code inside a word is none.
     ("http://example.com/de/it-news", "http://example.com/it/"),
     ("http://example.com/en/it", "http://example.com/it"),
     ("http://example.com/a?cat=en", "http://example.com/a?cat=fr"),
@@ -215,6 +237,6 @@ def test_website(url, expected):
 def test_keys_that_occur_twice_are_not_matched():
     first = ["e.org/en/1", "e.org/en/2", "e.org/2", "", "e.org/en/4", "e.org/5"]
     second = ["e.org/fr/2", "e.org/fr/1", "e.org/5?lang=fr", "e.org/fr/4", "e.org/4", ""]
-    # page 2 is there twice in first, page 4 twice in second; "" is not known
+    # Page 2 occurs twice in first, page 4 twice in second, and "" is not known.
     assert match_urls(first, second) == [(0, 1), (5, 2)]
     assert match_urls([], second) == []

@@ -38,7 +38,7 @@ def test_a_seed_gives_one_map(method):
     assert np.array_equal(first.places, second.places)
 
 
-def test_the_place_of_a_query_is_a_weighted_mean_of_its_neighbours():
+def test_the_place_of_a_query_is_a_weighted_mean_of_its_neighbors():
     angles = np.radians([0, 10, 20, 60, 90, 180, 270])
     vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
     places = np.array([[0.0, 0], [1, 0], [0, 1], [1, 1], [-1, 0], [9, 9], [-9, -9]])

@@ -11,7 +11,8 @@ pytest.importorskip("lancedb")
 from modeling_tmde import BagConfig, BagModel
 from tests.documents.index_writer import DIMENSION, check, operate
 from tmde.documents import index_table
-from tmde.documents.index import Changes, DocumentIndex, shortened
+from tmde.documents.index import Changes, DocumentIndex
+from tmde.documents.snippets import shortened
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
 
@@ -45,6 +46,14 @@ class WordCounts:
         return EncodeOutput(vectors, report)
 
 
+def ids_of(hits):
+    return [hit.id for hit in hits]
+
+
+def scores_of(hits):
+    return [hit.score for hit in hits]
+
+
 @pytest.mark.parametrize("approximate_from", [20_000, 20])
 def test_many_operations_against_numpy(tmp_path, monkeypatch, approximate_from):
     """In memory and by scans of the table: the hits are those of a full sort."""
@@ -58,12 +67,12 @@ def test_many_operations_against_numpy(tmp_path, monkeypatch, approximate_from):
         assert opened.exact == (approximate_from > len(state))
         check(opened, state)
         queries = np.random.default_rng(0).standard_normal((4, DIMENSION)).astype(np.float32)
-        ids = sorted(state)
+        ids = np.array(sorted(state))
         scores = queries @ opened.vectors(ids).T / np.linalg.norm(queries, axis=1, keepdims=True)
         for row, hits in zip(scores, opened.search(queries, k=7, exact=True), strict=True):
             best = np.argsort(-row)[:7]
-            assert [hit.id for hit in hits] == [ids[place] for place in best]
-            np.testing.assert_allclose([hit.score for hit in hits], row[best], atol=1e-5)
+            assert ids_of(hits) == ids[best].tolist()
+            np.testing.assert_allclose(scores_of(hits), row[best], atol=1e-5)
 
 
 def test_the_approximate_index_has_the_recall_it_states(tmp_path, monkeypatch):
@@ -71,7 +80,7 @@ def test_the_approximate_index_has_the_recall_it_states(tmp_path, monkeypatch):
     rng = np.random.default_rng(0)
     centers = 4 * rng.standard_normal((40, 24))
     vectors = centers[rng.integers(40, size=4000)] + rng.standard_normal((4000, 24))
-    ids = [str(row) for row in range(4000)]
+    ids = list(map(str, range(4000)))
     metadata = [{"few": row % 400 == 0} for row in range(4000)]
     index = DocumentIndex.create(tmp_path / "index", dimension=24)
     index.upsert(ids, ids, metadata, vectors)
@@ -80,17 +89,18 @@ def test_the_approximate_index_has_the_recall_it_states(tmp_path, monkeypatch):
     assert not index.exact
     assert index.recall >= 0.985
     assert DocumentIndex.open(tmp_path / "index").recall == index.recall
+    exact_results = index.search(queries, exact=True)
+    results = index.search(queries)
     shared = 0
-    for exact_hits, hits in zip(
-        index.search(queries, exact=True), index.search(queries), strict=True
-    ):
-        shared += len({hit.id for hit in exact_hits} & {hit.id for hit in hits})
+    for exact_hits, hits in zip(exact_results, results, strict=True):
+        shared += len(set(ids_of(exact_hits)) & set(ids_of(hits)))
     assert shared >= 0.97 * 1000
-    # Ten documents, far apart: all are found.
+    # Ten documents are far apart, and all are found.
     few = index.search(queries[:3], k=20, filter={"few": True})
-    assert [len(hits) for hits in few] == [10, 10, 10]
+    assert list(map(len, few)) == [10, 10, 10]
 
-    index.upsert(["new"], ["new"], vectors=queries[:1])  # not yet in the inverted lists
+    # The inverted lists do not hold the new document yet.
+    index.upsert(["new"], ["new"], vectors=queries[:1])
     assert index.search(queries[:1], k=1)[0][0].id == "new"
 
 
@@ -156,24 +166,35 @@ def test_a_result_holds_vectors_and_report(index, embedder):
     assert index.search_queries(expected).report is None
 
 
-def test_filters_against_plain_loops(tmp_path):
-    """Values of several types, lists, missing names and quotes in names and values."""
-    index = DocumentIndex.create(tmp_path / "index", dimension=2)
-    rows = {
-        "a": {"topic": None, "n": 1, "tags": None},
-        "b": {"topic": "pets", "n": 2, "tags": []},
-        "c": {"topic": "pets", "n": 2.5, "tags": ["x", "y"], "good": True},
-        "d": {"topic": 'it\'s \\ "cars"', "tags": ["y", None], "x'.topic": "pets", "n": 2.0},
-        "e": {},
-    }
-    index.upsert(list(rows), ["text"] * 5, list(rows.values()), np.ones((5, 2)))
-    index.upsert(
-        ["f", "g"], ["text"] * 2, [{"tags": ["x"], "n": 7}, {"tags": ["z", "x"]}], np.ones((2, 2))
-    )
-    for filter, expected in [
+# Metadata by id: values of several types, lists, missing names, and quotes in names and values.
+QUOTED = 'it\'s \\ "cars"'
+METADATA = {
+    "a": {"topic": None, "n": 1, "tags": None},
+    "b": {"topic": "pets", "n": 2, "tags": []},
+    "c": {"topic": "pets", "n": 2.5, "tags": ["x", "y"], "good": True},
+    "d": {"topic": QUOTED, "tags": ["y", None], "x'.topic": "pets", "n": 2.0},
+    "e": {},
+}
+LATER_METADATA = {"f": {"tags": ["x"], "n": 7}, "g": {"tags": ["z", "x"]}}
+
+
+@pytest.fixture(scope="module")
+def index_of_metadata(tmp_path_factory):
+    """An index whose documents differ in their metadata alone, written in two commits."""
+    index = DocumentIndex.create(tmp_path_factory.mktemp("metadata") / "index", dimension=2)
+    for metadata in (METADATA, LATER_METADATA):
+        count = len(metadata)
+        vectors = np.ones((count, 2))
+        index.upsert(list(metadata), ["text"] * count, list(metadata.values()), vectors)
+    return index
+
+
+@pytest.mark.parametrize(
+    ("filter", "expected"),
+    [
         ({"topic": "pets"}, "bc"),
         ({"topic": None}, "aefg"),
-        ({"topic": [None, 'it\'s \\ "cars"']}, "adefg"),
+        ({"topic": [None, QUOTED]}, "adefg"),
         ({"n": 2}, "bd"),
         ({"n": ["2.5", "1"]}, "ac"),
         ({"tags": "x"}, "cfg"),
@@ -182,14 +203,29 @@ def test_filters_against_plain_loops(tmp_path):
         ({"good": "true"}, "c"),
         ({"x'.topic": "pets"}, "d"),
         ({"topic": []}, ""),
-    ]:
-        (hits,) = index.search(np.ones((1, 2)), k=9, filter=filter)
-        assert "".join(sorted(hit.id for hit in hits)) == expected, filter
-    assert index.values("topic") == {None, "pets", rows["d"]["topic"]}
-    assert index.values("n") == {None, 1, 2, 2.5, 7}
-    assert index.values("tags") == {None, "x", "y", "z"}
-    assert index.values("unknown") == {None}
-    assert index.documents(["c"])[0].metadata == rows["c"]
+    ],
+)
+def test_filters(index_of_metadata, filter, expected):
+    (hits,) = index_of_metadata.search(np.ones((1, 2)), k=9, filter=filter)
+    assert sorted(ids_of(hits)) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("topic", {None, "pets", QUOTED}),
+        ("n", {None, 1, 2, 2.5, 7}),
+        ("tags", {None, "x", "y", "z"}),
+        ("unknown", {None}),
+    ],
+)
+def test_values_of_metadata(index_of_metadata, name, expected):
+    assert index_of_metadata.values(name) == expected
+
+
+def test_metadata_come_back_as_they_were(index_of_metadata):
+    (document,) = index_of_metadata.documents(["c"])
+    assert document.metadata == METADATA["c"]
 
 
 def test_a_snippet_is_the_nearest_sentence(tmp_path):
@@ -205,7 +241,7 @@ def test_a_snippet_is_the_nearest_sentence(tmp_path):
     assert index.search("word", k=1, snippet_width=20)[0].snippet == "word word word word…"
     assert index.search("brown mud river", k=1, snippet_width=0)[0].snippet == ""
     several = index.search(["brown mud river", "word"], k=1)
-    assert several == [index.search(query, k=1) for query in ("brown mud river", "word")]
+    assert several == [index.search("brown mud river", k=1), index.search("word", k=1)]
 
 
 def test_the_snippet_of_a_vector_is_the_beginning(tmp_path):
@@ -234,39 +270,58 @@ def test_an_empty_index(tmp_path):
     assert index.delete([]) == 0
 
 
-def test_bad_documents_change_nothing(tmp_path):
+@pytest.fixture
+def index_of_vectors(tmp_path):
+    """An index of one document that was made without an embedder."""
     index = DocumentIndex.create(tmp_path / "index", dimension=2)
     index.upsert(["a"], ["text"], [{"n": 1}], np.ones((1, 2)))
-    for ids, texts, vectors, message in [
+    return index
+
+
+def check_unchanged(index):
+    assert list(index) == ["a"]
+    assert list(DocumentIndex.open(index.folder)) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("ids", "texts", "vectors", "message"),
+    [
         (["b", "b"], ["t", "t"], np.ones((2, 2)), "ids: found 'b' twice"),
         (["b", "c"], ["t", " \n"], np.ones((2, 2)), "document 'c': found text"),
         (["b"], ["t"], np.ones((2, 2)), "vectors: found 2, expected 1"),
         (["b"], ["t"], np.ones((1, 3)), r"vectors: found shape \(1, 3\), expected \(n, 2\)"),
         (["b", "c"], ["t", "t"], [[1, 1], [1, np.nan]], "vector that is not finite"),
         (["b"], ["t"], None, "made without an embedder, expected vectors"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            index.upsert(ids, texts, None, vectors)
+    ],
+)
+def test_bad_documents_change_nothing(index_of_vectors, ids, texts, vectors, message):
+    with pytest.raises(ValueError, match=message):
+        index_of_vectors.upsert(ids, texts, None, vectors)
+    check_unchanged(index_of_vectors)
+
+
+def test_an_unknown_id_deletes_nothing(index_of_vectors):
     with pytest.raises(ValueError, match="found no document 'x'; nothing was deleted"):
-        index.delete(["a", "x", "y"])
-    assert list(DocumentIndex.open(tmp_path / "index")) == ["a"]
-    assert list(index) == ["a"]
+        index_of_vectors.delete(["a", "x", "y"])
+    check_unchanged(index_of_vectors)
 
 
-def test_bad_queries(tmp_path):
-    index = DocumentIndex.create(tmp_path / "index", dimension=2)
-    index.upsert(["a"], ["text"], [{"n": 1}], np.ones((1, 2)))
+def test_a_filter_by_an_unknown_name(index_of_vectors):
     message = r"filter: found 'm', expected a name of the metadata: \['n'\]"
     with pytest.raises(ValueError, match=message):
-        index.search(np.ones((1, 2)), filter={"m": 1})
+        index_of_vectors.search(np.ones((1, 2)), filter={"m": 1})
+
+
+def test_a_query_of_another_dimension(index_of_vectors):
     with pytest.raises(ValueError, match=r"query: found shape \(1, 3\), expected \(n, 2\)"):
-        index.search(np.ones((1, 3)))
+        index_of_vectors.search(np.ones((1, 3)))
 
 
 def test_a_vector_of_zeros_has_cosine_0_to_all(tmp_path):
     index = DocumentIndex.create(tmp_path / "index", dimension=2)
     index.upsert(["a", "z"], ["text", "zero"], vectors=[[1, 1], [0, 0]])
-    assert [hit.score for hit in index.search(np.ones((1, 2)), k=2)[0]] == pytest.approx([1, 0])
+    (hits,) = index.search(np.ones((1, 2)), k=2)
+    assert scores_of(hits) == pytest.approx([1, 0])
 
 
 def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
@@ -294,7 +349,7 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
         opened.vectors(["a", "b"]), embedder.encode(texts, normalize=True), atol=1e-6
     )
     same = DocumentEmbedder.from_pretrained(tmp_path / "bag", **options, dtype="bfloat16")
-    DocumentIndex.open(tmp_path / "index", same)  # nearly the same vectors
+    DocumentIndex.open(tmp_path / "index", same)  # Its vectors are nearly the same.
     with pytest.raises(
         ValueError, match="long_documents is 'chunk', that of the embedder 'truncate'"
     ):

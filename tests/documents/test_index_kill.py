@@ -12,13 +12,14 @@ from tmde.documents.index import DocumentIndex
 
 
 def test_two_writers(tmp_path):
-    folder, state = tmp_path / "index", {}
+    folder = tmp_path / "index"
+    state = {}
     index = DocumentIndex.create(folder, dimension=DIMENSION)
     operate(index, state, 0)
     with FileLock(folder / ".lock"):
         with pytest.raises(ValueError, match="another process is writing"):
             index.delete("0-0")
-        check(DocumentIndex.open(folder), state)  # readers need not wait
+        check(DocumentIndex.open(folder), state)  # Readers need not wait.
     operate(index, state, 1)
     check(index, state)
 
@@ -34,18 +35,19 @@ def test_two_creators(tmp_path):
 
 
 def test_a_reader_keeps_the_version_it_opened(tmp_path):
-    writer, state = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION), {}
+    writer = DocumentIndex.create(tmp_path / "index", dimension=DIMENSION)
+    state = {}
     operate(writer, state, 0)
-    reader, old = DocumentIndex.open(tmp_path / "index"), dict(state)
+    reader = DocumentIndex.open(tmp_path / "index")
+    old_state = dict(state)
     with writer.writing():
         for number in range(1, 5):
             operate(writer, state, number)
             with pytest.raises(ValueError):
                 reader.delete("0-0")
-        check(reader, old)
-    operate(
-        reader, state, 5
-    )  # a writer goes on from the last commit, whichever version it had opened
+        check(reader, old_state)
+    # A writer goes on from the last commit, whichever version it had opened.
+    operate(reader, state, 5)
     check(reader, state)
     check(DocumentIndex.open(tmp_path / "index"), state)
 
@@ -63,9 +65,8 @@ def test_damaged_and_half_made_indexes(tmp_path):
         with pytest.raises(ValueError, match="or a damaged one"):
             DocumentIndex.open(folder)
     DocumentIndex.create(tmp_path / "half", dimension=2)
-    (
-        tmp_path / "half" / "index.json"
-    ).unlink()  # it is written last: a creation that was killed can be repeated
+    # The settings are written last, so a creation that was killed can be repeated.
+    (tmp_path / "half" / "index.json").unlink()
     with pytest.raises(ValueError, match="no index there"):
         DocumentIndex.open(tmp_path / "half")
     assert len(DocumentIndex.create(tmp_path / "half", dimension=2)) == 0

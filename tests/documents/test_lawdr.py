@@ -12,7 +12,8 @@ from sklearn.neighbors import KernelDensity
 
 from tests.tiny_embedders import make_tables, make_tokenizer
 from tmde.documents import lawdr as module
-from tmde.documents.lawdr import LanguageDebiaser, Lawdr
+from tmde.documents.language_debiaser import LanguageDebiaser
+from tmde.documents.lawdr import Lawdr
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.long_documents import SentenceDensity
 
@@ -27,12 +28,11 @@ class Planted:
     """
 
     def encode(self, sentences):
-        return np.stack([self._vector(*sentence.split(" ", 1)) for sentence in sentences]).astype(
-            np.float32
-        )
+        return np.array(list(map(self._vector, sentences)), np.float32)
 
     @staticmethod
-    def _vector(code, content):
+    def _vector(sentence):
+        code, content = sentence.split(" ", 1)
         vector = np.random.default_rng(zlib.crc32(content.encode())).standard_normal(DIMENSION)
         vector[:3] = 0
         return vector + OFFSETS[["de", "en", "fr"].index(code)]
@@ -62,10 +62,10 @@ def without_directions(vector, directions):
 
 def algorithm_1(documents, rank, bandwidth, kernel):
     """Of one language, as the paper prints it; the sum of eq. 3, not its mean."""
-    vectors = [Planted().encode(sentences).astype(np.float64) for sentences in documents]
-    every = np.concatenate(vectors)
-    directions = np.linalg.svd(every)[2][:rank]
-    points = PCA(5).fit(every).transform(every)
+    vectors = list(map(Planted().encode, documents))
+    all_vectors = np.concatenate(vectors).astype(np.float64)
+    directions = np.linalg.svd(all_vectors)[2][:rank]
+    points = PCA(5).fit(all_vectors).transform(all_vectors)
     tree = KernelDensity(kernel=kernel, bandwidth=bandwidth).fit(points)
     densities = np.exp(tree.score_samples(points))
     b = sum(densities) / (2 * len(densities))
@@ -81,24 +81,28 @@ def algorithm_1(documents, rank, bandwidth, kernel):
     return np.array(sums)
 
 
+def reordered(items, order):
+    return [items[row] for row in order]
+
+
 @pytest.mark.parametrize("kernel", ["tophat", "gaussian"])
 def test_it_is_algorithm_1_of_each_language(kernel):
     german = corpus("de", boilerplate=1)
     english = corpus("en", count=30, seed=1)
     both = [*german, *english]
     languages = ["de"] * len(german) + ["en"] * len(english)
-    order = np.random.default_rng(0).permutation(len(both))  # languages mixed
+    order = np.random.default_rng(0).permutation(len(both))  # The languages are mixed.
     lawdr = Lawdr(Planted(), {"de": 1, "en": 3}, SentenceDensity(5, kernel, bandwidth=1.7))
-    found = lawdr.fit_transform([both[row] for row in order], [languages[row] for row in order])
-    assert found.dtype == np.float32
-    assert found.shape == (70, DIMENSION)
-    expected = np.concatenate(
-        [algorithm_1(german, 1, 1.7, kernel), algorithm_1(english, 3, 1.7, kernel)]
-    )
-    np.testing.assert_allclose(cosine(found, expected[order]), 1, atol=1e-5)
-    # The mean, not the sum: as long as the sentences are, however many.
-    lengths = np.linalg.norm(expected[order], axis=1) / np.linalg.norm(found, axis=1)
-    sizes = np.array([len(both[row]) for row in order])
+    vectors = lawdr.fit_transform(reordered(both, order), reordered(languages, order))
+    assert vectors.dtype == np.float32
+    assert vectors.shape == (70, DIMENSION)
+    german_vectors = algorithm_1(german, 1, 1.7, kernel)
+    english_vectors = algorithm_1(english, 3, 1.7, kernel)
+    expected = np.concatenate([german_vectors, english_vectors])[order]
+    np.testing.assert_allclose(cosine(vectors, expected), 1, atol=1e-5)
+    # A vector is the mean, not the sum: it is as long as the sentences are, however many.
+    lengths = np.linalg.norm(expected, axis=1) / np.linalg.norm(vectors, axis=1)
+    sizes = np.array(list(map(len, reordered(both, order))))
     assert (lengths < sizes).all()
     assert np.corrcoef(lengths, sizes)[0, 1] > 0.5
 
@@ -109,28 +113,25 @@ def test_the_chunks_of_a_stream_do_not_matter(chunk, sample, debias, weighted):
     documents = [*corpus("de", 8, boilerplate=1), *corpus("fr", 8, boilerplate=1, seed=1)]
     languages = ["de"] * 8 + ["fr"] * 8
     density = SentenceDensity(4, sample=max(2, sample)) if weighted else None
-    replicas = [Lawdr(Planted(), 2, density, debias) for _ in range(2)]
-    expected = replicas[0].fit_transform(documents, languages)
+    expected = Lawdr(Planted(), 2, density, debias).fit_transform(documents, languages)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_CHUNK", chunk)
-        again = (
-            replicas[1]
-            .fit(iter(documents), iter(languages))
-            .transform(iter(documents), iter(languages))
-        )
-    np.testing.assert_allclose(again, expected, atol=1e-4)
+        lawdr = Lawdr(Planted(), 2, density, debias)
+        lawdr.fit(iter(documents), iter(languages))
+        vectors = lawdr.transform(iter(documents), iter(languages))
+    np.testing.assert_allclose(vectors, expected, atol=1e-4)
 
 
 def test_with_a_document_embedder_truncated_sentences_are_counted():
     embedder = DocumentEmbedder(make_tables(), make_tokenizer(), max_length=12)
-    documents = [["kurz", "lang " * 30], ["auch kurz", "noch einer"]]
-    lawdr = Lawdr(embedder, density=None, debias=False).fit(documents, ["de", "en"])
-    vectors = lawdr.transform(documents, ["de", "en"])  # the model has a part for each language
-    expected = [
-        embedder.encode(sentences, language=code).mean(axis=0)
-        for sentences, code in zip(documents, ("de", "en"), strict=True)
-    ]
-    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    first = ["kurz", "lang " * 30]
+    second = ["auch kurz", "noch einer"]
+    lawdr = Lawdr(embedder, density=None, debias=False).fit([first, second], ["de", "en"])
+    # The model has a part for each language.
+    vectors = lawdr.transform([first, second], ["de", "en"])
+    first_vector = embedder.encode(first, language="de").mean(axis=0)
+    second_vector = embedder.encode(second, language="en").mean(axis=0)
+    np.testing.assert_allclose(vectors, [first_vector, second_vector], atol=1e-5)
     assert lawdr.truncated_ == 1
 
 
@@ -193,7 +194,7 @@ def test_an_iterator_cannot_be_read_twice():
 
 
 def two_directions():
-    """Forty sentences that are two, of which one's multiple: nobody knows a third direction."""
+    """Forty vectors that are two, or multiples of one, and so span two directions only."""
     vectors = np.tile(np.random.default_rng(0).standard_normal((2, 32)), (20, 1))
     vectors[::4] *= 2
     return vectors

@@ -7,17 +7,16 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores
+from tmde.documents.margins import SCORINGS
 from tmde.documents.mining import (
-    RETRIEVALS,
     ScoredPairs,
     best_threshold,
     mine_bitext,
-    pair_quality,
     read_gold_pairs,
     retrieved_pairs,
     scored_pairs,
 )
-from tmde.documents.neighbours import SCORINGS
+from tmde.documents.quality import pair_quality
 
 # cosines (products of unit rows):
 #              y0 (1, 0, 0)  y1 (0, 1, 0)  y2 (0.6, 0.8, 0)
@@ -27,7 +26,7 @@ from tmde.documents.neighbours import SCORINGS
 FIRST = np.array([[1, 0, 0], [0.8, 0.6, 0], [0, 0, 1.0]])
 SECOND = np.array([[1, 0, 0], [0, 1, 0], [0.6, 0.8, 0]])
 # k 2: a(x0) 0.8, a(x1) 0.88, a(x2) 0; a(y0) 0.9, a(y1) 0.3, a(y2) 0.78
-# cosines of the pairs of either side's two nearest; m(x, y)
+# The cosine and m(x, y) of each pair of a vector and one of its two nearest.
 BY_HAND = {
     (0, 0): (1, 0.85),
     (0, 1): (0, 0.55),
@@ -86,8 +85,8 @@ def test_pairs_without_a_ratio_come_last(kind, caplog):
 
     0.28 over a floor would be the best ratio of all, -0.6 / -0.6 the next.
     """
-    first, second = (kind(side) for side in RIGHT_ANGLES)
-    pairs = scored_pairs(first, second, "ratio", k=2).best_first()
+    first, second = RIGHT_ANGLES
+    pairs = scored_pairs(kind(first), kind(second), "ratio", k=2).best_first()
     assert pairs.rows() == [(0, 0), (1, 1), (0, 1), (1, 0)]
     assert pairs.scores == pytest.approx([1 / 0.1, -2.72e6, -3.8e6, -3.8e6], rel=1e-6)
     assert len(caplog.messages) == 1
@@ -114,7 +113,8 @@ def test_only_pairs_without_a_ratio_are_logged(first, second, scoring, caplog):
 def test_equals_float64_loops(seed, sizes, k, scoring, sparse):
     rng = np.random.default_rng(seed)
     center = rng.normal(size=6) * 1.5  # Means away from 0, where a ratio is well-conditioned.
-    first, second = (rng.normal(size=(size, 6)) + center for size in sizes)
+    first = rng.normal(size=(sizes[0], 6)) + center
+    second = rng.normal(size=(sizes[1], 6)) + center
     kind = scipy.sparse.csr_matrix if sparse else np.asarray
     pairs = as_dict(scored_pairs(kind(first), kind(second), scoring, k))
     cosines, _, scores = plain_scores(first, second, scoring, k)
@@ -132,29 +132,51 @@ def test_equals_float64_loops(seed, sizes, k, scoring, sparse):
 
 
 def pairs_of(cells):
-    first, second = (np.array([cell[side] for cell in cells], np.int64) for side in (0, 1))
-    return ScoredPairs(first, second, np.array(list(cells.values()), np.float32))
+    """The pairs of cells, which are scores by row and column."""
+    numbers = np.array(list(cells), np.int64).reshape(-1, 2)
+    scores = np.array(list(cells.values()), np.float32)
+    return ScoredPairs(numbers[:, 0], numbers[:, 1], scores)
+
+
+def best_ranks(cells, side):
+    """The rank (-score, row, column) of the best cell of each row (side 0) or column (side 1)."""
+    best = {}
+    for cell, score in cells.items():
+        rank = (-score, *cell)
+        number = cell[side]
+        best[number] = min(rank, best.get(number, rank))
+    return set(best.values())
+
+
+def greedy_ranks(ranks):
+    """The best rank, then the best of those left, no row and no column twice."""
+    chosen = []
+    rows = set()
+    columns = set()
+    for rank in sorted(ranks):
+        _, row, column = rank
+        if row not in rows and column not in columns:
+            chosen.append(rank)
+            rows.add(row)
+            columns.add(column)
+    return chosen
+
+
+def cells_of(ranks):
+    return [(row, column) for _, row, column in sorted(ranks)]
 
 
 @settings(max_examples=100, deadline=None)
 @given(st.dictionaries(st.tuples(st.integers(0, 7), st.integers(0, 7)), st.integers(0, 4)))
 def test_retrieval_equals_plain_loops(cells):
     """Few different scores: with ties. Of equal pairs the one of lower row numbers is better."""
-
-    def better(cell):
-        return -cells[cell], *cell
-
-    forward = {min((cell for cell in cells if cell[0] == row), key=better) for row, _ in cells}
-    backward = {min((cell for cell in cells if cell[1] == row), key=better) for _, row in cells}
-    greedy = []
-    for cell in sorted(forward | backward, key=better):
-        if not any(cell[0] == other[0] or cell[1] == other[1] for other in greedy):
-            greedy.append(cell)
-    found = {name: retrieved_pairs(pairs_of(cells), name).rows() for name in RETRIEVALS}
-    assert found["forward"] == sorted(forward, key=better)
-    assert found["backward"] == sorted(backward, key=better)
-    assert found["intersection"] == sorted(forward & backward, key=better)
-    assert found["max"] == greedy
+    forward = best_ranks(cells, side=0)
+    backward = best_ranks(cells, side=1)
+    pairs = pairs_of(cells)
+    assert retrieved_pairs(pairs, "forward").rows() == cells_of(forward)
+    assert retrieved_pairs(pairs, "backward").rows() == cells_of(backward)
+    assert retrieved_pairs(pairs, "intersection").rows() == cells_of(forward & backward)
+    assert retrieved_pairs(pairs, "max").rows() == cells_of(greedy_ranks(forward | backward))
 
 
 def test_repeated_and_empty_texts_take_no_part():
@@ -162,17 +184,18 @@ def test_repeated_and_empty_texts_take_no_part():
     rng = np.random.default_rng(0)
     first = rng.normal(size=(40, 48)) + rng.normal(size=48)
     second = first + 0.5 * rng.normal(size=(40, 48))
-    first_texts = [f"Satz {row}" for row in range(40)]
+    first_texts = list(map("Satz {}".format, range(40)))
     first_texts[3] = "Caf\u00e9 3"
     first_texts[5] = " Cafe\u0301 \u00a0 3 "
     first_texts[7] = "\t"
-    second_texts = [f"sentence {row}" for row in range(40)]
+    second_texts = list(map("sentence {}".format, range(40)))
     second_texts[0] = ""
-    rows = [row for row in range(40) if row not in (5, 7)]
-    others = list(range(1, 40))
+    first_rows = np.delete(np.arange(40), [5, 7])
+    second_rows = np.arange(1, 40)
     mined = mine_bitext(first, second, first_texts, second_texts)
-    expected = mine_bitext(first[rows], second[others])
-    assert mined.rows() == [(rows[i], others[j]) for i, j in expected.rows()]
+    expected = mine_bitext(first[first_rows], second[second_rows])
+    np.testing.assert_array_equal(mined.first, first_rows[expected.first])
+    np.testing.assert_array_equal(mined.second, second_rows[expected.second])
     np.testing.assert_array_equal(mined.scores, expected.scores)
 
 
@@ -190,15 +213,10 @@ SECOND_IDS = ["en-1", "en-2"]
 
 
 def pairs_with_scores(*rows):
-    first = [row for row, _, _ in rows]
-    second = [other for _, other, _ in rows]
-    scores = [score for _, _, score in rows]
-    return ScoredPairs(
-        np.array(first, np.int64), np.array(second, np.int64), np.array(scores, np.float32)
-    )
+    first, second, scores = np.array(rows, np.float64).T
+    return ScoredPairs(first.astype(np.int64), second.astype(np.int64), scores.astype(np.float32))
 
 
-# right: (0, 0), (1, 1), (2, 2), (3, 3)
 MINED = pairs_with_scores((0, 0, 1.5), (1, 1, 1.25), (4, 2, 1.0), (2, 2, 0.75), (5, 5, 0.5))
 GOLD = {(0, 0), (1, 1), (2, 2), (3, 3)}
 
@@ -227,12 +245,16 @@ def test_quality_over_two_collections():
     st.integers(0, 3),
 )
 def test_no_other_threshold_is_better(rows, missed):
-    assume(any(right for _, right in rows))
-    pairs = pairs_with_scores(
-        *((number, number, score / 7) for number, (score, _) in enumerate(rows))
-    )
-    gold = {(number, number) for number, (_, right) in enumerate(rows) if right}
-    gold |= {(100 + number, 0) for number in range(missed)}
+    scored_rows = []
+    gold = set()
+    for number, (score, is_right) in enumerate(rows):
+        scored_rows.append((number, number, score / 7))
+        if is_right:
+            gold.add((number, number))
+    assume(gold)
+    for number in range(missed):
+        gold.add((100 + number, 0))
+    pairs = pairs_with_scores(*scored_rows)
     threshold, quality = best_threshold(pairs, gold)
     # Each row has one pair: all of them, above the threshold.
     chosen = retrieved_pairs(pairs, "forward", threshold)

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -20,8 +21,14 @@ def pairs(beads):
 
 
 def check_cover(beads, n, m):
-    assert [i for bead in beads for i in bead.first] == list(range(n))
-    assert [j for bead in beads for j in bead.second] == list(range(m))
+    """Every sentence of both documents is in one bead, in order."""
+    first = []
+    second = []
+    for bead in beads:
+        first += bead.first
+        second += bead.second
+    assert first == list(range(n))
+    assert second == list(range(m))
 
 
 def plain_surprise(l1, l2, ratio):
@@ -31,42 +38,56 @@ def plain_surprise(l1, l2, ratio):
     return -math.log(tail) if tail > 1e-300 else math.inf
 
 
-def plain(first, second, max_size, skip, merge, lengths=None, length_weight=0.0):
-    """All cells, one by one, in float64: beads that align something, and the cost of the path."""
-    units = [[[v / np.linalg.norm(v) for v in spans] for spans in side] for side in (first, second)]
-    means = [np.mean(side[0], axis=0) for side in units]
-    n, m = len(first[0]), len(second[0])
+def at_unit_length(side):
+    """The spans of a document by size, each at length 1."""
+    units = []
+    for spans in side:
+        units.append(spans / np.linalg.norm(spans, axis=1, keepdims=True))
+    return units
 
-    def cost(i, j, a, b):
-        x, y = units[0][a - 1][i], units[1][b - 1][j]
-        total = a * b * (1 - x @ y) / ((1 - x @ means[1] + 1 - y @ means[0]) / 2) + merge * (
-            a + b - 2
+
+class PlainCosts:
+    """The costs of single beads, in float64."""
+
+    def __init__(self, first, second, merge, lengths, length_weight):
+        self.first = at_unit_length(first)
+        self.second = at_unit_length(second)
+        self.first_mean = self.first[0].mean(axis=0)
+        self.second_mean = self.second[0].mean(axis=0)
+        self.merge = merge
+        self.first_lengths, self.second_lengths = lengths
+        self.length_weight = length_weight
+
+    def of_bead(self, i, j, a, b):
+        """The cost of a and b sentences that begin at sentence i of one side and j of the other."""
+        x = self.first[a - 1][i]
+        y = self.second[b - 1][j]
+        mean_distance = (1 - x @ self.second_mean + 1 - y @ self.first_mean) / 2
+        cost_of_vectors = a * b * (1 - x @ y) / mean_distance
+        surprise = plain_surprise(
+            sum(self.first_lengths[i : i + a]),
+            sum(self.second_lengths[j : j + b]),
+            ratio=sum(self.second_lengths) / sum(self.first_lengths),
         )
-        if lengths is not None:
-            ratio = sum(lengths[1]) / sum(lengths[0])
-            characters = sum(lengths[0][i : i + a]), sum(lengths[1][j : j + b])
-            total += length_weight * min(5.0, plain_surprise(*characters, ratio))
-        return total
+        cost_of_lengths = self.length_weight * min(5.0, surprise)
+        return cost_of_vectors + self.merge * (a + b - 2) + cost_of_lengths
 
-    best, last = {(0, 0): 0.0}, {}
-    for i in range(n + 1):
-        for j in range(m + 1):
-            arrivals = [
-                (best[i - a, j - b] + cost(i - a, j - b, a, b), (a, b))
-                for a in range(1, min(i, max_size - 1) + 1)
-                for b in range(1, min(j, max_size - a) + 1)
-            ]
-            arrivals += [(best[i - 1, j] + skip, (1, 0))] if i else []
-            arrivals += [(best[i, j - 1] + skip, (0, 1))] if j else []
-            if arrivals:
-                best[i, j], last[i, j] = min(arrivals)
-    beads, i, j = [], n, m
-    while i or j:
-        a, b = last[i, j]
-        i, j = i - a, j - b
-        if a and b:
-            beads.append((range(i, i + a), range(j, j + b)))
-    return beads[::-1], best[n, m]
+
+def cheapest_total(costs, n, m, max_size, skip):
+    """The cost of the cheapest path, by a program over all cells, one by one."""
+    totals = {(0, 0): 0.0}
+    for i, j in np.ndindex(n + 1, m + 1):
+        arrivals = []
+        if i:
+            arrivals.append(totals[i - 1, j] + skip)
+        if j:
+            arrivals.append(totals[i, j - 1] + skip)
+        for a in range(1, min(i, max_size - 1) + 1):
+            for b in range(1, min(j, max_size - a) + 1):
+                arrivals.append(totals[i - a, j - b] + costs.of_bead(i - a, j - b, a, b))
+        if arrivals:
+            totals[i, j] = min(arrivals)
+    return totals[n, m]
 
 
 def spans_of(rng, n, lengths, d=6):
@@ -74,37 +95,52 @@ def spans_of(rng, n, lengths, d=6):
 
 
 def test_means_of_many_documents_make_scores_of_short_ones():
-    x, y = np.array([[1.0, 0]]), np.array([[0.6, 0.8]])
-    assert align_sentences(x, y)[0].score == pytest.approx(0, abs=1e-6)  # 0.4 by 0.4
+    x = np.array([[1.0, 0]])
+    y = np.array([[0.6, 0.8]])
     # As if both had 19 more: of cosine 0 to x, and 0.6 to y; distances are (0.4 + 19) / 20 and
     # (0.4 + 19 * 0.4) / 20.
     means = np.array([1.0, 0]), np.array([0, 1.0])
-    bead = align_sentences(x, y, means=means)[0]
-    assert bead.score == pytest.approx(1 - 0.4 / ((0.97 + 0.4) / 2), abs=1e-6)
-    assert bead.cost == align_sentences(x, y)[0].cost  # the program is the same
-    first, second = np.tile(x, (20, 1)), np.tile(y, (20, 1))
+    (bead,) = align_sentences(x, y)
+    (bead_by_means,) = align_sentences(x, y, means=means)
+    assert bead.score == pytest.approx(0, abs=1e-6)  # The cost is 0.4 / 0.4.
+    assert bead_by_means.score == pytest.approx(1 - 0.4 / ((0.97 + 0.4) / 2), abs=1e-6)
+    assert bead_by_means.cost == bead.cost  # The program is the same.
+
+
+def test_means_of_many_documents_do_not_matter_to_long_ones():
+    first = np.tile([[1.0, 0]], (20, 1))
+    second = np.tile([[0.6, 0.8]], (20, 1))
+    means = np.array([1.0, 0]), np.array([0, 1.0])
     assert align_sentences(first, second, means=means) == align_sentences(first, second)
 
 
+# x0 = y0, and x1 + x2 = y1. Mean of x (1/3, 1/3, 1/3), of y (.5, .3536, .3536).
+# x1 to y1: 1 - cos .2929; of x1 to all y 1 - .3536, of y1 to all x 1 - .4714:
+# .2929 / .5875 = .4985
+THREE = np.eye(3)
+TWO = np.array([[1, 0, 0], [0, 1, 1]])
+TWO_TO_ONE = (range(1, 3), range(1, 2))
+
+
 def test_three_and_two_by_hand():
-    # x0 = y0, and x1 + x2 = y1. Mean of x (1/3, 1/3, 1/3), of y (.5, .3536, .3536).
-    # x1 to y1: 1 - cos .2929; of x1 to all y 1 - .3536, of y1 to all x 1 - .4714:
-    # .2929 / .5875 = .4985
-    first = np.eye(3)
-    second = np.array([[1, 0, 0], [0, 1, 1]])
-    beads = align_sentences(first, second, merge=0.25)
-    assert pairs(beads) == [(range(0, 1), range(0, 1)), (range(1, 3), range(1, 2))]
-    assert [bead.cost for bead in beads] == pytest.approx([0, 0.25], abs=1e-6)
-    assert [bead.similarity for bead in beads] == pytest.approx([1, 1])
-    assert [bead.score for bead in beads] == pytest.approx([1, 1])
-    # merged, they cost more than one of them alone (.3) beside .4985
-    assert (range(1, 3), range(1, 2)) in pairs(align_sentences(first, second, skip=0.3, merge=0.75))
-    assert (range(1, 3), range(1, 2)) not in pairs(
-        align_sentences(first, second, skip=0.3, merge=0.85)
-    )
-    # vectors of spans of their own are believed: here the span x1 x2 is nothing like y1
-    told = align_sentences([first, np.array([[1.0, 1, 0], [-1, 0, 0]])], second)
-    assert (range(1, 3), range(1, 2)) not in pairs(told)
+    beads = align_sentences(THREE, TWO, merge=0.25)
+    assert pairs(beads) == [(range(0, 1), range(0, 1)), TWO_TO_ONE]
+    table = pd.DataFrame(beads)
+    assert table["cost"].tolist() == pytest.approx([0, 0.25], abs=1e-6)
+    assert table["similarity"].tolist() == pytest.approx([1, 1])
+    assert table["score"].tolist() == pytest.approx([1, 1])
+
+
+def test_sentences_are_merged_if_that_costs_less():
+    """The alternative is one of them alone (.3) beside the other at .4985."""
+    assert TWO_TO_ONE in pairs(align_sentences(THREE, TWO, skip=0.3, merge=0.75))
+    assert TWO_TO_ONE not in pairs(align_sentences(THREE, TWO, skip=0.3, merge=0.85))
+
+
+def test_vectors_of_spans_replace_the_sums_of_sentences():
+    """Here the span of x1 and x2 is nothing like y1."""
+    spans = [THREE, np.array([[1.0, 1, 0], [-1, 0, 0]])]
+    assert TWO_TO_ONE not in pairs(align_sentences(spans, TWO))
 
 
 LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
@@ -123,12 +159,14 @@ LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
 )
 def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, weight):
     rng = np.random.default_rng(seed)
-    first, second = (spans_of(rng, size, max_size - 1) for size in (n, m))
+    first = spans_of(rng, n, max_size - 1)
+    second = spans_of(rng, m, max_size - 1)
     lengths = [1 + characters[0], *characters[1:n]], [1 + characters[12], *characters[13 : 12 + m]]
     beads = align_sentences(first, second, max_size, skip, merge, lengths, weight)
     check_cover(beads, n, m)
-    expected, cost = plain(first, second, max_size, skip, merge, lengths, weight)
-    assert sum(bead.cost for bead in beads) == pytest.approx(cost, abs=1e-4)
+    costs = PlainCosts(first, second, merge, lengths, weight)
+    expected = cheapest_total(costs, n, m, max_size, skip)
+    assert sum(bead.cost for bead in beads) == pytest.approx(expected, abs=1e-4)
 
 
 def planted_side(parts, size, has_both):
@@ -205,23 +243,36 @@ def test_a_document_without_sentences(n, m):
     assert pairs(beads) == []
 
 
+def check_spans(spans, expected_sentences, expected_pairs):
+    """The spans are these vectors of sentences, and of pairs of neighboring ones."""
+    sentences, sentence_pairs = spans
+    np.testing.assert_array_equal(sentences, expected_sentences)
+    np.testing.assert_array_equal(sentence_pairs, expected_pairs)
+
+
 def test_spans_of_texts():
-    asked = []
+    encoded_texts = []
 
     def encode(texts):
-        asked.extend(texts)
+        encoded_texts.extend(texts)
         return np.array([[len(text), ord(text[0])] for text in texts], np.float32)
 
     documents = [["a", "b", "a"], [], ["a", "b"]]
-    spans = embedded_spans(documents, encode, 2)
-    assert sorted(asked) == ["a", "a b", "b", "b a"]  # each once
-    assert [[some.shape for some in each] for each in spans] == [
-        [(3, 2), (2, 2)],
-        [(0, 2), (0, 2)],
-        [(2, 2), (1, 2)],
-    ]
-    np.testing.assert_array_equal(spans[0][1], [[3, ord("a")], [3, ord("b")]])
-    assert [some.shape[0] for some in embedded_spans([[]], encode, 2)[0]] == [0, 0]
+    first, empty, last = embedded_spans(documents, encode, 2)
+    assert sorted(encoded_texts) == ["a", "a b", "b", "b a"]  # Each is encoded once.
+    a = [1, ord("a")]
+    b = [1, ord("b")]
+    a_b = [3, ord("a")]
+    b_a = [3, ord("b")]
+    check_spans(first, [a, b, a], [a_b, b_a])
+    check_spans(empty, np.empty((0, 2)), np.empty((0, 2)))
+    check_spans(last, [a, b], [a_b])
+
+
+def test_spans_of_no_text():
+    ((sentences, sentence_pairs),) = embedded_spans([[]], None, 2)
+    assert len(sentences) == 0
+    assert len(sentence_pairs) == 0
 
 
 ONES = np.ones((2, 3))

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from tmde.documents import word_measures
+from tmde.documents.unit_rows import unit_vectors
 from tmde.documents.word_vectors import (
     WordVectors,
     align_words,
     translation_precision,
-    unit,
     word_bag,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -50,33 +50,34 @@ def test_refinement_repairs_a_bad_dictionary(rounds, least, most):
 @pytest.mark.slow
 def test_without_a_dictionary():
     first, second, rotation, _ = planted()
-    found = align_words(first, second, epochs=2, steps=1500, hidden=256)
-    np.testing.assert_allclose(found, rotation, atol=0.03)
+    mapping = align_words(first, second, epochs=2, steps=1500, hidden=256)
+    np.testing.assert_allclose(mapping, rotation, atol=0.03)
 
 
 @pytest.mark.parametrize("scoring", ["cosine", "distance"])
 def test_precision_equals_a_plain_loop(scoring, monkeypatch):
     monkeypatch.setattr(word_measures, "NEIGHBORS", 3)
     rng = np.random.default_rng(1)
-    first, second = (
-        WordVectors([str(row) for row in range(40)], rng.normal(size=(40, 5))) for _ in range(2)
-    )
+    words = list(map(str, range(40)))
+    first = WordVectors(words, rng.normal(size=(40, 5)))
+    second = WordVectors(words, rng.normal(size=(40, 5)))
     # Some words have several translations.
     pairs = np.unique(rng.integers(0, 40, size=(60, 2)), axis=0)
-    cosines = unit(first.vectors) @ unit(second.vectors).T
+    cosines = unit_vectors(first.vectors) @ unit_vectors(second.vectors).T
     scores = cosines.copy()
     if scoring == "distance":
         first_means = np.sort(cosines, axis=1)[:, -3:].mean(axis=1)
         second_means = np.sort(cosines.T, axis=1)[:, -3:].mean(axis=1)
         scores = 2 * cosines - first_means[:, None] - second_means  # 004, equation 4.6
-    nearest = {x: np.argsort(-scores[x]).tolist() for x in pairs[:, 0].tolist()}
-    found = translation_precision(first, second, pairs, scoring)
+    best_ranks = []
+    for word in np.unique(pairs[:, 0]):
+        translations = pairs[pairs[:, 0] == word, 1]
+        is_translation = np.isin(np.argsort(-scores[word]), translations)
+        best_ranks.append(1 + is_translation.argmax())
+    expected = {}
     for k in (1, 5, 10):
-        right = []
-        for x, ys in nearest.items():
-            translations = pairs[pairs[:, 0] == x, 1].tolist()
-            right.append(any(y in ys[:k] for y in translations))
-        assert found[f"precision_at_{k}"] == np.mean(right)
+        expected[f"precision_at_{k}"] = np.mean(np.array(best_ranks) <= k)
+    assert translation_precision(first, second, pairs, scoring) == expected
 
 
 def test_a_bag_is_the_mean_weighted_by_idf():
@@ -90,9 +91,10 @@ def test_a_bag_is_the_mean_weighted_by_idf():
         {"de": "z", "en": "z"},
     ]
     embedder = DocumentEmbedder(*word_bag({"de": german, "en": english}, rows))
-    shared = np.array([0, 1, 1]) / 2  # of both languages: the mean of two vectors
-    expected = (
-        np.log(4) * np.array([1, 0, 0]) + np.log(4) * np.array([0, 0, 1]) + np.log(2) * shared
-    )
-    found = embedder.encode(["Unbekanntes HAUS! in", "House"])
-    np.testing.assert_allclose(found, [expected / np.linalg.norm(expected), [1, 0, 0]], atol=1e-6)
+    shared = np.array([0, 1, 1]) / 2  # The word "in" of both languages has the mean of two vectors.
+    weighted_house = np.log(4) * np.array([1, 0, 0])
+    weighted_mark = np.log(4) * np.array([0, 0, 1])
+    total = weighted_house + weighted_mark + np.log(2) * shared
+    text_vectors = embedder.encode(["Unbekanntes HAUS! in", "House"])
+    expected = [total / np.linalg.norm(total), [1, 0, 0]]
+    np.testing.assert_allclose(text_vectors, expected, atol=1e-6)

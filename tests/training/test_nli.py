@@ -11,10 +11,11 @@ import torch
 from safetensors.torch import load_file
 from transformers import AutoModel
 
-from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401
+from tests.data.conftest import separate_cache, write_hub_folder  # noqa: F401
 from tests.training.logs import assert_equal_weights, values_of
 from tests.training.trainers import interrupt
-from tmde.data.parallel import CorpusReport, load_parallel
+from tmde.data.parallel import load_parallel
+from tmde.data.report import CorpusReport
 from tmde.training.objectives import NaturalLanguageInference
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe

@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.parallel import LABEL, features_of
+from tmde.data.rows import LABEL, features_of
 from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from tmde.training.batches.batch import ParallelBatch, Position, WordCounts
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch

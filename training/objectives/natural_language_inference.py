@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from tmde.data.parallel import CLASSES, NLI_TEXTS
+from tmde.data.rows import CLASSES, NLI_TEXTS
 from tmde.training.objectives.base import (
     BatchSizes,
     Objective,

@@ -11,7 +11,7 @@ from typing import Any
 
 import yaml
 
-from tmde.data.io import PlainLoader
+from tmde.data.plain_yaml import PlainLoader
 from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, unknown_name_message
 from tmde.training.recipe.generated_sections import architecture_tag

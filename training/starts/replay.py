@@ -14,7 +14,7 @@ from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
 from tmde.data.checks import check_languages
 from tmde.data.dev_rows import hold_out
-from tmde.data.parallel import features_of
+from tmde.data.rows import features_of
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import ReplaySources

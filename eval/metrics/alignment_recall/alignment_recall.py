@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import datasets
 import evaluate
 
-from tmde.documents.alignment import alignment_quality
+from tmde.documents.quality import alignment_quality
 
 _CITATION = """
 @inproceedings{buck-koehn-2016-findings,

@@ -9,7 +9,7 @@ import datasets
 import evaluate
 import numpy as np
 
-from tmde.documents.neighbours import target_ranks
+from tmde.documents.ranks import target_ranks
 
 _CITATION = """
 @article{artetxe-schwenk-2019-massively,

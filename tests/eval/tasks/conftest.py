@@ -6,7 +6,7 @@ from pathlib import Path
 import datasets
 import pytest
 
-from tests.data.conftest import own_cache, write_hub_folder  # noqa: F401 (a fixture)
+from tests.data.conftest import separate_cache, write_hub_folder  # noqa: F401 (a fixture)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tmde.documents.exact_search import exact_neighbours
+from tmde.documents.exact_search import exact_neighbors
 from tmde.documents.unit_rows import TIE, UnitRows
 
 logger = logging.getLogger(__name__)
@@ -20,10 +20,10 @@ RECALL = 0.95  # share of the exact neighbors for which the graph is tuned
 SAMPLE = 256  # queries by which it is tuned
 FIRST_EFFORT = 8  # nodes that a query looks at in the first walk
 LAST_EFFORT = 4096  # nodes that it looks at most
-LINKS = 32  # of a node of the graph
+LINKS = 32  # links of a node of the graph
 
 
-def graph_neighbours(
+def graph_neighbors(
     queries: UnitRows, candidates: UnitRows, k: int, last_effort: int, least_recall: float
 ) -> tuple[np.ndarray, np.ndarray] | None:
     """Return the k nearest candidates of each query that a walk finds.
@@ -66,7 +66,7 @@ def graph_neighbours(
         incomplete = np.flatnonzero((numbers[rows] < 0).any(axis=1))
         if len(incomplete):
             again = UnitRows("queries", query_block[incomplete])
-            exact_cosines, exact_numbers = exact_neighbours(again, candidates, k)
+            exact_cosines, exact_numbers = exact_neighbors(again, candidates, k)
             cosines[rows.start + incomplete] = exact_cosines
             numbers[rows.start + incomplete] = exact_numbers
     return np.clip(cosines, -1, 1), numbers
@@ -88,7 +88,7 @@ def _tune(
     sample_size = min(len(queries), SAMPLE)
     drawn = np.random.default_rng(42).choice(len(queries), sample_size, replace=False)
     sample = UnitRows("sample", queries[np.sort(drawn)])
-    exact_cosines, _ = exact_neighbours(sample, candidates, k)
+    exact_cosines, _ = exact_neighbors(sample, candidates, k)
     lowest_cosines = exact_cosines[:, -1:]  # (sample, 1)
     effort = min(FIRST_EFFORT, last_effort)
     while True:

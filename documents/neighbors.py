@@ -5,35 +5,23 @@ from __future__ import annotations
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.exact_search import exact_neighbours
-from tmde.documents.margins import SCORINGS
-from tmde.documents.neighbour_graph import LAST_EFFORT, RECALL, graph_neighbours
-from tmde.documents.ranks import target_ranks
-from tmde.documents.unit_rows import TIE, Matrix, row_cosines, two_sides
-
-__all__ = [
-    "SCORINGS",
-    "SEARCHES",
-    "TIE",
-    "Matrix",
-    "find_neighbours",
-    "row_cosines",
-    "target_ranks",
-]
+from tmde.documents.exact_search import exact_neighbors
+from tmde.documents.neighbor_graph import LAST_EFFORT, RECALL, graph_neighbors
+from tmde.documents.unit_rows import Matrix, two_sides
 
 SEARCHES = ("auto", "exact", "hnsw")
-EXACT_COST = 1e13  # n m d, that of 100,000 x 100,000 x 1,024: some 4 minutes on one core
+EXACT_COST = 1e13  # n m d of 100,000 x 100,000 x 1,024, which takes some 4 minutes on one core
 # Candidates for each step of a walk through the graph. With fewer, exact search is faster.
 WORTHWHILE = 400
 
 
-def find_neighbours(
+def find_neighbors(
     queries: Matrix, candidates: Matrix, k: int, search: str = "exact"
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the `k` candidates of highest cosine to each query.
 
     An approximate search is warned of, with its recall. `hnsw` is a graph that a query walks along;
-    see [`~tmde.documents.neighbour_graph`]. How far a query walks is doubled until 95 % of the
+    see [`~tmde.documents.neighbor_graph`]. How far a query walks is doubled until 95 % of the
     exact neighbors of 256 random queries are found. `auto` is `exact` up to n m d = 1e13, and for
     sparse rows; beyond, it is `hnsw`, unless the walk would have to be so long that exact search is
     faster.
@@ -55,25 +43,25 @@ def find_neighbours(
     """
     if search not in SEARCHES or k < 1:
         raise TmdeError(
-            f"search, k: found {search!r}, {k}, expected one of {', '.join(SEARCHES)}, and at "
-            "least 1"
+            f"search, k: found {search!r}, {k}, "
+            f"expected one of {', '.join(SEARCHES)}, and at least 1"
         )
     query_rows, candidate_rows = two_sides(("first", queries), ("second", candidates))
     k = min(k, len(candidate_rows))
     if search == "hnsw":
         if candidate_rows.is_sparse:
             raise TmdeError(
-                "search: found 'hnsw' for sparse rows, expected exact or auto: faiss indexes dense "
-                "ones"
+                "search: found 'hnsw' for sparse rows, "
+                "expected exact or auto: faiss indexes dense ones"
             )
-        neighbours = graph_neighbours(query_rows, candidate_rows, k, LAST_EFFORT, least_recall=0.0)
-        assert neighbours is not None  # No recall is below 0.
-        return neighbours
+        neighbors = graph_neighbors(query_rows, candidate_rows, k, LAST_EFFORT, least_recall=0.0)
+        assert neighbors is not None  # No recall is below 0.
+        return neighbors
     cost = len(query_rows) * len(candidate_rows) * candidate_rows.shape[1]
     if search == "auto" and cost > EXACT_COST and not candidate_rows.is_sparse:
         # Longer walks take longer than exact search.
         last_effort = min(len(candidate_rows) // WORTHWHILE, LAST_EFFORT)
-        neighbours = graph_neighbours(query_rows, candidate_rows, k, last_effort, RECALL)
-        if neighbours is not None:
-            return neighbours
-    return exact_neighbours(query_rows, candidate_rows, k)
+        neighbors = graph_neighbors(query_rows, candidate_rows, k, last_effort, RECALL)
+        if neighbors is not None:
+            return neighbors
+    return exact_neighbors(query_rows, candidate_rows, k)

@@ -61,26 +61,21 @@ def make_models(vocabulary: int) -> dict[str, PreTrainedModel]:
     for name, make in FAMILIES.items():
         config = make().config
         enlarge(config, vocabulary)
+        # Aligned encoders have a dict here, whose settings depend on neither.
         encoder_config = getattr(config, "encoder_config", None)
-        if encoder_config is not None:
+        if isinstance(encoder_config, PretrainedConfig):
             enlarge(encoder_config, vocabulary)
         models[name] = type(make())(config).eval()
         fill(models[name])
     return models
 
 
-def enlarge(config: PretrainedConfig | dict, vocabulary: int) -> None:
-    """Set vocabulary and positions of a config, or of the part of one that is a dict."""
-    positions = LIMIT + 10
-    if isinstance(config, dict):
-        config["vocab_size"] = vocabulary
-        if "max_position_embeddings" in config:
-            config["max_position_embeddings"] = positions
-        return
+def enlarge(config: PretrainedConfig, vocabulary: int) -> None:
+    """Set the vocabulary and the positions of a configuration, as far as it has them."""
     if hasattr(config, "vocab_size"):
         config.vocab_size = vocabulary
     if hasattr(config, "max_position_embeddings"):
-        config.max_position_embeddings = positions
+        config.max_position_embeddings = LIMIT + 10
 
 
 @torch.inference_mode()

@@ -230,9 +230,13 @@ def fine_tuned(tokenizer, tmp_path) -> Path:
 
 def test_fine_tuning_on_pairs_of_texts(fine_tuned):
     classify = pipeline("text-classification", model=str(fine_tuned))
+    texts = []
+    labels = []
     for german, english, label in PAIRS:
-        prediction = classify({"text": german, "text_pair": english})
-        assert prediction["label"] == f"LABEL_{label}", (german, english)
+        texts.append({"text": german, "text_pair": english})
+        labels.append(f"LABEL_{label}")
+    predictions = pd.DataFrame(classify(texts))
+    assert predictions["label"].tolist() == labels
 
 
 def test_a_fine_tuned_encoder_is_still_an_embedder(fine_tuned, tokenizer):

@@ -26,7 +26,18 @@ from pathlib import Path
 from typing import Any
 
 import typer
-from faults import RECIPE, JsonOption, Run, one_sentence, prepare, run_to_end, start, tmde
+from faults import (
+    RECIPE,
+    JsonOption,
+    Run,
+    one_sentence,
+    prepare,
+    read_jsonl,
+    run_to_end,
+    start,
+    tmde,
+    write_lines,
+)
 
 MEMORY = 1.5  # GiB more than the command takes on a valid file
 TIME = 60  # seconds of a command
@@ -82,8 +93,9 @@ STRANGE_TEXTS = [
     " ".join(SCRIPTS),
     *SCRIPTS[::9],
 ]
-# The last two are no UTF-8: a surrogate, and the mark of UTF-16.
-STRANGE = [*(text.encode() for text in STRANGE_TEXTS), b"\xed\xa0\x80", b"\xff\xfe"]
+# Neither is valid UTF-8: a surrogate, and the byte order mark of UTF-16.
+NOT_UTF8 = [b"\xed\xa0\x80", b"\xff\xfe"]
+STRANGE_LINES = [*map(str.encode, STRANGE_TEXTS), *NOT_UTF8]
 # Each line has the file that is spoiled, what it is, and the command that reads it.
 COMMANDS = Path(__file__).with_suffix(".txt").read_text().splitlines()
 
@@ -100,7 +112,8 @@ def flipped(data: bytes, rng: random.Random) -> bytes:
     """Flip some bits."""
     spoiled = bytearray(data)
     for _ in range(rng.choice([1, 3, 30])):
-        spoiled[rng.randrange(len(spoiled))] ^= 1 << rng.randrange(8)
+        place = rng.randrange(len(spoiled))
+        spoiled[place] ^= 1 << rng.randrange(8)
     return bytes(spoiled)
 
 
@@ -127,7 +140,7 @@ def overwritten(data: bytes, rng: random.Random) -> bytes:
 
 
 def huge_claim(data: bytes, rng: random.Random) -> bytes:
-    """Let the header or the footer say 10 GB."""
+    """Let the header or the footer claim a size of 10 GB."""
     size = struct.pack("<Q", 10 * 2**30)
     shape = b'"shape":['
     larger_header = size + data[8:]
@@ -137,10 +150,11 @@ def huge_claim(data: bytes, rng: random.Random) -> bytes:
 
 
 def strange_text(data: bytes, rng: random.Random) -> bytes:
-    """Insert lines of what texts may hold."""
+    """Insert lines of unusual characters, and change the ends of lines."""
     lines = data.split(b"\n")
     for _ in range(rng.choice([1, 5])):
-        lines.insert(rng.randrange(len(lines) + 1), rng.choice(STRANGE))
+        place = rng.randrange(len(lines) + 1)
+        lines.insert(place, rng.choice(STRANGE_LINES))
     return rng.choice([b"\n", b"\r\n"]).join(lines)
 
 
@@ -156,8 +170,10 @@ def changed_value(data: bytes, rng: random.Random) -> bytes:
     places = list(places_in(value))
     if not places:
         return data
-    # Half of the time a value near the top, because large files have most values deep inside.
-    container, key = rng.choice(places[:40] if rng.random() < 0.5 else places)
+    # Large files have most values deep inside, so half of the changes are near the top.
+    if rng.random() < 0.5:
+        places = places[:40]
+    container, key = rng.choice(places)
     if isinstance(container, dict) and rng.random() < 0.2:
         del container[key]
     else:
@@ -244,13 +260,14 @@ def run_case(number: int, seed: int, inputs: Path, base: Path, memory: float) ->
     earlier_results = [work / result for result in EARLIER_RESULTS]
     for path in earlier_results:
         path.write_text("earlier")
-    words = []
-    for word in command.split():
-        words.append(
-            word.format(
-                file=spoiled.path, work=work, folder=spoiled.folder, inputs=inputs, recipe=RECIPE
-            )
-        )
+    paths = {
+        "file": spoiled.path,
+        "folder": spoiled.folder,
+        "work": work,
+        "inputs": inputs,
+        "recipe": RECIPE,
+    }
+    words = [word.format(**paths) for word in command.split()]
     title = f"{spoiled.path.relative_to(work)}: tmde {' '.join(words)}"
     title = title.replace(str(inputs), "IN").replace(str(work), "WORK")
     run = start(partial(tmde, words), base / f"{number}.log")
@@ -280,8 +297,10 @@ def spoil(name: str, kind: str, inputs: Path, work: Path, rng: random.Random) ->
         folder = work / Path(name).parts[0]
         shutil.copytree(inputs / folder.name, folder)
         start_of_path = str(work / name).rstrip("*")
-        candidates = [path for path in sorted(work.rglob("*")) if path.is_file()]
-        candidates = [path for path in candidates if str(path).startswith(start_of_path)]
+        candidates = []
+        for path in sorted(work.rglob("*")):
+            if path.is_file() and str(path).startswith(start_of_path):
+                candidates.append(path)
         file = rng.choice(candidates)
     else:
         work.mkdir()
@@ -303,7 +322,8 @@ def problem_of(run: Run, spoiled: SpoiledFile, memory: float) -> str | None:
     if code == 0:
         return None
     sentence = one_sentence(run)
-    names = [spoiled.path.name, spoiled.path.stem, str(spoiled.folder), spoiled.folder.name]
+    # A full path contains the name of its file or folder.
+    names = [spoiled.path.stem, spoiled.folder.name]
     is_named = any(name in sentence for name in names)
     if len(sentence) > LONGEST_SENTENCE or not is_named:
         return f"the sentence is long, or does not name the file: {sentence[:500]}"
@@ -318,22 +338,21 @@ def make_more_inputs(folder: Path) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    documents = [json.loads(line) for line in (folder / "docs.jsonl").read_text().splitlines()]
-    documents = documents[:300]
-    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    documents = read_jsonl(folder / "docs.jsonl")[:300]
+    rows = read_jsonl(folder / "rows.jsonl")
     pq.write_table(pa.Table.from_pylist(documents), folder / "docs.parquet")
     pq.write_table(pa.Table.from_pylist(rows), folder / "rows.parquet")
-    lines = [json.dumps(document) + "\n" for document in documents]
-    (folder / "docs.jsonl").write_text("".join(lines))
+    write_lines(folder / "docs.jsonl", map(json.dumps, documents))
     pairs = ["de\ten"]
     for row in rows:
         translation = row["translation"]
         pairs.append(f"{translation['de']}\t{translation['en']}")
-    (folder / "rows.tsv").write_text("\n".join([*pairs, ""]))
-    texts = [f"{document['text']}\n" for document in documents]
-    (folder / "docs.txt").write_text("".join(texts))
-    (folder / "few.txt").write_text("".join(texts[:20]))
-    (folder / "docs.txt.gz").write_bytes(gzip.compress((folder / "docs.txt").read_bytes()))
+    write_lines(folder / "rows.tsv", pairs)
+    texts = [document["text"] for document in documents]
+    write_lines(folder / "docs.txt", texts)
+    write_lines(folder / "few.txt", texts[:20])
+    compressed = gzip.compress((folder / "docs.txt").read_bytes())
+    (folder / "docs.txt.gz").write_bytes(compressed)
 
     log = folder / "made.log"
     task = f"sentence_retrieval={folder}/rows.jsonl"
@@ -348,10 +367,10 @@ def make_more_inputs(folder: Path) -> None:
 def main(cases: int = 300, seed: int = 0, only: str = "", json_file: JsonOption = None) -> None:
     """Run the cases, or those of `--only` (numbers, comma-separated); exit with the failures."""
     os.environ["HF_HUB_OFFLINE"] = "1"
-    numbers = range(cases)
+    numbers = list(range(cases))
     if only:
-        numbers = [int(number) for number in only.split(",")]
-    ways = Counter()
+        numbers = list(map(int, only.split(",")))
+    ways: Counter[str] = Counter()
     ended_well = 0
     failed = []
     with tempfile.TemporaryDirectory() as temporary:
@@ -378,7 +397,8 @@ def main(cases: int = 300, seed: int = 0, only: str = "", json_file: JsonOption 
         "ways": ways,
     }
     print(results)
-    from common import write_json  # which imports torch
+    # It imports torch, which the forks must begin without.
+    from common import write_json
 
     write_json(json_file, "bad_input", {"seed": seed}, results)
     raise SystemExit(len(failed))

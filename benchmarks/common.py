@@ -1,5 +1,6 @@
-"""What every benchmark shares: the machine, interleaved repeats, a Markdown table, a JSON file."""
+"""Helpers of all benchmarks: the machine, interleaved repeats, a Markdown table, a JSON file."""
 
+import contextlib
 import json
 import platform
 import resource
@@ -12,12 +13,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from tabulate import tabulate
 
 from tmde.data.io import write_atomically
 from tmde.eval.environment import environment
 
+# Packages whose versions are recorded beside those of `tmde.eval.environment`.
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 
 
@@ -32,29 +35,33 @@ def interleaved(
 ) -> dict[str, list[float]]:
     """Return the seconds of every function, `repeats` times each.
 
-    The functions run in turn, so that what slows the machine for a while slows all of them.
+    The functions run in turn, so that a slow moment of the machine slows all of them.
 
     Args:
-        functions: What is measured, by name.
-        repeats: The measurements of each.
-        warmup: The calls of each before these, which are not measured.
-        synchronize: Wait for the GPU at both ends.
+        functions: The functions to measure, by name.
+        repeats: The number of measurements of each function.
+        warmup: The number of calls of each function before the first measurement.
+        synchronize: Whether to wait for the GPU before and after every call.
     """
     seconds: dict[str, list[float]] = {name: [] for name in functions}
     for turn in range(-warmup, repeats):
         for name, function in functions.items():
-            _synchronize(synchronize)
-            begin = time.perf_counter()
-            function()
-            _synchronize(synchronize)
+            duration = _time(function, synchronize)
             if turn >= 0:
-                seconds[name].append(time.perf_counter() - begin)
+                seconds[name].append(duration)
     return seconds
 
 
-def _synchronize(is_wanted: bool) -> None:
-    if is_wanted and torch.cuda.is_available():
+def _time(function: Callable[[], Any], synchronize: bool) -> float:
+    """Return the seconds of one call."""
+    has_gpu = synchronize and torch.cuda.is_available()
+    if has_gpu:
         torch.cuda.synchronize()
+    begin = time.perf_counter()
+    function()
+    if has_gpu:
+        torch.cuda.synchronize()
+    return time.perf_counter() - begin
 
 
 def summary(values: Sequence[float]) -> dict[str, float | int]:
@@ -69,35 +76,35 @@ def summary(values: Sequence[float]) -> dict[str, float | int]:
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
     """Return the median of the ratios turn by turn, because both ran next to each other."""
-    ratios = [
-        numerator / denominator
-        for numerator, denominator in zip(numerators, denominators, strict=True)
-    ]
-    return statistics.median(ratios)
+    ratios = np.divide(numerators, denominators)  # (turns,)
+    return float(np.median(ratios))
 
 
 def peak_memory() -> int:
-    """Return the largest resident memory of this process so far, in bytes; of tensors on a GPU."""
+    """Return the peak memory of this process so far, in bytes.
+
+    On a machine with a GPU, it is the memory of tensors there.
+    """
     if torch.cuda.is_available():
         return torch.cuda.max_memory_allocated()
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # The kernel of macOS counts bytes, that of Linux kibibytes.
-    return peak if sys.platform == "darwin" else peak * 1024
+    # macOS counts in bytes, and Linux in kibibytes.
+    if sys.platform == "darwin":
+        return peak
+    return peak * 1024
 
 
 # ---- The machine
 
 
 def machine() -> dict[str, Any]:
-    """Return processor, threads, accelerators, Python, and the versions of what is compared."""
+    """Return processor, threads, accelerators, Python, and the versions of packages and peers."""
     record = environment()
-    installed_versions = {
-        distribution.name: distribution.version for distribution in metadata.distributions()
-    }
     for name in PEERS:
-        if name in installed_versions:
-            record["versions"][name] = installed_versions[name]
-    record["machine"] |= {"processor": _processor(), "system": platform.platform()}
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            record["versions"][name] = metadata.version(name)
+    record["machine"]["processor"] = _processor()
+    record["machine"]["system"] = platform.platform()
     return record
 
 
@@ -120,17 +127,21 @@ def _processor() -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of all rows under the keys of the first; numbers stand at the right."""
-    columns = list(rows[0])
-    sides = ["right" if isinstance(rows[0][key], int | float) else "left" for key in columns]
+    """Return a table of rows that need not all have the same keys; numbers stand at the right."""
+    sides: dict[str, str] = {}  # by column
+    for row in rows:
+        for column, value in row.items():
+            side = "right" if isinstance(value, int | float) else "left"
+            sides.setdefault(column, side)
     cells = []
     for row in rows:
-        cells.append([_cell(row.get(key)) for key in columns])
-    return tabulate(cells, columns, "pipe", colalign=sides, disable_numparse=True)
+        cells.append([_cell(row.get(column)) for column in sides])
+    alignment = list(sides.values())
+    return tabulate(cells, list(sides), "pipe", colalign=alignment, disable_numparse=True)
 
 
 def _cell(value: object) -> str:
-    """Return a value as a reader wants it: three digits of a small number, none after a large."""
+    """Return a value as text: small numbers with three digits, large ones without decimals."""
     if value is None:
         return "not measured"
     if isinstance(value, bool) or not isinstance(value, int | float):
@@ -143,7 +154,7 @@ def _cell(value: object) -> str:
 
 
 def write_json(path: Path | None, name: str, settings: Mapping[str, Any], results: object) -> None:
-    """Write machine, settings and results of one benchmark; nothing without a path."""
+    """Write machine, settings and results of one benchmark; do nothing without a path."""
     if path is None:
         return
     plain_settings = {}

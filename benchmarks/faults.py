@@ -27,7 +27,7 @@ import tempfile
 import time
 import traceback
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -107,7 +107,13 @@ def tmde(words: list[str]) -> None:
 
 
 def start(function: Callable[[], Any], log: Path, **environment: str) -> Run:
-    """Run a function in a fork of this process, which has imported the package and done nothing."""
+    """Run a function in a fork of this process, which has imported the package and done nothing.
+
+    Args:
+        function: The function to run.
+        log: The file that gets stdout and stderr.
+        environment: Environment variables of the fork.
+    """
     pid = os.fork()
     if pid:
         return Run(pid, log)
@@ -129,6 +135,17 @@ def start(function: Callable[[], Any], log: Path, **environment: str) -> Run:
             with contextlib.suppress(OSError):
                 stream.flush()
         os._exit(code)
+
+
+def read_jsonl(path: Path) -> list[Any]:
+    """Return the value of every line of a file."""
+    return list(map(json.loads, path.read_text().splitlines()))
+
+
+def write_lines(path: Path, lines: Iterable[str]) -> None:
+    """Write texts, one a line."""
+    text = "\n".join(lines)
+    path.write_text(f"{text}\n")
 
 
 def run_to_end(words: str, log: Path) -> None:
@@ -216,8 +233,10 @@ class Case:
             assert run.wait() == 0, run.text[-3000:]
         self.expected = self.state(folder)
         self.seconds = time.monotonic() - begin
-        files = [path for path in folder.rglob("*") if path.is_file()]
-        self.size = DISK_MARGIN + sum(path.stat().st_size for path in files)
+        self.size = DISK_MARGIN
+        for path in folder.rglob("*"):
+            if path.is_file():
+                self.size += path.stat().st_size
 
     def check(self, folder: Path, interrupted: bool = True) -> None:
         """Go on after an interruption, and compare the end with an undisturbed one.
@@ -231,14 +250,15 @@ class Case:
             for run in self.start(folder, self.again):
                 assert run.wait() == 0, run.text[-3000:]
         state = self.state(folder)
-        assert state.keys() == self.expected.keys(), (
-            f"{sorted(state)} instead of {sorted(self.expected)}"
-        )
-        for name, value in self.expected.items():
-            if isinstance(value, np.ndarray) and value.dtype.kind == "f":
-                np.testing.assert_allclose(state[name], value, rtol=0, atol=1e-6, err_msg=name)
+        difference = f"{sorted(state)} instead of {sorted(self.expected)}"
+        assert state.keys() == self.expected.keys(), difference
+        for name, expected in self.expected.items():
+            value = state[name]
+            is_float = isinstance(expected, np.ndarray) and expected.dtype.kind == "f"
+            if is_float:
+                np.testing.assert_allclose(value, expected, rtol=0, atol=1e-6, err_msg=name)
             else:
-                assert np.array_equal(state[name], value), f"{name} differs"
+                assert np.array_equal(value, expected), f"{name} differs"
 
 
 def free_port() -> int:
@@ -286,9 +306,8 @@ def trained_state(folder: Path) -> dict[str, Any]:
     """Return weights and counts of a run, whose log must hold every step."""
     from safetensors.numpy import load_file
 
-    lines = (folder / "run/log.jsonl").read_text().splitlines()
-    steps = [json.loads(line)["step"] for line in lines]
-    assert set(range(1, 25)) <= set(steps), f"log.jsonl lacks steps: {steps}"
+    steps = {record["step"] for record in read_jsonl(folder / "run/log.jsonl")}
+    assert steps.issuperset(range(1, 25)), f"log.jsonl lacks steps: {sorted(steps)}"
     results = json.loads((folder / "run/results.json").read_text())
     state = load_file(folder / "run/model.safetensors")
     for key in ("steps", "best_step", "seen"):
@@ -317,8 +336,8 @@ def indexed_state(folder: Path) -> dict[str, Any]:
 
         index = DocumentIndex.open(folder / "index")
         ids = sorted(index)
-        texts = np.array([hit.id + hit.text for hit in index.documents(ids)])
-        np.savez(arrays, texts=texts, vectors=index.vectors(ids))
+        texts = [hit.id + hit.text for hit in index.documents(ids)]
+        np.savez(arrays, texts=np.array(texts), vectors=index.vectors(ids))
 
     run = start(read, folder.with_suffix(".read"))
     assert run.wait() == 0, run.text
@@ -334,13 +353,14 @@ def published_state(hub: str, folder: Path) -> dict[str, Any]:
         return urllib.request.urlopen(request, timeout=10).read()
 
     repository = json.loads(get(f"api/models/user/{folder.name}"))
-    files = {}
+    files = {"README.md": b""}
     for sibling in repository["siblings"]:
         name = sibling["rfilename"]
-        files[name] = get(f"user/{folder.name}/resolve/main/{name}")
+        data = get(f"user/{folder.name}/resolve/main/{name}")
+        files[name] = data.replace(folder.name.encode(), b"NAME")
     # The card holds a fingerprint, which differs with the name of the repository.
-    files["README.md"] = re.sub(rb"<!-- tmde:card \w+", b"", files.get("README.md", b""))
-    return {name: data.replace(folder.name.encode(), b"NAME") for name, data in files.items()}
+    files["README.md"] = re.sub(rb"<!-- tmde:card \w+", b"", files["README.md"])
+    return files
 
 
 def check_whole(case: Case, folder: Path) -> None:
@@ -364,9 +384,21 @@ def check_whole(case: Case, folder: Path) -> None:
         with contextlib.suppress(urllib.error.HTTPError):  # it is not created yet
             files = case.state(folder)
             # A new repository holds two files of the Hub itself.
-            assert len(files) == 2 or "model.safetensors" in files, (
-                f"a part was published: {sorted(files)}"
-            )
+            is_whole = len(files) == 2 or "model.safetensors" in files
+            assert is_whole, f"a part was published: {sorted(files)}"
+
+
+def check_refusals(runs: list[Run], known: str) -> None:
+    """Check that every run that failed did so with one sentence of a known kind.
+
+    Args:
+        runs: Runs that have ended.
+        known: A regular expression, which finds something in each expected sentence.
+    """
+    for run in runs:
+        if run.code:
+            sentence = one_sentence(run)
+            assert re.search(known, sentence), sentence
 
 
 # ---- Faults: each returns how many there were
@@ -397,13 +429,12 @@ def disk_full(case: Case, folder: Path, rng: random.Random) -> int:
     with mounted(folder, 6 * case.size + 2**20):
         case.make_folder(folder)
         ballast = folder / "ballast"
-        free = rng.randint(4096, case.size)
-        ballast.write_bytes(bytes(shutil.disk_usage(folder).free - free))
+        room = rng.randint(4096, case.size)
+        ballast_size = shutil.disk_usage(folder).free - room
+        ballast.write_bytes(bytes(ballast_size))
         runs = case.start(folder, case.words)
         codes = [run.wait() for run in runs]
-        sentences = [one_sentence(run) for run in runs if run.code]
-        known = re.compile("No space left|full disk|another process of this run")
-        assert all(known.search(sentence) for sentence in sentences), sentences
+        check_refusals(runs, "No space left|full disk|another process of this run")
         check_whole(case, folder)
         ballast.unlink()
         case.check(folder, any(codes))
@@ -468,15 +499,14 @@ def two_writers(case: Case, folder: Path, rng: random.Random) -> int:
     runs = []
     for _ in range(2):
         runs += case.start(folder, case.words)
-        time.sleep(rng.choice([0, rng.uniform(0, 0.5) * case.seconds]))
+        pause = rng.uniform(0, 0.5) * case.seconds
+        time.sleep(rng.choice([0, pause]))
     codes = [run.wait() for run in runs]
     texts = runs[0].text + runs[1].text
     assert 0 in codes, texts
     if case.name not in ("index", "push"):
         assert codes != [0, 0], texts
-    refusals = [one_sentence(run) for run in runs if run.code]
-    known = re.compile("another process|not empty|exists; give|commit has happened")
-    assert all(known.search(refusal) for refusal in refusals), refusals
+    check_refusals(runs, "another process|not empty|exists; give|commit has happened")
     case.check(folder, interrupted=False)
     return 1
 
@@ -497,21 +527,25 @@ def make_inputs(folder: Path) -> None:
     """Write parallel rows, documents as text and JSONL, and an older version of the documents."""
     from tmde.data.sample import sample_parallel
 
-    rows = [json.dumps({"translation": row}) + "\n" for row in sample_parallel(200)["translation"]]
-    texts = [f"{number} {row[21:80]}" for number, row in enumerate(rows * 20)]
-    (folder / "rows.jsonl").write_text("".join(rows))
-    (folder / "docs.txt").write_text("".join(f"{text}\n" for text in texts))
+    rows = []
+    for translation in sample_parallel(200)["translation"]:
+        rows.append(json.dumps({"translation": translation}))
+    texts = []
     documents = []
-    for number, text in enumerate(texts):
-        documents.append(json.dumps({"id": str(number), "text": text}) + "\n")
-    (folder / "docs.jsonl").write_text("".join(documents))
-    # Of every second document: two of three are changed, some have another id.
+    for number, row in enumerate(rows * 20):
+        text = f"{number} {row[21:80]}"
+        texts.append(text)
+        documents.append(json.dumps({"id": str(number), "text": text}))
+    # The old version has every second document: two of three are changed, some have another id.
     old_documents = []
     for number, document in enumerate(documents[::2]):
         if number % 3:
             document = document.replace("a", "e")
         old_documents.append(document.replace('{"id": "1', '{"id": "old 1'))
-    (folder / "old.jsonl").write_text("".join(old_documents))
+    write_lines(folder / "rows.jsonl", rows)
+    write_lines(folder / "docs.txt", texts)
+    write_lines(folder / "docs.jsonl", documents)
+    write_lines(folder / "old.jsonl", old_documents)
 
 
 def prepare(folder: Path) -> None:
@@ -536,7 +570,13 @@ def prepare(folder: Path) -> None:
 
 @dataclass(frozen=True)
 class FaultCounts:
-    """How many faults of each kind a command must survive."""
+    """How many faults of each kind a command must survive.
+
+    Attributes:
+        kills: The kills at a random moment.
+        full: The times that the disk is full.
+        others: The losses of one process, or the pairs of writers.
+    """
 
     kills: int
     full: int
@@ -603,7 +643,10 @@ def main(
     only: str = "",
     json_file: JsonOption = None,
 ) -> None:
-    """Run the campaign; the exit code is 1 if a command did not survive a fault."""
+    """Run the campaign; the exit code is 1 if a command did not survive a fault.
+
+    `--only` is a regular expression for the names of the results.
+    """
     counts = FaultCounts(kills, full, others)
     results = []
     with tempfile.TemporaryDirectory() as temporary, hub_server() as hub:
@@ -620,7 +663,8 @@ def main(
                 result = disturb(case, fault, count, base, row, seed)
                 print(result, flush=True)
                 results.append(result)
-    from common import write_json  # which imports torch
+    # It imports torch, which the forks must begin without.
+    from common import write_json
 
     settings = {"kills": kills, "full": full, "others": others, "seed": seed}
     write_json(json_file, "faults", settings, results)

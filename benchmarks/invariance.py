@@ -14,7 +14,8 @@ import logging
 import random
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -41,85 +42,146 @@ TOLERANCE = 1e-5
 LEFT_PADDED_BATCH = 16  # texts
 
 
+# ---- Texts and models
+
+
 def make_texts(count: int, rng: random.Random) -> list[str]:
     """Return texts of up to 30 words; one in a hundred has up to 3,000 (log-uniform)."""
     texts = []
     for _ in range(count):
         block = rng.choice(BLOCKS)
-        words = rng.randrange(30) if rng.random() < 0.99 else int(3000 ** rng.random())
-        letters = [chr(block + offset) for offset in range(24)]
-        text = ["".join(rng.choices(letters, k=rng.randint(1, 8))) for _ in range(words)]
-        texts.append(" ".join(text))
+        if rng.random() < 0.99:
+            length = rng.randrange(30)
+        else:
+            length = int(3000 ** rng.random())
+        texts.append(make_text(block, length, rng))
     return texts
 
 
+def make_text(block: int, length: int, rng: random.Random) -> str:
+    """Return random words of the first 24 letters of a block.
+
+    Args:
+        block: The code point of the first letter.
+        length: The number of words.
+        rng: Chooses the letters.
+    """
+    letters = [chr(code) for code in range(block, block + 24)]
+    words = []
+    for _ in range(length):
+        word_length = rng.randint(1, 8)
+        words.append("".join(rng.choices(letters, k=word_length)))
+    return " ".join(words)
+
+
 def make_models(vocabulary: int) -> dict[str, PreTrainedModel]:
-    """Return a tiny model of every family, for so many tokens and for the longest text."""
+    """Return a tiny model of every family, by name.
+
+    Args:
+        vocabulary: The tokens of the tokenizer. The models read texts of `LIMIT` tokens.
+    """
     from tests.test_goldens import FAMILIES, fill
 
     models = {}
     for name, make in FAMILIES.items():
         config = make().config
         enlarge(config, vocabulary)
+        # Aligned encoders have a dict here, whose settings depend on neither.
         encoder_config = getattr(config, "encoder_config", None)
-        if encoder_config is not None:
+        if isinstance(encoder_config, PretrainedConfig):
             enlarge(encoder_config, vocabulary)
         models[name] = type(make())(config).eval()
         fill(models[name])
     return models
 
 
-def enlarge(config: PretrainedConfig | dict, vocabulary: int) -> None:
-    """Set vocabulary and positions of a config, or of the part of one that is a dict."""
-    positions = LIMIT + 10
-    if isinstance(config, dict):
-        config["vocab_size"] = vocabulary
-        if "max_position_embeddings" in config:
-            config["max_position_embeddings"] = positions
-        return
+def enlarge(config: PretrainedConfig, vocabulary: int) -> None:
+    """Set the vocabulary and the positions of a configuration, as far as it has them."""
     if hasattr(config, "vocab_size"):
         config.vocab_size = vocabulary
     if hasattr(config, "max_position_embeddings"):
-        config.max_position_embeddings = positions
+        config.max_position_embeddings = LIMIT + 10
+
+
+# ---- Other ways to embed the same texts
+
+
+@dataclass(frozen=True)
+class Texts:
+    """The texts of a family.
+
+    Attributes:
+        texts: (n,)
+        languages: The language code of each text, (n,); None for a family that needs none.
+    """
+
+    texts: np.ndarray
+    languages: np.ndarray | None
+
+    def take(self, rows: Sequence[int]) -> "Texts":
+        """Return the texts of some rows."""
+        languages = self.languages
+        if languages is not None:
+            languages = languages[rows]
+        return Texts(self.texts[rows], languages)
+
+    def encode(self, embedder: DocumentEmbedder, batch_tokens: int | None = None) -> np.ndarray:
+        """Return vectors of length 1, (n, d)."""
+        languages = self.languages
+        if languages is not None:
+            languages = languages.tolist()
+        vectors = embedder.encode(self.texts.tolist(), batch_tokens, language=languages)
+        return normalize(vectors)
 
 
 @torch.inference_mode()
-def encode_left_padded(
-    embedder: DocumentEmbedder, texts: list[str], codes: list[str], rng: random.Random
-) -> np.ndarray:
-    """Return the vectors of texts, (n, d), from batches that are padded on the left."""
-    vectors = np.empty((len(texts), embedder.dimension), np.float32)
+def encode_left_padded(embedder: DocumentEmbedder, texts: Texts, rng: random.Random) -> np.ndarray:
+    """Return the vectors of texts, (n, d), from batches that are padded on the left.
+
+    The texts of a batch are of about the same length.
+    """
     model = embedder.model.base_model
-    order = sorted(range(len(texts)), key=lambda row: len(texts[row]) * rng.uniform(0.5, 1))
+    lengths = []
+    for text in texts.texts:
+        lengths.append(len(text) * rng.uniform(0.5, 1))
+    order = np.argsort(lengths, stable=True)
+    vectors = np.empty((len(order), embedder.dimension), np.float32)
     for start in range(0, len(order), LEFT_PADDED_BATCH):
         rows = order[start : start + LEFT_PADDED_BATCH]
-        batch = embedder.tokenizer(
-            [texts[row] for row in rows], truncation=True, max_length=embedder.max_length
-        )
-        padded = embedder.tokenizer.pad(batch, return_tensors="pt", padding_side="left")
-        inputs = {
-            "input_ids": padded["input_ids"],
-            "attention_mask": padded["attention_mask"],
-        }
-        if codes:
-            language_ids = [model.config.languages.index(codes[row]) for row in rows]
-            inputs["language_ids"] = torch.tensor(language_ids)
+        inputs = left_padded_batch(embedder, texts.take(rows))
         vectors[rows] = model(**inputs).pooler_output.float().numpy()
-    return vectors
+    return normalize(vectors)
+
+
+def left_padded_batch(embedder: DocumentEmbedder, texts: Texts) -> dict[str, torch.Tensor]:
+    """Return the inputs of the model for some texts."""
+    tokenizer = embedder.tokenizer
+    batch = tokenizer(texts.texts.tolist(), truncation=True, max_length=embedder.max_length)
+    padded = tokenizer.pad(batch, return_tensors="pt", padding_side="left")
+    inputs = {
+        "input_ids": padded["input_ids"],  # (texts, length)
+        "attention_mask": padded["attention_mask"],  # (texts, length)
+    }
+    if texts.languages is not None:
+        languages = embedder.model.config.languages
+        language_ids = [languages.index(code) for code in texts.languages]
+        inputs["language_ids"] = torch.tensor(language_ids)  # (texts,)
+    return inputs
 
 
 def encode_in_other_batches(
-    embedder: DocumentEmbedder, texts: list[str], codes: list[str], rng: random.Random
+    embedder: DocumentEmbedder, texts: Texts, rng: random.Random
 ) -> np.ndarray:
     """Return the vectors of texts, (n, d), in random order and with batches of a random size."""
-    order = rng.sample(range(len(texts)), len(texts))
-    languages = [codes[row] for row in order] if codes else None
+    count = len(texts.texts)
+    order = rng.sample(range(count), count)
     batch_tokens = rng.randint(2000, 40_000)
-    vectors = np.empty((len(texts), embedder.dimension), np.float32)
-    vectors[order] = embedder.encode(
-        [texts[row] for row in order], batch_tokens, language=languages
-    )
+    vectors = np.empty((count, embedder.dimension), np.float32)
+    vectors[order] = texts.take(order).encode(embedder, batch_tokens)
     return vectors
+
+
+# ---- Measuring
 
 
 def compare_exports(model: torch.nn.Module, tokenizer: PreTrainedTokenizerBase) -> dict[str, float]:
@@ -143,32 +205,46 @@ def measure(
     texts: list[str],
     rng: random.Random,
 ) -> dict[str, Any]:
-    """Return the differences of one family."""
+    """Return the differences of one family.
+
+    Args:
+        name: The name of the family.
+        model: Its model, which is converted to bfloat16 at the end.
+        tokenizer: The tokenizer of all families.
+        texts: The texts to embed.
+        rng: Chooses languages and batches.
+    """
     embedder = DocumentEmbedder(model, tokenizer, max_length=LIMIT)
-    codes = []
+    languages = None
     if embedder.needs_language:
-        codes = rng.choices(model.config.languages, k=len(texts))
-    unit_vectors = normalize(embedder.encode(texts, language=codes or None))
-
-    def largest_difference(encode: Callable[..., np.ndarray]) -> float:
-        vectors = normalize(encode(embedder, texts, codes, rng))
-        return float(np.abs(vectors - unit_vectors).max())
-
-    other_batches = largest_difference(encode_in_other_batches)
-    left_padding = largest_difference(encode_left_padded)
+        languages = np.array(rng.choices(model.config.languages, k=len(texts)))
+    family_texts = Texts(np.array(texts, dtype=object), languages)
+    expected = family_texts.encode(embedder)  # (n, d)
+    from_other_batches = encode_in_other_batches(embedder, family_texts, rng)
+    left_padded = encode_left_padded(embedder, family_texts, rng)
     exports = compare_exports(model, tokenizer)
-    token_ids = tokenizer(texts, truncation=True, max_length=LIMIT).input_ids
     half_embedder = DocumentEmbedder(model.to(torch.bfloat16), tokenizer, max_length=LIMIT)
-    half_vectors = normalize(half_embedder.encode(texts, language=codes or None))
-    cosines = (half_vectors * unit_vectors).sum(axis=1)  # (n,)
+    half_vectors = family_texts.encode(half_embedder)
+    cosines = (half_vectors * expected).sum(axis=1)  # (n,)
     return {
         "family": name,
-        "longest, tokens": max(len(ids) for ids in token_ids),
-        "other batches": other_batches,
-        "left padding": left_padding,
+        "longest, tokens": longest_text(texts, tokenizer),
+        "other batches": largest_difference(from_other_batches, expected),
+        "left padding": largest_difference(left_padded, expected),
         "bfloat16, 1 - cosine": float(1 - cosines.min()),
         **exports,
     }
+
+
+def largest_difference(vectors: np.ndarray, expected: np.ndarray) -> float:
+    """Return the largest difference of any number of vectors, both (n, d)."""
+    return float(np.abs(vectors - expected).max())
+
+
+def longest_text(texts: list[str], tokenizer: PreTrainedTokenizerBase) -> int:
+    """Return the most tokens of a text."""
+    token_ids = tokenizer(texts, truncation=True, max_length=LIMIT).input_ids
+    return max(map(len, token_ids))
 
 
 def main(number: int = 10_000, seed: int = 0, json_file: JsonOption = None) -> None:

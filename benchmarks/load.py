@@ -8,6 +8,8 @@ twice a second; `early` is the largest in the second tenth of the samples, when 
 `late` that in the last tenth.
 """
 
+import contextlib
+import itertools
 import random
 import re
 import signal
@@ -48,11 +50,13 @@ K = 10  # hits of a query
 THREADS = 8
 TEXTS_OF_A_THREAD = 20_000
 TEXTS_OF_RAY = 200_000
+# Names in the command lines of the processes in which Ray embeds.
+WORKER_TITLES = ("BatchEmbedder", "MapWorker")
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a test is given.
+    """The settings of a test.
 
     Attributes:
         folder: A folder of its own.
@@ -78,62 +82,77 @@ def make_texts(count: int, seed: int = 0) -> Iterator[str]:
 def write_texts(path: Path, count: int, seed: int = 0) -> None:
     """Write texts, one a line."""
     with open(path, "w", encoding="utf-8") as file:
-        file.writelines(f"{text}\n" for text in make_texts(count, seed))
+        for text in make_texts(count, seed):
+            file.write(f"{text}\n")
 
 
 # ---- Commands that are killed
 
 
-def survive(command: list[str], kills: int, rng: random.Random, seconds: float) -> dict[str, Any]:
+@dataclass(frozen=True)
+class CommandRun:
+    """A run of a command.
+
+    Attributes:
+        code: Its exit code; that of a killed process is negative.
+        memory: Its resident set twice a second, in MiB.
+        messages: What it wrote to stderr.
+    """
+
+    code: int
+    memory: list[float]
+    messages: str
+
+
+def survive(
+    command: list[str],
+    kills: int,
+    rng: random.Random,
+    seconds: float,
+    output: Path | None = None,
+) -> dict[str, Any]:
     """Run a command that is killed some times, then to its end.
 
     Args:
         command: The command.
-        kills: How often it is killed.
+        kills: How often it is killed, unless it is quicker than the kills.
         rng: Chooses the moments.
         seconds: The latest moment of a kill.
+        output: A file that only a finished command leaves, and that it refuses to write again.
 
     Returns:
         The kills, the seconds of all runs, and the memory over time.
     """
     begin = time.monotonic()
-    samples = []  # MiB
-    for _ in range(kills):
-        samples += run_until_killed(command, rng.uniform(0.5, 1) * seconds)
-    samples += run_to_end(command)
+    runs: list[CommandRun] = []
+    while len(runs) < kills:
+        run = run_command(command, kill_after=rng.uniform(0.5, 1) * seconds)
+        runs.append(run)
+        is_finished = output is not None and output.exists()
+        if is_finished or run.code != -signal.SIGKILL:
+            break
+    num_kills = [run.code for run in runs].count(-signal.SIGKILL)
+    if output is None or not output.exists():
+        runs.append(run_command(command))
+    # A run that had written all may have been killed before it ended.
+    assert runs[-1].code in (0, -signal.SIGKILL), runs[-1].messages
     duration = round(time.monotonic() - begin)
-    samples = [sample for sample in samples if sample > 1]  # a process that has ended has none
-    last_run = samples[-max(len(samples) // (kills + 1), 10) :]
-    tenth = len(last_run) // 10 + 1
-    hundredth = len(samples) // 100 + 1
-    return {
-        "kills": kills,
-        "seconds": duration,
-        "curve, MiB": [round(sample) for sample in samples[::hundredth]],
-        "MiB, early": round(max(last_run[tenth : 2 * tenth])),
-        "MiB, late": round(max(last_run[-tenth:])),
-    }
+    memory = list(itertools.chain.from_iterable(run.memory for run in runs))
+    return {"kills": num_kills, "seconds": duration, **summarize_memory(memory, len(runs))}
 
 
-def run_until_killed(command: list[str], seconds: float) -> list[float]:
-    """Start a command, and kill it after some seconds; return its memory over time in MiB."""
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    samples = watch_memory(process, seconds)
-    assert process.poll() is None, "it ended before it was killed: give more texts"
-    process.send_signal(signal.SIGKILL)
-    process.wait()
-    return samples
+def run_command(command: list[str], kill_after: float = float("inf")) -> CommandRun:
+    """Run a command to its end, or kill it after some seconds."""
+    with tempfile.TemporaryFile("w+") as messages:
+        process = subprocess.Popen(command, stderr=messages)
+        memory = watch_memory(process, kill_after)
+        process.kill()
+        code = process.wait()
+        messages.seek(0)
+        return CommandRun(code, memory, messages.read())
 
 
-def run_to_end(command: list[str]) -> list[float]:
-    """Run a command, which must end well; return its memory over time in MiB."""
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
-    samples = watch_memory(process)
-    assert process.returncode == 0, process.returncode
-    return samples
-
-
-def watch_memory(process: subprocess.Popen, seconds: float = float("inf")) -> list[float]:
+def watch_memory(process: subprocess.Popen, seconds: float) -> list[float]:
     """Return the resident set of a process in MiB, twice a second, while it runs."""
     watched = psutil.Process(process.pid)
     end = time.monotonic() + seconds
@@ -142,6 +161,25 @@ def watch_memory(process: subprocess.Popen, seconds: float = float("inf")) -> li
         samples.append(watched.memory_info().rss / 2**20)
         time.sleep(0.5)
     return samples
+
+
+def summarize_memory(samples: list[float], runs: int) -> dict[str, Any]:
+    """Return the memory of a command over time, and early and late in its last run.
+
+    Args:
+        samples: The resident set twice a second, in MiB.
+        runs: The number of runs, killed ones included.
+    """
+    memory = np.array(samples)
+    memory = memory[memory > 1].round().astype(int)  # A process that has just ended has none.
+    hundredth = len(memory) // 100 + 1
+    last_run = memory[-max(len(memory) // runs, 10) :]
+    tenth = len(last_run) // 10 + 1
+    return {
+        "curve, MiB": memory[::hundredth].tolist(),
+        "MiB, early": int(last_run[tenth : 2 * tenth].max()),
+        "MiB, late": int(last_run[-tenth:].max()),
+    }
 
 
 # ---- The tests
@@ -153,15 +191,17 @@ def embed(load: Load) -> dict[str, Any]:
     output = load.folder / "out.npy"
     write_texts(source, load.texts)
     command = [*TMDE, "embed", str(source), "-o", str(output), "--resume"]
-    report = survive(command, 3, load.rng, seconds=6 + load.texts / 200_000)
+    seconds = 6 + load.texts / 200_000
+    report = survive(command, kills=3, rng=load.rng, seconds=seconds, output=output)
     vectors = np.load(output, mmap_mode="r")
     assert len(vectors) == load.texts
     assert not list(load.folder.glob("*.shards"))
-    rows = sorted(load.rng.sample(range(load.texts), CHECKED_ROWS))
-    checked_rows = set(rows)
-    texts = [text for row, text in enumerate(make_texts(load.texts)) if row in checked_rows]
+    checked_rows = sorted(load.rng.sample(range(load.texts), CHECKED_ROWS))
+    is_checked = np.zeros(load.texts, dtype=bool)
+    is_checked[checked_rows] = True
+    texts = list(itertools.compress(make_texts(load.texts), is_checked))
     expected = DocumentEmbedder.from_pretrained().encode(texts)
-    np.testing.assert_allclose(vectors[rows], expected, rtol=0, atol=TOLERANCE)
+    np.testing.assert_allclose(vectors[checked_rows], expected, rtol=0, atol=TOLERANCE)
     return {"items": load.texts, **report}
 
 
@@ -170,31 +210,47 @@ def index(load: Load) -> dict[str, Any]:
     source = load.folder / "documents.txt"
     write_texts(source, load.documents, seed=1)
     command = [*TMDE, "index", str(source), "-o", str(load.folder / "index")]
-    report = survive(command, 2, load.rng, seconds=load.documents / 10_000)
+    seconds = load.documents / 10_000
+    report = survive(command, kills=2, rng=load.rng, seconds=seconds)
     documents = list(make_texts(load.documents, seed=1))
     opened = DocumentIndex.open(load.folder / "index")
     assert len(opened) == load.documents
+    rows = load.rng.sample(range(load.documents), QUERIES)
+    return {"items": load.documents, **report, **search(opened, documents, rows)}
+
+
+def search(index: DocumentIndex, documents: list[str], rows: list[int]) -> dict[str, float]:
+    """Search an index for some of its own documents, each of which must be the first hit.
+
+    Args:
+        index: The index of the documents.
+        documents: All documents.
+        rows: The documents that are queries.
+
+    Returns:
+        The median milliseconds of a query, those of numpy, and the recall of the index.
+    """
     embedder = DocumentEmbedder.from_pretrained()
     vectors = normalize(embedder.encode(documents, show_progress_bar=False))  # (documents, d)
     index_seconds = []
     numpy_seconds = []
-    right_hits = 0
-    for row in load.rng.sample(range(load.documents), QUERIES):
+    recalls = []
+    for row in rows:
         begin = time.perf_counter()
-        hits = opened.search(vectors[row][None], k=K)[0]
+        hits = index.search(vectors[row][None], k=K)[0]
         index_seconds.append(time.perf_counter() - begin)
         begin = time.perf_counter()
-        cosines = vectors @ vectors[row]
+        cosines = vectors @ vectors[row]  # (documents,)
         lowest_cosine = np.partition(cosines, -K)[-K]
         numpy_seconds.append(time.perf_counter() - begin)
-        right_hits += sum(hit.score >= lowest_cosine - TOLERANCE for hit in hits)
+        scores = np.array([hit.score for hit in hits])
+        right_hits = np.count_nonzero(scores >= lowest_cosine - TOLERANCE)
+        recalls.append(right_hits / K)
         assert hits[0].text == documents[row]
     return {
-        "items": load.documents,
-        **report,
         "query, ms": 1000 * float(np.median(index_seconds)),
         "numpy, ms": 1000 * float(np.median(numpy_seconds)),
-        "recall@10": float(right_hits / (QUERIES * K)),
+        "recall@10": float(np.mean(recalls)),
     }
 
 
@@ -203,16 +259,14 @@ def threads(load: Load) -> dict[str, Any]:
     embedder = DocumentEmbedder.from_pretrained()
     encode = partial(embedder.encode, show_progress_bar=False)
     parts = [list(make_texts(TEXTS_OF_A_THREAD, seed)) for seed in range(THREADS)]
-    expected_vectors = [encode(part) for part in parts]
+    expected_vectors = list(map(encode, parts))
     begin = time.monotonic()
     with ThreadPoolExecutor(THREADS) as pool:
         thread_vectors = list(pool.map(encode, parts))
     seconds = round(time.monotonic() - begin, 1)
-    differences = [
-        float(np.abs(vectors - expected).max())
-        for vectors, expected in zip(thread_vectors, expected_vectors, strict=True)
-    ]
-    difference = max(differences)
+    difference = 0.0
+    for vectors, expected in zip(thread_vectors, expected_vectors, strict=True):
+        difference = max(difference, float(np.abs(vectors - expected).max()))
     assert difference <= TOLERANCE, difference
     return {
         "items": THREADS * TEXTS_OF_A_THREAD,
@@ -239,15 +293,14 @@ class WorkerKiller(threading.Thread):
                 self.killed_pid = workers[0].pid
 
     def _find_workers(self) -> list[psutil.Process]:
-        children = psutil.Process().children(recursive=True)
-        workers = [child for child in children if "BatchEmbedder" in child.name()]
-        if workers:
-            return workers
-        return [
-            process
-            for process in psutil.process_iter()
-            if "MapWorker" in " ".join(process.cmdline())
-        ]
+        """Return the processes of Ray that embed."""
+        workers = []
+        for process in psutil.Process().children(recursive=True):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                title = " ".join(process.cmdline())
+                if any(name in title for name in WORKER_TITLES):
+                    workers.append(process)
+        return workers
 
 
 def ray(load: Load) -> dict[str, Any]:
@@ -256,7 +309,9 @@ def ray(load: Load) -> dict[str, Any]:
 
     from tmde.eval.ray_embedding import embed_dataset
 
-    rows = [{"id": number, "text": text} for number, text in enumerate(make_texts(TEXTS_OF_RAY))]
+    rows = []
+    for number, text in enumerate(make_texts(TEXTS_OF_RAY)):
+        rows.append({"id": number, "text": text})
     library.init(num_cpus=3, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
     begin = time.monotonic()
     killer = WorkerKiller()
@@ -283,7 +338,7 @@ def main(
     only: str = "",
     json_file: JsonOption = None,
 ) -> None:
-    """Run the tests whose names `--only`, a regular expression, finds."""
+    """Run all tests, or those whose names match the regular expression `--only`."""
     rows = []
     for test in (embed, index, threads, ray):
         if not re.search(only, test.__name__):

@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import pandas as pd
@@ -52,6 +52,9 @@ from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
 from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores
 
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
 LANGUAGES = ("de", "en", "es", "fr", "it")
 TFIDF = "TF-IDF"
 STATIC = "StaticEmbedding"
@@ -74,6 +77,9 @@ TASKS = {
 NOT_DRAWN = (ENGLISH, "sample")
 PILOT_TEXTS = 64  # The speed of a system is estimated by these.
 SPEED_SECONDS = 3  # A system reads at most so many texts as it can in this time.
+# Where the name of a system begins in the figure, in points from its place.
+NAME_ABOVE = (6, 6)
+NAME_BELOW = (6, -15)
 
 
 # ---- Systems
@@ -198,9 +204,11 @@ def train_static(folder: Path, train: Sequence[str], minutes: float, width: int 
         width: The size of a vector.
     """
     rows = load_parallel(list(train), languages=LANGUAGES)["translation"][:]
-    texts = {}
-    for code in LANGUAGES:
-        texts[code] = [row[code] for row in rows if row[code]]
+    texts: dict[str, list[str]] = {code: [] for code in LANGUAGES}
+    for row in rows:
+        for code in LANGUAGES:
+            if row[code]:
+                texts[code].append(row[code])
     tokenizer = train_tokenizer(texts, vocab_size=32_000)
     module = StaticEmbedding(tokenizer, embedding_dim=width)
     model = SentenceTransformer(modules=[module], device="cpu")
@@ -280,7 +288,7 @@ def load_tasks(data: Path | None, max_documents: int | None, cache: Path) -> lis
         (planned,) = plan_tasks([spec])
         languages = LANGUAGES
         if title == ENGLISH:
-            languages = [iso_of_flores(code) for code in FLORES_CODES]
+            languages = tuple(map(iso_of_flores, FLORES_CODES))
         task = planned.load(known=languages)
         tasks.append(replace(task, name=title))
     return tasks
@@ -323,20 +331,31 @@ def speed_texts(tasks: Sequence[LoadedTask]) -> list[str]:
     return shuffled
 
 
-def measure_speed(systems: Sequence[MeasuredSystem], texts: list[str]) -> dict[str, Any]:
+def measure_speed(
+    systems: Sequence[MeasuredSystem], texts: list[str]
+) -> dict[str, dict[str, float | int]]:
     """Return the texts a second of each system; all are measured in turn.
 
     A slow system reads what it can in three seconds.
     """
-    pilots = {system.name: _reader(system, texts[:PILOT_TEXTS]) for system in systems}
+    pilots = {}
+    for system in systems:
+        pilots[system.name] = _reader(system, texts[:PILOT_TEXTS])
+    pilot_seconds = interleaved(pilots, repeats=1)
+
     counts = {}
-    for name, seconds in interleaved(pilots, repeats=1).items():
-        count = int(PILOT_TEXTS * SPEED_SECONDS / seconds[0])
-        counts[name] = max(PILOT_TEXTS, min(len(texts), count))
-    readers = {system.name: _reader(system, texts[: counts[system.name]]) for system in systems}
+    readers = {}
+    for system in systems:
+        (seconds,) = pilot_seconds[system.name]
+        count = int(PILOT_TEXTS * SPEED_SECONDS / seconds)
+        count = max(PILOT_TEXTS, min(len(texts), count))
+        counts[system.name] = count
+        readers[system.name] = _reader(system, texts[:count])
+
     speeds = {}
-    for name, seconds in interleaved(readers).items():
-        speeds[name] = summary([counts[name] / duration for duration in seconds])
+    for name, durations in interleaved(readers).items():
+        texts_per_second = counts[name] / np.array(durations)
+        speeds[name] = summary(texts_per_second.tolist())
     return speeds
 
 
@@ -357,8 +376,9 @@ def describe_size(system: MeasuredSystem) -> dict[str, float | None]:
     if isinstance(system, CharacterTfidf):
         return {"parameters, M": None, "MB": None, "minutes": None}
     parameters = sum(weights.numel() for weights in system.network.parameters())
-    files = [system.folder / name for name in ("model.safetensors", "tokenizer.json")]
-    size = sum(file.stat().st_size for file in files)
+    size = 0
+    for name in ("model.safetensors", "tokenizer.json"):
+        size += (system.folder / name).stat().st_size
     minutes = 0.0
     # A first stage reports its own minutes.
     for name in ("results.json", "warm_start/results.json"):
@@ -431,7 +451,10 @@ class SystemReport:
         cells = {}
         truncated = {}
         for result in self.results:
-            cells[result.task] = {"-".join(cell.pair): cell.value for cell in result.cells}
+            cells_of_task = {}
+            for cell in result.cells:
+                cells_of_task["-".join(cell.pair)] = cell.value
+            cells[result.task] = cells_of_task
             truncated[result.task] = result.truncated
         return {
             "system": self.name,
@@ -448,7 +471,35 @@ class SystemReport:
         for title, measure in self.measures.items():
             if title.endswith(group) and not title.startswith(NOT_DRAWN):
                 values.append(measure.value)
-        return fmean(values) if values else 0.0
+        if not values:
+            return 0.0
+        return fmean(values)
+
+
+def report_systems(
+    systems: Sequence[MeasuredSystem],
+    results: Sequence[TaskResult],
+    speeds: Mapping[str, dict[str, float | int]],
+) -> list[SystemReport]:
+    """Return a report of each system.
+
+    Args:
+        systems: The systems.
+        results: The results of all systems on all tasks.
+        speeds: Texts a second by the name of the system, see `measure_speed`.
+    """
+    reports = []
+    for system in systems:
+        results_of_system = [result for result in results if result.system == system.name]
+        report = SystemReport(
+            name=system.name,
+            size=describe_size(system),
+            speed=speeds[system.name],
+            measures=measures_of(results_of_system),
+            results=results_of_system,
+        )
+        reports.append(report)
+    return reports
 
 
 @dataclass(frozen=True, order=True)
@@ -459,40 +510,31 @@ class Point:
     quality: float
     name: str
 
-    def is_beaten_by(self, other: "Point") -> bool:
-        """Return whether another system is both faster and better."""
-        return other.speed > self.speed and other.quality > self.quality
+    def is_on_front(self, points: Sequence["Point"]) -> bool:
+        """Return whether no system is both faster and better."""
+        for other in points:
+            if other.speed > self.speed and other.quality > self.quality:
+                return False
+        return True
 
-    def stands_below(self, other: "Point") -> bool:
-        """Return whether another system is as fast and better, so that the names would meet."""
-        return self.quality < other.quality and 0.9 < other.speed / self.speed < 1.1
+    def meets_a_name(self, points: Sequence["Point"]) -> bool:
+        """Return whether a better system is as fast, so that both names would overlap."""
+        for other in points:
+            if self.quality < other.quality and 0.9 < other.speed / self.speed < 1.1:
+                return True
+        return False
 
 
 def draw_front(path: Path, reports: Sequence[SystemReport]) -> None:
-    """Draw mean quality within a language and across languages against speed.
-
-    A line joins the systems that no other beats in both.
-    """
+    """Draw mean quality within a language and across languages against speed."""
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(12.5, 5), layout="constrained")
     for axes, group in zip(figure.subplots(1, 2), ("Same", "Cross"), strict=True):
-        points = [
-            Point(report.speed["median"], report.mean_of(group), report.name) for report in reports
-        ]
-        front = []
-        for point in sorted(points):
-            if not any(point.is_beaten_by(other) for other in points):
-                front.append(point)
-        speeds = [point.speed for point in front]
-        qualities = [point.quality for point in front]
-        axes.plot(speeds, qualities, color="0.6", linestyle="--", zorder=1)
-        for point, color in zip(points, itertools.cycle(COLORS), strict=False):
-            place = (point.speed, point.quality)
-            axes.scatter(*place, s=50, color=color, zorder=2)
-            is_below = any(point.stands_below(other) for other in points)
-            offset = (6, -15 if is_below else 6)
-            axes.annotate(point.name, place, offset, textcoords="offset points")
+        points = []
+        for report in reports:
+            points.append(Point(report.speed["median"], report.mean_of(group), report.name))
+        draw_points(axes, points)
         axes.set(
             xscale="log",
             xmargin=0.4,
@@ -503,9 +545,26 @@ def draw_front(path: Path, reports: Sequence[SystemReport]) -> None:
     figure.savefig(path, dpi=130)
 
 
+def draw_points(axes: "Axes", points: Sequence[Point]) -> None:
+    """Draw systems with their names; a line joins those that no other beats in both."""
+    front = sorted(point for point in points if point.is_on_front(points))
+    speeds = [point.speed for point in front]
+    qualities = [point.quality for point in front]
+    axes.plot(speeds, qualities, color="0.6", linestyle="--", zorder=1)
+    for point, color in zip(points, itertools.cycle(COLORS), strict=False):
+        place = (point.speed, point.quality)
+        axes.scatter(*place, s=50, color=color, zorder=2)
+        offset = NAME_BELOW if point.meets_a_name(points) else NAME_ABOVE
+        axes.annotate(point.name, place, offset, textcoords="offset points")
+
+
 def split_named(values: Sequence[str]) -> dict[str, str]:
     """Return the values of `NAME=VALUE` by name."""
-    return dict(value.split("=", 1) for value in values)
+    value_by_name = {}
+    for argument in values:
+        name, value = argument.split("=", 1)
+        value_by_name[name] = value
+    return value_by_name
 
 
 def main(
@@ -555,25 +614,13 @@ def main(
         write_results(output, results, {})
     texts = speed_texts(tasks)
     speeds = measure_speed(loaded_systems, texts)
-    reports = []
-    for system in loaded_systems:
-        results_of_system = [result for result in results if result.system == system.name]
-        report = SystemReport(
-            name=system.name,
-            size=describe_size(system),
-            speed=speeds[system.name],
-            measures=measures_of(results_of_system),
-            results=results_of_system,
-        )
-        reports.append(report)
+    reports = report_systems(loaded_systems, results, speeds)
     table = [report.table_row() for report in reports]
     typer.echo(tabulate(table, "keys", "pipe", floatfmt=".1f", missingval="-"))
-    characters = fmean(len(text) for text in texts)
+    characters = fmean(map(len, texts))
     threads = torch.get_num_threads()
-    typer.echo(
-        f"\ntexts/s: {characters:.0f} characters a text, {threads} threads. Topics, documents: "
-        f"{max_documents or 'all'} documents."
-    )
+    typer.echo(f"\ntexts/s: {characters:.0f} characters a text, {threads} threads.")
+    typer.echo(f"Topics, documents: {max_documents or 'all'} documents.")
     settings = {"prompts": prompts, "dtypes": dtypes, "max_documents": max_documents}
     write_json(json_path, "peers", settings, [report.json_row() for report in reports])
     if figure is not None:

@@ -16,12 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from statistics import median
+from statistics import fmean
 from typing import Annotated, Any
 
 import datasets
+import pandas as pd
 import torch
 import typer
 from common import markdown, peak_memory, write_json
@@ -109,6 +110,12 @@ class Job:
 # ---- Data
 
 
+def has_every_language(row: dict[str, Any]) -> bool:
+    """Return whether a row has a text in each of `LANGUAGES`."""
+    translation = row["translation"]
+    return all(map(translation.get, LANGUAGES))
+
+
 def prepare(folder: Path, source: str, count: int, vocabulary: int) -> None:
     """Write rows that have every language, and a tokenizer that was trained on them.
 
@@ -120,12 +127,14 @@ def prepare(folder: Path, source: str, count: int, vocabulary: int) -> None:
     """
     rows = load_parallel(source, languages=LANGUAGES, max_rows=20 * count)
     rows = rows.select_columns("translation")
-    rows = rows.filter(lambda row: all(row["translation"].get(code) for code in LANGUAGES))
-    rows = rows.select(range(min(count, len(rows))))
+    rows = rows.filter(has_every_language)
+    count = min(count, len(rows))
+    rows = rows.select(range(count))
     rows.to_parquet(folder / ROWS_FILE)
-    texts = {}
-    for code in LANGUAGES:
-        texts[code] = [translation[code] for translation in rows["translation"]]
+    texts: dict[str, list[str]] = {code: [] for code in LANGUAGES}
+    for translation in rows["translation"]:
+        for code in LANGUAGES:
+            texts[code].append(translation[code])
     tokenizer = train_tokenizer(texts, vocab_size=vocabulary)
     tokenizer.save_pretrained(folder / TOKENIZER_FOLDER)
 
@@ -135,11 +144,15 @@ def prepare(folder: Path, source: str, count: int, vocabulary: int) -> None:
 
 def measure_tmde(name: str, job: Job) -> Rates:
     """Train a variant of T-MDE; return the rates that the trainer logs at the last step."""
-    recipe, overrides = RECIPES[name]
+    recipe_name, overrides = RECIPES[name]
     run = job.folder / "run"
-    train_recipe(load_recipe(recipe, [*recipe_options(job), *overrides]), run)
-    records = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
-    rates = [record for record in records if "words_per_second" in record][-1]
+    recipe = load_recipe(recipe_name, [*recipe_options(job), *overrides])
+    train_recipe(recipe, run)
+    rates = {}
+    for line in (run / "log.jsonl").read_text().splitlines():
+        record = json.loads(line)
+        if "words_per_second" in record:
+            rates = record
     return {
         "words/s": rates["words_per_second"],
         "tokens/s": rates["tokens_per_second"],
@@ -188,7 +201,7 @@ def recipe_options(job: Job) -> list[str]:
 
 @dataclass
 class Counts:
-    """What was trained on so far.
+    """The words and tokens of some batches.
 
     Attributes:
         words: Words of sources and targets.
@@ -202,10 +215,19 @@ class Counts:
     source_tokens: int = 0
     padded_source_tokens: int = 0
 
+    def since(self, earlier: "Counts") -> "Counts":
+        """Return the counts of the batches that came after earlier ones."""
+        return Counts(
+            words=self.words - earlier.words,
+            tokens=self.tokens - earlier.tokens,
+            source_tokens=self.source_tokens - earlier.source_tokens,
+            padded_source_tokens=self.padded_source_tokens - earlier.padded_source_tokens,
+        )
+
 
 @dataclass(frozen=True)
 class Mark:
-    """The counts at a moment."""
+    """The counts at a moment, in seconds of `time.perf_counter`."""
 
     seconds: float
     counts: Counts
@@ -213,14 +235,20 @@ class Mark:
 
 @dataclass
 class CountingCollator:
-    """The collator of transformers, which counts what it is given."""
+    """A collator that counts the words and tokens of all batches.
+
+    Attributes:
+        collate: The collator of transformers, which makes the batches.
+        counts: The counts of all batches so far.
+    """
 
     collate: DataCollatorForSeq2Seq
     counts: Counts = field(default_factory=Counts)
 
     def __call__(self, features: list[dict[str, Any]]) -> dict[str, torch.Tensor]:
         """Return a batch of the trainer's examples, and count it."""
-        self.counts.words += sum(feature.pop("words") for feature in features)
+        for feature in features:
+            self.counts.words += feature.pop("words")
         batch = self.collate(features)
         source_tokens = int(batch["attention_mask"].sum())
         target_tokens = int((batch["labels"] != -100).sum())
@@ -250,7 +278,8 @@ class MarkingCallback(TrainerCallback):
             return
         if torch.cuda.is_available():
             torch.cuda.synchronize()
-        self.marks.append(Mark(time.perf_counter(), Counts(**vars(self.counts))))
+        seconds = time.perf_counter()
+        self.marks.append(Mark(seconds, replace(self.counts)))
 
 
 def measure_marian(job: Job) -> Rates:
@@ -261,9 +290,9 @@ def measure_marian(job: Job) -> Rates:
     tokenizer = AutoTokenizer.from_pretrained(job.folder / TOKENIZER_FOLDER)
     model = make_marian(job.size, tokenizer)
     examples = make_examples(job.folder / ROWS_FILE, tokenizer)
-    lengths = [len(ids) for ids in examples["input_ids"]]
     # Half of the tokens of a batch are those of the sources.
-    batch_rows = round(job.size.batch_tokens / 2 / (sum(lengths) / len(lengths)))
+    source_length = fmean(map(len, examples["input_ids"]))
+    batch_rows = round(job.size.batch_tokens / 2 / source_length)
     arguments = Seq2SeqTrainingArguments(
         str(job.folder / "marian"),
         use_cpu=not torch.cuda.is_available(),
@@ -291,12 +320,11 @@ def measure_marian(job: Job) -> Rates:
     trainer.train()
     middle, end = marking.marks
     seconds = end.seconds - middle.seconds
-    source_tokens = end.counts.source_tokens - middle.counts.source_tokens
-    padded_tokens = end.counts.padded_source_tokens - middle.counts.padded_source_tokens
+    counts = end.counts.since(middle.counts)
     return {
-        "words/s": (end.counts.words - middle.counts.words) / seconds,
-        "tokens/s": (end.counts.tokens - middle.counts.tokens) / seconds,
-        "padding": 1 - source_tokens / padded_tokens,
+        "words/s": counts.words / seconds,
+        "tokens/s": counts.tokens / seconds,
+        "padding": 1 - counts.source_tokens / counts.padded_source_tokens,
     }
 
 
@@ -323,17 +351,17 @@ def make_examples(rows_file: Path, tokenizer: PreTrainedTokenizerBase) -> dict[s
     rng = random.Random(0)
     sources = []
     targets = []
+    words = []
     for translation in datasets.Dataset.from_parquet(str(rows_file))["translation"]:
         pivot = rng.choice(PIVOTS)
         other_languages = [code for code in LANGUAGES if code != pivot]
-        sources.append(translation[rng.choice(other_languages)])
-        targets.append(translation[pivot])
+        source = translation[rng.choice(other_languages)]
+        target = translation[pivot]
+        sources.append(source)
+        targets.append(target)
+        words.append(len(source.split()) + len(target.split()))
     source_ids = tokenizer(sources, truncation=True, max_length=MAX_LENGTH)["input_ids"]
     target_ids = tokenizer(targets, truncation=True, max_length=MAX_LENGTH)["input_ids"]
-    words = [
-        len(source.split()) + len(target.split())
-        for source, target in zip(sources, targets, strict=True)
-    ]
     # Labels do not begin with <s>, which only an encoder of tmde needs.
     labels = [ids[1:] for ids in target_ids]
     return {"input_ids": source_ids, "labels": labels, "words": words}
@@ -355,11 +383,15 @@ def measure_here(name: str, folder: Path, size: str, steps: int, bf16: bool) -> 
     Returns:
         Its rates, and its memory at the peak in bytes.
     """
-    with tempfile.TemporaryDirectory(dir=folder) as scratch:
+    with tempfile.TemporaryDirectory(dir=folder) as temporary:
+        scratch = Path(temporary)
         for shared in (ROWS_FILE, TOKENIZER_FOLDER):
-            (Path(scratch) / shared).symlink_to(folder / shared)
-        job = Job(Path(scratch), SIZES[size], steps, bf16)
-        rates = measure_marian(job) if name == MARIAN else measure_tmde(name, job)
+            (scratch / shared).symlink_to(folder / shared)
+        job = Job(scratch, SIZES[size], steps, bf16)
+        if name == MARIAN:
+            rates = measure_marian(job)
+        else:
+            rates = measure_tmde(name, job)
     return rates | {"peak": peak_memory()}
 
 
@@ -372,14 +404,14 @@ def measure_in_process(name: str, options: list[str]) -> Rates:
 
 def summarize(name: str, runs: list[Rates]) -> dict[str, Any]:
     """Return the row of a system in the table: medians, and the largest peak."""
-    padding = median(run["padding"] for run in runs)
-    peak = max(run["peak"] for run in runs)
+    table = pd.DataFrame(runs)
+    medians = table.median()
     return {
         "system": name,
-        "words/s": median(run["words/s"] for run in runs),
-        "tokens/s": median(run["tokens/s"] for run in runs),
-        "padding": f"{padding:.1%}",
-        "peak memory, GiB": peak / 2**30,
+        "words/s": float(medians["words/s"]),
+        "tokens/s": float(medians["tokens/s"]),
+        "padding": f"{medians['padding']:.1%}",
+        "peak memory, GiB": float(table["peak"].max()) / 2**30,
     }
 
 

@@ -122,7 +122,13 @@ class Shards:
         os.replace(whole, target)
 
     def delete(self) -> None:
-        """Delete the folder with all shards. The other processes end when the manifest is gone."""
+        """Delete the folder with all shards. The other processes end when the manifest is gone.
+
+        The manifest goes last, so that a run that is killed here can be continued.
+        """
+        for path in self.folder.iterdir():
+            if path != self._manifest:
+                path.unlink()
         self._manifest.unlink()
         shutil.rmtree(self.folder)
 

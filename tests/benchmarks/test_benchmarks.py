@@ -29,13 +29,10 @@ OPTIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_benchmark_runs(name, tmp_path):
-    command = [
-        sys.executable,
-        str(BENCHMARKS / name),
-        *(option.format(folder=tmp_path) for option in OPTIONS[name]),
-    ]
-    done = subprocess.run(
+    options = [option.format(folder=tmp_path) for option in OPTIONS[name]]
+    command = [sys.executable, str(BENCHMARKS / name), *options]
+    process = subprocess.run(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=600
     )
-    assert done.returncode == 0, done.stdout[-3000:]
-    assert "|" in done.stdout, done.stdout[-3000:]
+    assert process.returncode == 0, process.stdout[-3000:]
+    assert "|" in process.stdout, process.stdout[-3000:]

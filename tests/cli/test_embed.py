@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -357,3 +358,22 @@ def test_a_run_killed_before_its_manifest_begins_again(inputs, model, tmp_path):
     (folder / ".manifest.1.tmp.json").write_text("{")
     ok(inputs["text"], "-o", out, "-m", model, "--resume")
     assert len(np.load(out)) == len(TEXTS)
+
+
+def test_the_manifest_is_deleted_last(tmp_path, monkeypatch):
+    """A run that is killed while it deletes its shards can be continued."""
+    folder = tmp_path / "out.npy.shards"
+    shards = NpyShards(folder, pa.schema([]), dimension=32)
+    shards.begin({}, overwrite=False)
+    (folder / "00000000.npy").touch()
+    deleted_names = []
+    unlink = Path.unlink
+
+    def unlink_and_note(path: Path) -> None:
+        deleted_names.append(path.name)
+        unlink(path)
+
+    monkeypatch.setattr(Path, "unlink", unlink_and_note)
+    shards.delete()
+    assert deleted_names == ["00000000.npy", "manifest.json"]
+    assert not folder.exists()

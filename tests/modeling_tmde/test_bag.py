@@ -1,5 +1,6 @@
 """The bag model: a weighted sum of token vectors, whatever the batch."""
 
+import itertools
 import math
 
 import accelerate
@@ -34,7 +35,9 @@ def reference(model: BagModel, ids: list[int]) -> torch.Tensor:
     for token in ids:
         vector = model.embed_tokens.weight[token].detach().double()
         summed += math.exp(model.token_weights[token].item()) * vector
-    return summed / summed.norm() if model.config.normalize else summed / len(ids)
+    if model.config.normalize:
+        return summed / summed.norm()
+    return summed / len(ids)
 
 
 # ---- What it computes
@@ -57,8 +60,8 @@ def test_embedding_equals_a_plain_loop(normalize):
 def test_texts_without_padding_have_the_same_embedding(normalize, sublinear_counts):
     model = bag(normalize=normalize, sublinear_counts=sublinear_counts)
     expected = model(**padded(ROWS)).pooler_output
-    token_ids = torch.tensor(sum(ROWS, start=[]), dtype=torch.int32)
-    lengths = torch.tensor([len(row) for row in ROWS])
+    token_ids = torch.tensor(list(itertools.chain.from_iterable(ROWS)), dtype=torch.int32)
+    lengths = torch.tensor(list(map(len, ROWS)))
     torch.testing.assert_close(model.embed_ragged(token_ids, lengths), expected)
 
 

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+import pandas as pd
 import pytest
 import torch
 from torch import nn
@@ -188,11 +189,10 @@ def test_fill_mask_pipeline(tokenizer, tmp_path):
     mask_place = ids[0].tolist().index(model.config.mask_token_id)
     expected = model(ids).logits[0, mask_place].softmax(dim=0).topk(3)
     fill = pipeline("fill-mask", model=str(tmp_path))
-    predictions = fill("haus<mask> katze", top_k=3)
+    predictions = pd.DataFrame(fill("haus<mask> katze", top_k=3))
     assert type(fill.model) is TmdeEncoderForMaskedLM
-    assert [prediction["token"] for prediction in predictions] == expected.indices.tolist()
-    scores = [prediction["score"] for prediction in predictions]
-    assert scores == pytest.approx(expected.values.tolist(), rel=1e-5)
+    assert predictions["token"].tolist() == expected.indices.tolist()
+    assert predictions["score"].tolist() == pytest.approx(expected.values.tolist(), rel=1e-5)
 
 
 # Only both texts together tell the label of a pair: 1 for a translation, 2 for "car".
@@ -211,7 +211,9 @@ def fine_tuned(tokenizer, tmp_path) -> Path:
     """A classifier of pairs, trained as on XNLI and saved by transformers' own Trainer."""
     save(tmp_path / "mlm", make_model(dropout=0.0, **XLM), tokenizer)
     model = AutoModelForSequenceClassification.from_pretrained(tmp_path / "mlm", num_labels=3)
-    rows = [{**tokenizer(german, english), "labels": label} for german, english, label in PAIRS]
+    rows = []
+    for german, english, label in PAIRS:
+        rows.append({**tokenizer(german, english), "labels": label})
     arguments = TrainingArguments(
         tmp_path / "run",
         learning_rate=5e-3,
@@ -228,9 +230,13 @@ def fine_tuned(tokenizer, tmp_path) -> Path:
 
 def test_fine_tuning_on_pairs_of_texts(fine_tuned):
     classify = pipeline("text-classification", model=str(fine_tuned))
-    texts = [{"text": german, "text_pair": english} for german, english, _ in PAIRS]
-    predictions = [prediction["label"] for prediction in classify(texts)]
-    assert predictions == [f"LABEL_{label}" for _, _, label in PAIRS]
+    texts = []
+    labels = []
+    for german, english, label in PAIRS:
+        texts.append({"text": german, "text_pair": english})
+        labels.append(f"LABEL_{label}")
+    predictions = pd.DataFrame(classify(texts))
+    assert predictions["label"].tolist() == labels
 
 
 def test_a_fine_tuned_encoder_is_still_an_embedder(fine_tuned, tokenizer):

@@ -49,7 +49,9 @@ OPTIONS = {
 @pytest.fixture(scope="module", params=OPTIONS)
 def trained(request):
     """A tokenizer with an option, and whether it lower-cases."""
-    texts = {name: [" ".join(words)] * 9 for name, words in WORDS.items()}
+    texts = {}
+    for name, words in WORDS.items():
+        texts[name] = [" ".join(words)] * 9
     tokenizer = train_tokenizer(texts, 600, **OPTIONS[request.param])
     return tokenizer, request.param != "cased"
 
@@ -79,7 +81,7 @@ def test_nothing_but_capitals_is_lost_and_special_tokens_in_text_are_text(opened
     if lowercase:
         # Rust lower-cases character by character, without Python's rule for a sigma at the end of
         # a word.
-        text = "".join(character.lower() for character in text)
+        text = "".join(map(str.lower, text))
     assert decoded == text
 
 
@@ -248,15 +250,21 @@ def test_which_tokenizers_can_be_extended(kind, expected):
 # ---- Cut
 
 
+GERMAN = " ".join(WORDS["de"])
+ENGLISH = " ".join(WORDS["en"])
+
+
 @pytest.fixture(scope="module", params=["unigram", "wordpiece"])
 def cut(request, tmp_path_factory):
     """A tokenizer, the same cut to the words of two languages, and the ids that it kept."""
-    texts = [" ".join(words) + " Haus-boot ñandú" for words in WORDS.values()]
+    texts = []
+    for words in WORDS.values():
+        texts.append(" ".join([*words, "Haus-boot ñandú"]))
     whole = hub_encoders.make_tokenizer(request.param, texts * 5, vocabulary=400)
-    smaller, kept = cut_tokenizer(whole, [" ".join(WORDS["de"]), " ".join(WORDS["en"])])
+    smaller, kept_ids = cut_tokenizer(whole, [GERMAN, ENGLISH])
     folder = tmp_path_factory.mktemp("cut")
     smaller.save_pretrained(folder)
-    return whole, AutoTokenizer.from_pretrained(folder), kept
+    return whole, AutoTokenizer.from_pretrained(folder), kept_ids
 
 
 @settings(max_examples=60, deadline=None)
@@ -270,9 +278,6 @@ def test_texts_of_kept_tokens_keep_their_tokens(cut, words):
         assert [kept_ids[token_id] for token_id in after] == before
     if whole.unk_token_id not in before:  # Letters stand for a token that was cut.
         assert smaller.unk_token_id not in after
-
-
-GERMAN = " ".join(WORDS["de"])
 
 
 def test_a_cut_tokenizer_is_smaller_and_has_the_special_tokens(cut):
@@ -320,7 +325,8 @@ def unigram_of(tokens):
 def wordpiece_of(tokens):
     """Return a WordPiece with these tokens."""
     special = ["[CLS]", "[SEP]", "[UNK]"]
-    vocabulary = {token: token_id for token_id, token in enumerate([*special, *tokens])}
+    every_token = [*special, *tokens]
+    vocabulary = dict(zip(every_token, range(len(every_token)), strict=True))
     backend = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
     backend.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     return wrapped_for_cutting(backend, special)

@@ -12,7 +12,7 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
-from tmde.cli.models import truncation_counted
+from tmde.cli.models import without_truncation_warnings
 from tmde.documents.alignment import AlignedPair, align_documents, alignment_quality
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
@@ -68,7 +68,7 @@ def align_files(job: AlignmentJob) -> None:
     right_pairs = _read_pairs(job.reference, sides)
     row_pairs = _read_pairs(job.known_pairs, sides)
     embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
-    with truncation_counted():
+    with without_truncation_warnings():
         if row_pairs is None:
             pairs = _pair_documents(job, sides, embedder)
             row_pairs = [(pair.first, pair.second) for pair in pairs]
@@ -91,7 +91,7 @@ def _languages_of(sides: Sides) -> tuple[str, str]:
     second = sides[1].language
     if first is None or second is None:
         raise TmdeError(
-            "--rows and --lawdr-rank need the languages of both sides: --language-a and "
+            "--rows and --lawdr-rank need the languages of both sides; give --language-a and "
             "--language-b"
         )
     return first, second
@@ -226,8 +226,8 @@ def _write_parallel_rows(
         f"({report['texts']:,} texts embedded, {report['truncated']:,} truncated): "
         f"{_describe_beads(report)}\n"
         f"{report['rows']:,} rows (left out: {report['low']:,} of a low score, "
-        f"{report['identical']:,} "
-        f"identical, {report['wordless']:,} without letters) -> {job.rows_output}",
+        f"{report['identical']:,} identical, {report['wordless']:,} without letters) "
+        f"-> {job.rows_output}",
         err=True,
     )
 

@@ -126,9 +126,8 @@ def _read_vectors(path: Path | None, side: DocumentSet) -> np.ndarray | None:
         raise TmdeError(f"{path}: not a .npy file ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(side):
         raise TmdeError(
-            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d), one for each row of "
-            f"{side.name}, in "
-            "order, repeated and empty ones too"
+            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d): a vector for each "
+            f"row of {side.name}, in the same order, repeated and empty rows included"
         )
     return vectors
 

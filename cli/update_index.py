@@ -12,7 +12,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids
-from tmde.cli.models import load_embedder, truncation_counted
+from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.files import read_lines
 from tmde.documents.index import SETTINGS, Changes, DocumentIndex
@@ -85,7 +85,7 @@ def update_index(job: IndexJob) -> None:
     if job.delete_file:
         unwanted_ids += read_texts(job.delete_file)
     update = Update()
-    with ExitStack() as stack, truncation_counted(), reading(job.folder, prefix=False):
+    with ExitStack() as stack, without_truncation_warnings(), reading(job.folder, prefix=False):
         if job.documents is None:
             index = DocumentIndex.open(job.folder)
             stack.enter_context(index.writing())
@@ -172,9 +172,8 @@ def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) ->
         return "id"
     if documents.name == "stdin" and len(index):
         raise TmdeError(
-            "stdin: its documents have no ids, and would replace those of another stdin in "
-            f"{job.folder}; "
-            "give a file, or --format jsonl with --id-field"
+            "stdin: its documents have no ids and would replace those of an earlier stdin in "
+            f"{job.folder}; give a file, or --format jsonl with --id-field"
         )
     return None
 
@@ -242,7 +241,6 @@ def _describe(update: Update, index: DocumentIndex, folder: Path, seconds: float
     return (
         f"{changes.added:,} added, {changes.updated:,} updated, {changes.unchanged:,} unchanged, "
         f"{update.deleted:,} deleted, {update.empty:,} empty ones left out, "
-        f"{changes.report.tokens:,} tokens, "
-        f"{changes.report.truncated:,} texts truncated, in {seconds:.1f} s -> {folder} "
-        f"({len(index):,} documents, search: {search})"
+        f"{changes.report.tokens:,} tokens, {changes.report.truncated:,} texts truncated, "
+        f"in {seconds:.1f} s -> {folder} ({len(index):,} documents, search: {search})"
     )

@@ -19,7 +19,7 @@ from modeling_tmde import TmdeError
 from tmde.documents.bead_costs import unit_rows
 from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import split_sentences
+from tmde.embedding.sentences import split_sentences
 
 _SEGMENTS = 4096  # of both sides, whose vectors are there at once
 

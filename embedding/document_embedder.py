@@ -34,8 +34,9 @@ from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import DEFAULT_MODEL, default_prompt, local_or_hub
-from tmde.embedding.long_documents import LongDocuments, SentenceDensity, SplitDocuments
+from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
 
 logger = logging.getLogger(__name__)
@@ -182,7 +183,7 @@ class DocumentEmbedder:
         if density_dimension != self.dimension:
             raise TmdeError(
                 f"aggregation: found a density of vectors of dimension {density_dimension}, "
-                f"expected {self.dimension}, that of the model"
+                f"expected {self.dimension}, the dimension of the model"
             )
 
     @classmethod
@@ -790,8 +791,8 @@ def _length_limit(
         num_taken += len(prompt_ids)
     if limit <= num_taken:
         raise TmdeError(
-            f"max_length: found {limit}, expected more than the {num_taken} special tokens and the "
-            "prompt's"
+            f"max_length: found {limit}, expected more than {num_taken}, the number of special "
+            "tokens and tokens of the prompt"
         )
     return limit
 

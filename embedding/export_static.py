@@ -57,8 +57,8 @@ def export_static_embedding(
     difference = float(np.abs(vectors - expected).max())
     if not difference <= TOLERANCE:  # written so that NaN fails
         raise TmdeError(
-            f"the table's vectors differ from the model's by {difference:.1e}, expected "
-            f"{TOLERANCE:.0e}"
+            f"the table's vectors differ from the model's by {difference:.1e}, expected at "
+            f"most {TOLERANCE:.0e}"
         )
     static_model.save(str(folder), create_model_card=False)
     return difference
@@ -69,7 +69,8 @@ def _check_is_a_normalized_mean(model: PreTrainedModel) -> None:
     config = model.config
     if config.model_type != "tmde_bag":
         raise TmdeError(
-            f"model: found {type(model).__name__}, expected a BagModel: no other sums token vectors"
+            f"model: found {type(model).__name__}, expected a BagModel, the only model that sums "
+            "token vectors"
         )
     if not config.normalize or config.sublinear_counts:
         raise TmdeError(

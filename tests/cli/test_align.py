@@ -218,7 +218,7 @@ BAD = [
     (["--rows", "rows.jsonl", "--language-a", "de"], "need the languages of both sides"),
     (
         ["-o", "out.tsv", "--language-a", "de", "--language-b", "de"],
-        "--language-b: found 'de', that of --language-a",
+        "--language-b: found 'de', the same as --language-a",
     ),
     (
         ["-o", "out.tsv", "--language-a", "german"],

@@ -18,7 +18,7 @@ from tests.conftest import save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 from tmde.cli.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import SentenceDensity
+from tmde.embedding.sentence_density import SentenceDensity
 
 LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias. "
 TEXTS = ["Guten Tag", "", "Good\u2028day\rall", LONG * 3, "Buenos días"]

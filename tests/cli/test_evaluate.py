@@ -232,8 +232,12 @@ def test_stored_results_are_compared_without_models(stored):
 
 @pytest.mark.slow
 def test_a_system_is_named_where_a_folder_holds_several(stored):
-    assert "choose one as" in call("compare", stored, stored, status=1)
-    assert "not 'tiny9'" in call("compare", f"{stored}#tiny9", stored, status=1)
+    assert "several systems (tiny0, tiny1, TF-IDF); name one, such as" in call(
+        "compare", stored, stored, status=1
+    )
+    assert "found no system 'tiny9', expected one of" in call(
+        "compare", f"{stored}#tiny9", stored, status=1
+    )
 
 
 def test_curves_of_a_run(tmp_path):

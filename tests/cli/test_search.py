@@ -218,7 +218,7 @@ def test_stdin_is_indexed_once(bag, tmp_path):
     assert sorted(index) == ["stdin:1", "stdin:2"]
     assert index.documents(["stdin:2"])[0].metadata["language"] == "it"
     message = refused("index", "-", "-o", out, input="acqua\n")
-    assert "have no ids, and would replace those of another stdin" in message
+    assert "have no ids and would replace those of an earlier stdin" in message
 
 
 def test_parquet_with_columns_of_other_names(bag, tmp_path):
@@ -256,12 +256,15 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-o new", "DOCS is missing (or --delete)"),
-        ("-o index --delete a --prune", "DOCS is missing; --prune removes what is not in it"),
+        ("-o new", "Nothing to do; give DOCS"),
+        (
+            "-o index --delete a --prune",
+            "DOCS is missing; --prune removes the documents that are not in it",
+        ),
         ("docs.jsonl -o full -m BAG", "holds an index or other files; expected a new name"),
         ("docs.jsonl -o new -m BAG --id-field key", "no column 'key'"),
         ("docs.jsonl -o index --language de --language-field language", "exclude each other"),
-        ("twice.jsonl -o index", "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),
+        ("twice.jsonl -o index", "twice.jsonl, row 3, field 'id': found 'a', the id of row 1 too"),
     ],
 )
 def test_bad_arguments_to_index(made, bag, words, message, tmp_path, monkeypatch):

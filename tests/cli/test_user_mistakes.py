@@ -44,7 +44,7 @@ MISTAKES = [
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
     ("embed de.txt -o there.npy -m model", 1, ("--output there.npy exists", "--overwrite")),
     ("embed de.txt -o no/new.npy -m model", 1, ("--output no/new.npy", "does not exist")),
-    ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
+    ("train bag --train sample -o de.txt", 1, ("de.txt", "a file at this path, expected a folder")),
     ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
     ("push strange-run a/b --dry-run", 1, ("strange-run/run.json: damaged JSON",)),
     (

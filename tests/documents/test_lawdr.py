@@ -14,7 +14,7 @@ from tests.tiny_embedders import make_tables, make_tokenizer
 from tmde.documents import lawdr as module
 from tmde.documents.lawdr import LanguageDebiaser, Lawdr
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import SentenceDensity
+from tmde.embedding.sentence_density import SentenceDensity
 
 DIMENSION = 24
 OFFSETS = 20 * np.eye(DIMENSION)[:3]  # of de, en, fr

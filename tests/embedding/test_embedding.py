@@ -204,7 +204,7 @@ def test_a_stream_of_one_string_is_refused(embedder):
     ("options", "message"),
     [
         ({"pooling": "max"}, "'max', expected one of"),
-        ({"max_length": 2}, "found 2, expected more than the 2 special"),
+        ({"max_length": 2}, "found 2, expected more than 2, the number of special"),
     ],
 )
 def test_bad_settings_are_named(embedder, options, message):

@@ -64,7 +64,8 @@ def align_files(job: AlignmentJob) -> None:
     sides = document_sets.read_sides(job.first_file, job.second_file, job.sides_options)
     needs_languages = job.rows_output is not None or job.lawdr_rank is not None
     if needs_languages:
-        _languages_of(sides)  # raises if one is missing, before the model is loaded
+        # Raises if one is missing, before the model is loaded.
+        _languages_of(sides)
     right_pairs = _read_pairs(job.reference, sides)
     row_pairs = _read_pairs(job.known_pairs, sides)
     embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)

@@ -97,7 +97,7 @@ def mine_files(job: MiningJob) -> None:
             "apply it to another list for a fair figure",
             err=True,
         )
-        pairs = pairs[: quality.found]  # pairs are sorted, best first
+        pairs = pairs[: quality.found]  # The best pairs come first.
     _write_pairs(job, sides, pairs)
     if job.gold is not None and right_pairs is not None:
         document_sets.report_quality(job.gold, mining.pair_quality(pairs.rows(), right_pairs))

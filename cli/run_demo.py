@@ -17,7 +17,7 @@ from tmde.data.documents import InputFormat
 from tmde.data.sample import sample_documents
 from tmde.documents.index import SETTINGS
 
-SAMPLE_DOCUMENTS = 60  # in each of five languages
+SAMPLE_DOCUMENTS = 60  # documents in each of five languages
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,8 @@ def run_demo(job: DemoJob) -> None:
         TmdeError: The collection, the model or an option cannot be used.
         ImportError: A package of the extra `demo` is missing.
     """
-    from tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
+    # The page needs gradio and plotly, packages of an extra.
+    from tmde.cli.demo_page import demo_page, launch_page
 
     name = Path(job.collection).name if job.collection else "the built-in sample"
     temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)

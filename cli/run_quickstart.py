@@ -26,7 +26,7 @@ console = Console()
 
 QUERY = "people protest in the streets"
 TEST_DOCUMENTS = 200
-RELOADED_TEXTS = 50  # whose vectors are compared with those of the reloaded model
+RELOADED_TEXTS = 50  # texts that the reloaded model embeds too
 MAX_DIFFERENCE = 1e-5
 
 

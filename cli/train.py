@@ -121,7 +121,8 @@ def _read_recipe(
         recipe = with_settings(recipe, {"data.dev": named_sources(dev_data)})
     if warm_start:
         recipe = begin_with(recipe, warm_start)
-        recipe = with_overrides(recipe, overrides)  # again: what the user sets stays
+        # The start has set keys of its own; those of the user go before them.
+        recipe = with_overrides(recipe, overrides)
     return recipe
 
 

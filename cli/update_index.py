@@ -116,7 +116,8 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
         TmdeError: The index or its model cannot be loaded.
     """
     index = DocumentIndex.open(folder)
-    options = index.loading_options | loading  # raises if the index was made of given vectors
+    # Raises if the index was made of vectors, without a model.
+    options = index.loading_options | loading
     try:
         index.embedder = load_embedder(model or index.model_name, **options)
     except ValueError as error:

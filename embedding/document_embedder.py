@@ -44,11 +44,13 @@ logger = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
 POOLINGS = ("cls", "mean")
-_DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
+_DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
 _CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
-_GROUP_TEXTS = 4096  # texts tokenized at once, or more if batches are large
-_GROUP_CHARACTERS = 2**22  # of texts tokenized at once, about 100 MB
+# The texts that are tokenized at once: so many, or more if batches are large, but no more than fit
+# into 2^22 characters, which take about 100 MB.
+_GROUP_TEXTS = 4096
+_GROUP_CHARACTERS = 2**22
 _PROGRESS_BAR_FROM = 2000  # texts
 
 
@@ -521,7 +523,8 @@ class DocumentEmbedder:
                     )
                     total_report += output.report
                     yield output
-            finally:  # also when the reader of this stream stops early
+            finally:
+                # Also reached when the reader of this stream stops early.
                 self.warn_of_truncation(total_report)
 
     def _encode_list(

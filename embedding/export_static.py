@@ -55,7 +55,7 @@ def export_static_embedding(
     expected = DocumentEmbedder(model, tokenizer).encode(TEXTS)
     vectors = static_model.encode(list(TEXTS), show_progress_bar=False)
     difference = float(np.abs(vectors - expected).max())
-    if not difference <= TOLERANCE:  # written so that NaN fails
+    if not difference <= TOLERANCE:  # Written so that NaN fails.
         raise TmdeError(
             f"the table's vectors differ from the model's by {difference:.1e}, expected at "
             f"most {TOLERANCE:.0e}"

@@ -81,7 +81,7 @@ def export_vocabulary(
     known_texts = _texts_of_tokens(embedder, first_texts, kept_ids)
     smaller = DocumentEmbedder.from_pretrained(folder, embedder.pooling, device="cpu")
     difference = _largest_change(embedder, smaller, known_texts)
-    if not difference <= LEAST_CHANGE:  # written so that NaN fails
+    if not difference <= LEAST_CHANGE:  # Written so that NaN fails.
         raise TmdeError(
             f"{folder}: its vectors change by {difference:.1e}, expected at most {LEAST_CHANGE:.0e}"
         )

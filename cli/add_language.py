@@ -37,7 +37,7 @@ def add_language(
     max_drop: Annotated[
         float | None, Option(min=0, help="Points of P@1 that the old languages may lose.")
     ] = None,
-    resume: Annotated[bool, Option("--resume", help="Go on with the run in the folder.")] = False,
+    resume: Annotated[bool, Option("--resume", help="Resume the run in the folder.")] = False,
     overwrite: Annotated[
         bool, Option("--overwrite", help="Delete an earlier run in the folder.")
     ] = False,

@@ -9,7 +9,7 @@ from tmde.cli import options as common
 from tmde.cli.errors import OptionError
 
 
-@common.with_options(**common.SIDES_OPTIONS, **common.MODEL_OPTIONS, **common.LONG_OPTIONS)
+@common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
 def align(
     a: Annotated[
         str, Argument(metavar="A", help="File of documents of one language, or - for stdin.")
@@ -50,6 +50,7 @@ def align(
     ] = None,
     overwrite: common.OverwriteOption = False,
     *,
+    sides: dict[str, Any],
     loading: dict[str, Any],
 ) -> None:
     """Align documents one to one, and their sentences.
@@ -83,23 +84,23 @@ def align(
         )
     if same_domain and url_field is None:
         raise OptionError(
-            "--same-domain needs --url-field: the URLs say which website a document is of"
+            "--same-domain needs --url-field: the URLs say which website a document belongs to"
         )
-    pairs_target = rows_target = None
+    pairs_target = None
+    rows_target = None
     if out is not None:
         pairs_target = common.check_output(out, overwrite, [".tsv"])
     if rows is not None:
         rows_target = common.check_output(rows, overwrite, [".jsonl"], "--rows")
     from tmde.cli.align_files import AlignmentJob, align_files
-    from tmde.cli.document_sets import split_loading
+    from tmde.cli.document_sets import SidesOptions
 
-    sides_options, model_loading = split_loading(loading, url_field)
     job = AlignmentJob(
         first_file=a,
         second_file=b,
-        sides_options=sides_options,
+        sides_options=SidesOptions(**sides, url_field=url_field),
         model=model,
-        loading={"long_documents": "sentences"} | model_loading,
+        loading={"long_documents": "sentences"} | loading,
         pairs_output=out,
         pairs_target=pairs_target,
         rows_output=rows,

@@ -11,7 +11,7 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
-from tmde.cli.models import truncation_counted
+from tmde.cli.models import without_truncation_warnings
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
@@ -64,11 +64,12 @@ def align_files(job: AlignmentJob) -> None:
     sides = document_sets.read_sides(job.first_file, job.second_file, job.sides_options)
     needs_languages = job.rows_output is not None or job.lawdr_rank is not None
     if needs_languages:
-        _languages_of(sides)  # raises if one is missing, before the model is loaded
+        # Raises if one is missing, before the model is loaded.
+        _languages_of(sides)
     right_pairs = _read_pairs(job.reference, sides)
     row_pairs = _read_pairs(job.known_pairs, sides)
     embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
-    with truncation_counted():
+    with without_truncation_warnings():
         if row_pairs is None:
             pairs = _pair_documents(job, sides, embedder)
             row_pairs = [(pair.first, pair.second) for pair in pairs]
@@ -91,7 +92,7 @@ def _languages_of(sides: Sides) -> tuple[str, str]:
     second = sides[1].language
     if first is None or second is None:
         raise TmdeError(
-            "--rows and --lawdr-rank need the languages of both sides: --language-a and "
+            "--rows and --lawdr-rank need the languages of both sides; give --language-a and "
             "--language-b"
         )
     return first, second

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from tmde.cli.options import DevOption, TrainOption
+from tmde.cli.options import DevOption, TrainOption, one_or_all
 
 
 def compare(
@@ -29,7 +29,7 @@ def compare(
         int, Option(min=1, help="Processes at a time; they share the processor's cores.")
     ] = 1,
     overwrite: Annotated[
-        bool, Option("--overwrite", help="Make anew what a changed file concerns.")
+        bool, Option("--overwrite", help="Redo what a change of the file affects.")
     ] = False,
 ) -> None:
     r"""Train several systems on the same data under one budget, and measure all in one table.
@@ -56,7 +56,7 @@ def compare(
 
     data: dict[str, Any] = {}
     if train_data:
-        data["data.train"] = train_data if len(train_data) > 1 else train_data[0]
+        data["data.train"] = one_or_all(train_data)
     if dev_data:
         data["data.dev"] = named_sources(dev_data)
     file, trainings = load_comparison(comparison, output, data, eval_data)

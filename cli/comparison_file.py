@@ -175,13 +175,14 @@ def load_comparison(
         raise TmdeError(f"{name_or_path}: {error}") from error
     if any(training.recipe.data.train is None for training in trainings):
         raise TmdeError(
-            f"{name_or_path}: found no training data; give --train (also when run again)"
+            f"{name_or_path}: found no training data; give --train, also when you run the command "
+            "again"
         )
     for planned in find_tasks(file.tasks, eval_data, file.task_settings()):
         if planned.source is None:
             raise TmdeError(
-                f"{name_or_path}: found no data of {planned.task.name}; give --eval-data, or "
-                "NAME=SOURCE"
+                f"{name_or_path}: found no data for the task {planned.task.name}; give "
+                "--eval-data, or name its source as NAME=SOURCE"
             )
     return file, trainings
 

@@ -24,10 +24,10 @@ EVALUATION_FILE = "evaluation.yaml"  # the options of `tmde eval` for all system
 def open_folder(
     folder: Path, eval_options: list[str], trainings: list[Training], overwrite: bool
 ) -> None:
-    """Make the folder one of this comparison, and delete what a changed file makes anew.
+    """Prepare the folder, and delete the results that a changed comparison file makes obsolete.
 
     Raises:
-        TmdeError: It holds another comparison and `overwrite` is not set.
+        TmdeError: The folder holds a different comparison, and `overwrite` is not set.
     """
     text_of_file = {training.recipe_path: training.recipe.to_yaml() for training in trainings}
     text_of_file[folder / EVALUATION_FILE] = yaml.safe_dump(eval_options)
@@ -37,9 +37,8 @@ def open_folder(
             changed_names.add(training.name)
     if changed_names and not overwrite:
         raise TmdeError(
-            f"{folder} holds another comparison; choose another folder, or --overwrite, which "
-            "makes anew what the changes concern and keeps the rest. Changed: "
-            f"{', '.join(sorted(changed_names))}"
+            f"{folder} holds a different comparison; choose another folder, or give --overwrite to "
+            f"redo what has changed and keep the rest. Changed: {', '.join(sorted(changed_names))}"
         )
     is_evaluation_changed = Path(EVALUATION_FILE).stem in changed_names
     for training in trainings:

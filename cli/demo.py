@@ -9,7 +9,7 @@ from typer import Argument, Option
 from tmde.cli import options as common
 
 
-@common.with_options(**common.MODEL_OPTIONS)
+@common.with_options(loading=common.MODEL_OPTIONS)
 def demo(
     model: Annotated[
         str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")

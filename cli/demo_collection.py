@@ -13,8 +13,8 @@ from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collect
 from tmde.documents.index import DocumentIndex, Hit
 from tmde.embedding import split_sentences
 
-NOTHING = "(none)"  # the value of documents that have none
-OTHERS = "(others)"  # stands for rare values
+NOTHING = "(none)"  # the value of documents without one
+OTHERS = "(others)"  # the value that stands for all rare ones
 # The colors and markers of so many groups, and of both values above, can still be told apart.
 MOST_GROUPS = 24
 MOST_EXAMPLES = 5

@@ -55,7 +55,7 @@ _LAYOUT = {
         "itemsizing": "constant",
     },
     "font": {"family": "system-ui, sans-serif", "size": 13},
-    "uirevision": "map",  # keeps the zoom when the map is drawn again
+    "uirevision": "map",  # The zoom stays when the map is drawn again.
 }
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 _ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened}
@@ -330,7 +330,7 @@ def _connect_search(
 
 def _make_search(collection: Collection) -> Callable:
     """Return the function that gradio calls: it gives the hits, the map, and the search itself."""
-    lock = threading.Lock()  # an index is not to be shared by threads
+    lock = threading.Lock()  # Threads must not share an index.
 
     def run(
         query: str, count: float, languages: list[str], language: str | None, group: str | None

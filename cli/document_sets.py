@@ -49,9 +49,9 @@ class DocumentSet:
         vectors, report = embedder.encode_with_report(texts, language=self.language)
         left_out = len(self) - len(rows)
         typer.echo(
-            f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s ({left_out:,} "
-            "empty or "
-            f"repeated: left out; {report.split:,} split; {report.truncated:,} truncated)",
+            f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s "
+            f"({left_out:,} empty or repeated: left out; {report.split:,} split; "
+            f"{report.truncated:,} truncated)",
             err=True,
         )
         return np.asarray(vectors)
@@ -85,23 +85,9 @@ class SidesOptions:
                 )
         if self.language_a is not None and self.language_a == self.language_b:
             raise TmdeError(
-                f"--language-b: found {self.language_b!r}, that of --language-a too; expected "
-                "another one"
+                f"--language-b: found {self.language_b!r}, the same as --language-a; expected "
+                "another language"
             )
-
-
-def split_loading(
-    loading: dict[str, Any], url_field: str | None = None
-) -> tuple[SidesOptions, dict[str, Any]]:
-    """Separate the options of the files from those of the model; `with_options` mixes them."""
-    of_sides = {}
-    of_model = {}
-    for name, value in loading.items():
-        if name in SidesOptions.__dataclass_fields__:
-            of_sides[name] = value
-        else:
-            of_model[name] = value
-    return SidesOptions(**of_sides, url_field=url_field), of_model
 
 
 def read_sides(a: str, b: str, options: SidesOptions) -> Sides:
@@ -114,7 +100,9 @@ def read_sides(a: str, b: str, options: SidesOptions) -> Sides:
             empty, or the languages are no codes or equal.
     """
     if a == b == "-":
-        raise TmdeError("A and B are both -, but there is one stdin; give a file for one of them")
+        raise TmdeError(
+            "A and B are both -, but there is only one stdin; give a file for one of them"
+        )
     options.check_languages()
     first = _read_side(a, options.language_a, options)
     second = _read_side(b, options.language_b, options)
@@ -140,9 +128,7 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
         texts += chunk.texts
         numbers += chunk.numbers
     if not any(text.strip() for text in texts):
-        raise TmdeError(
-            f"{documents.name}: found no document that is not empty, expected at least one"
-        )
+        raise TmdeError(f"{documents.name}: found no document with text, expected at least one")
     columns = pa.concat_tables([chunk.columns for chunk in chunks]).to_pydict()
     # Without ids, a document is known by its row.
     id_values = columns.get(id_field, numbers)
@@ -191,7 +177,7 @@ def checked_ids(
         first_row = row_of_id.setdefault(str(value), number)
         if first_row != number:
             raise TmdeError(
-                f"{place}: found {value!r}, which row {first_row} has too; expected unique ids"
+                f"{place}: found {value!r}, the id of row {first_row} too; expected unique ids"
             )
     return [str(value) for value in values]
 
@@ -245,7 +231,6 @@ def report_quality(path: Path, quality: PairQuality) -> None:
     """Print how many of the right pairs of a file were found."""
     typer.echo(
         f"{path}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: "
-        "precision "
-        f"{quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}",
+        f"precision {quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}",
         err=True,
     )

@@ -8,7 +8,7 @@ from typer import Argument, Option
 from tmde.cli import options as common
 
 
-@common.with_options(**common.MODEL_OPTIONS, **common.LONG_OPTIONS)
+@common.with_options(loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
 def embed(
     source: Annotated[str, Argument(metavar="INPUT", help="File of documents, or - for stdin.")],
     out: Annotated[

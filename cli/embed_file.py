@@ -20,7 +20,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde import __version__
-from tmde.cli.models import load_embedder, truncation_counted
+from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
@@ -144,7 +144,8 @@ def _check_output(job: EmbedJob, worker: Worker, is_unfinished: bool) -> Path:
 def _check_can_be_read_twice(source: str) -> None:
     if source == "-" or Path(source).is_fifo():
         raise TmdeError(
-            f"{source} can be read once, by one process and without --resume; write it to a file"
+            f"{source} can be read only once; write it to a file, which --resume and several "
+            "processes need"
         )
 
 
@@ -162,7 +163,7 @@ def _open_documents(stack: ExitStack, job: EmbedJob, output_suffix: str) -> Docu
     )
     if keeps_columns and VECTOR_COLUMN in documents.schema.names:
         raise TmdeError(
-            f"{documents.name} has a column {VECTOR_COLUMN!r} already; write to .npy, or rename it"
+            f"{documents.name} already has a column {VECTOR_COLUMN!r}; rename it, or write to .npy"
         )
     return documents
 
@@ -218,7 +219,7 @@ def _embed_missing_shards(
     report = EncodeReport()
     sizes = []
     bar = progress_bar(total=documents.rows, desc="Embedding", unit=" texts")
-    with bar, truncation_counted():
+    with bar, without_truncation_warnings():
         for number, chunk in enumerate(documents.chunks):
             sizes.append(len(chunk.texts))
             is_mine = number % worker.processes == worker.rank

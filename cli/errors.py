@@ -90,7 +90,7 @@ def _describe_os_error(error: OSError) -> str:
         return str(error)
     reason = error.strerror
     if isinstance(error, FileExistsError | NotADirectoryError):
-        reason = "there is a file on this path, expected a folder"
+        reason = "found a file at this path, expected a folder"
     if error.filename is None:
         return reason
     return f"{os.fsdecode(error.filename)}: {reason}"
@@ -99,11 +99,11 @@ def _describe_os_error(error: OSError) -> str:
 def _describe_library_error(class_names: set[str], message: str) -> str | None:
     """Return a sentence for errors of memory, damaged files, full disks and other processes."""
     if class_names & _MEMORY_ERRORS:
-        advice = "give less at once (--batch-tokens, --max-length), or --device cpu"
+        advice = "reduce --batch-tokens or --max-length, or use --device cpu"
         return f"out of memory: {advice}. {message}".strip()
     if class_names & _FILE_ERRORS or _FILE_MESSAGES.search(message):
-        return f"a file is damaged or cut off, or cannot be written to a full disk ({message})"
+        return f"a file is damaged or truncated, or cannot be written to a full disk ({message})"
     if class_names & _DISTRIBUTED_ERRORS or "/gloo/" in message:
-        advice = "see its message, and start all of them again"
+        advice = "see its message, and start all processes again"
         return f"another process of this run has ended: {advice} ({message})"
     return None

@@ -44,7 +44,7 @@ _protocol = functools.partial(Option, rich_help_panel="Protocol")
 
 
 @app.command()
-@with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
+@with_options(loading=MODEL_OPTIONS | LONG_OPTIONS)
 def run(
     models: Annotated[list[str], Argument(metavar="MODEL", help="Paths or Hub ids, or NAME=PATH.")],
     loading: dict[str, Any],

@@ -31,7 +31,7 @@ def find_tasks(
             value = yaml.load(match["value"], PlainLoader)
         except yaml.YAMLError as error:
             reason = " ".join(str(error).split())
-            raise TmdeError(f"--set {setting}: expected a value in YAML ({reason})") from error
+            raise TmdeError(f"--set {setting}: expected a YAML value ({reason})") from error
         options.setdefault(match["task"], {})[match["option"]] = value
     names = split_list(",".join(specs or ["all"]))
     return plan_tasks(names or (), data, options)
@@ -58,7 +58,7 @@ def named_paths(specs: Sequence[str]) -> dict[str, str]:
     for spec in specs:
         name, path = _split_name(spec)
         if name in paths:
-            raise TmdeError(f"Two are called {name!r}; name them apart as NAME=PATH")
+            raise TmdeError(f"Found the name {name!r} twice; give each its own as NAME=PATH")
         paths[name] = path
     return paths
 

@@ -19,7 +19,7 @@ app = typer.Typer(
 
 
 @app.command()
-@with_options(**model_options("trust_remote_code", "revision"))
+@with_options(loading=model_options("trust_remote_code", "revision"))
 def onnx(
     model: ModelArgument,
     output: Annotated[
@@ -60,7 +60,7 @@ def _onnx_folder(model: str, output: Path | None) -> Path:
     source = Path(model).expanduser()
     if output is None:
         if not source.is_dir():
-            raise OptionError(f"--output: {model} is no folder; give the folder to write to")
+            raise OptionError(f"{model} is not a folder; give --output, the folder to write to")
         return source
     holds_a_model = (output / "config.json").exists()
     if holds_a_model and output.resolve() != source.resolve():
@@ -92,7 +92,7 @@ def static(
 
 
 @app.command()
-@with_options(**model_options("pooling", "prompt", "trust_remote_code", "revision"))
+@with_options(loading=model_options("pooling", "prompt", "trust_remote_code", "revision"))
 def vocabulary(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],

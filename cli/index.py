@@ -9,7 +9,7 @@ from tmde.cli import options as common
 from tmde.cli.errors import OptionError
 
 
-@common.with_options(**common.MODEL_OPTIONS, **common.LONG_OPTIONS)
+@common.with_options(loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
 def index(
     out: Annotated[
         Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")
@@ -48,9 +48,9 @@ def index(
         tmde index -o news.index --delete 17 --delete 18
     """
     if documents is None and prune:
-        raise OptionError("DOCS is missing; --prune removes what is not in it")
+        raise OptionError("DOCS is missing; --prune removes the documents that are not in it")
     if documents is None and not delete and not delete_file:
-        raise OptionError("DOCS is missing (or --delete)")
+        raise OptionError("Nothing to do; give DOCS, --delete or --delete-file")
     common.check_languages_exclude(language, language_field)
     from tmde.cli.update_index import IndexJob, update_index
 

@@ -12,7 +12,7 @@ Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
 
 
-@common.with_options(**common.SIDES_OPTIONS, **common.MODEL_OPTIONS)
+@common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS)
 def mine(
     a: Annotated[
         str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")
@@ -53,6 +53,7 @@ def mine(
     ] = False,
     overwrite: common.OverwriteOption = False,
     *,
+    sides: dict[str, Any],
     loading: dict[str, Any],
 ) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
@@ -84,18 +85,17 @@ def mine(
         raise OptionError(
             "--optimize-threshold needs --gold, and excludes --threshold and --max-pairs"
         )
-    from tmde.cli.document_sets import split_loading
+    from tmde.cli.document_sets import SidesOptions
     from tmde.cli.mine_files import MiningJob, mine_files
 
-    sides_options, model_loading = split_loading(loading)
     job = MiningJob(
         first_file=a,
         second_file=b,
-        sides_options=sides_options,
+        sides_options=SidesOptions(**sides),
         output=out,
         target=target,
         model=model or common.DEFAULT_MODEL,
-        loading=model_loading,
+        loading=loading,
         first_vectors=vectors_a,
         second_vectors=vectors_b,
         scoring=scoring,
@@ -120,5 +120,5 @@ def _check_vectors_and_model(
     needs_no_model = len(given_files) == 2 and model is not None
     if lacks_model or needs_no_model:
         raise OptionError(
-            "give --vectors-a and --vectors-b and no --model, or one of them and its --model"
+            "Give both --vectors-a and --vectors-b without --model, or one of them with its --model"
         )

@@ -98,7 +98,7 @@ def mine_files(job: MiningJob) -> None:
             "apply it to another list for a fair figure",
             err=True,
         )
-        pairs = pairs[: quality.found]  # pairs are sorted, best first
+        pairs = pairs[: quality.found]  # The best pairs come first.
     _write_pairs(job, sides, pairs)
     if job.gold is not None and right_pairs is not None:
         document_sets.report_quality(job.gold, pair_quality(pairs.rows(), right_pairs))
@@ -127,9 +127,8 @@ def _read_vectors(path: Path | None, side: DocumentSet) -> np.ndarray | None:
         raise TmdeError(f"{path}: not a .npy file ({error})") from error
     if vectors.ndim != 2 or len(vectors) != len(side):
         raise TmdeError(
-            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d), one for each row of "
-            f"{side.name}, in "
-            "order, repeated and empty ones too"
+            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d): a vector for each "
+            f"row of {side.name}, in the same order, repeated and empty rows included"
         )
     return vectors
 

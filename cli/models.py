@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tmde.embedding import DEFAULT_MODEL, DocumentEmbedder
+from tmde.embedding import DEFAULT_MODEL, DocumentEmbedder, document_embedder
 from tmde.embedding.loading import reading
 
 
@@ -18,17 +18,21 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     """
     name = model
     if model != DEFAULT_MODEL and not Path(model).expanduser().exists():
-        name = f"{model}: no such folder, and as a Hub id"
+        name = f"{model}: no such folder, and not loaded from the Hub"
     with reading(name):
         return DocumentEmbedder.from_pretrained(model, **loading)
 
 
 @contextmanager
-def truncation_counted() -> Iterator[None]:
-    """Silence the embedder's warnings of truncated texts: the command reports their number once."""
-    logger = logging.getLogger("tmde.embedding")
+def without_truncation_warnings() -> Iterator[None]:
+    """Hide the embedder's warnings of truncated texts: the command reports their number once.
+
+    The embedder warns of nothing else. The blocks of several commands may be nested.
+    """
+    logger = document_embedder.logger
+    level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         yield
     finally:
-        logger.setLevel(logging.NOTSET)
+        logger.setLevel(level)

@@ -49,7 +49,7 @@ LanguageFieldOption = Annotated[
     str | None, _input(help="Field or column of the language of each document.")
 ]
 
-# Options of two files of documents, for `with_options` and `document_sets.read_sides`.
+# Options of two files of documents, for `with_options`; the fields of `SidesOptions`.
 SIDES_OPTIONS = {
     "format": FormatOption,
     "field": FieldOption,
@@ -68,6 +68,12 @@ TrainOption = Annotated[
 DevOption = Annotated[
     list[str] | None, Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
 ]
+
+
+def one_or_all(sources: list[str]) -> str | list[str]:
+    """Return the source of a repeatable option that was given once, or the list of all."""
+    return sources[0] if len(sources) == 1 else sources
+
 
 # Arguments of `DocumentEmbedder.from_pretrained`, for `with_options`.
 MODEL_OPTIONS = {
@@ -128,47 +134,69 @@ def model_options(*names: str) -> dict[str, Any]:
     return {name: MODEL_OPTIONS[name] for name in names}
 
 
-def with_options(**options: Any) -> Callable[[Callable], Callable]:
-    """Add options to a command, which gets those that the user set as the dict `loading`.
+def with_options(**groups: dict[str, Any]) -> Callable[[Callable], Callable]:
+    """Give a command groups of options that it shares with other commands.
+
+    typer reads the options of a command from its signature. The command itself gets each group as
+    one dict, of the options that the user has set:
 
     ```python
-    @with_options(**MODEL_OPTIONS, **LONG_OPTIONS)
-    def align(a: ..., model: ModelOption, *, loading: dict[str, Any]) -> None:
+    @with_options(loading=MODEL_OPTIONS | LONG_OPTIONS)
+    def embed(model: ModelOption, *, loading: dict[str, Any]) -> None:
         embedder = load_embedder(model, **loading)
     ```
 
     Args:
-        options: The annotation of each option, by its name. Its default is None, or False for a
-            flag.
+        groups: The options of each group, by the name of the parameter that takes the group. An
+            option is an annotation by its name; its default is None, or False for a flag.
 
     Returns:
-        A decorator. The signature of what it returns is what typer reads: the parameters of the
-        command without `loading`, then the options.
+        A decorator. What it returns has the parameters of the command without the groups, then the
+        options of all groups.
     """
 
     def decorate(command: Callable) -> Callable:
         @functools.wraps(command)
         def call(**arguments: Any) -> None:
-            loading = {}
-            for name in options:
-                value = arguments.pop(name)
-                if value is not None and value is not False:
-                    loading[name] = value
-            command(**arguments, loading=loading)
+            for group, options in groups.items():
+                arguments[group] = _take_options(arguments, options)
+            command(**arguments)
 
-        parameters = list(inspect.signature(command).parameters.values())
-        parameters = [parameter for parameter in parameters if parameter.name != "loading"]
+        # `inspect` reads this attribute, which typeshed does not know.
+        call.__signature__ = _signature_with_options(command, groups)  # type: ignore[attr-defined]
+        call.__annotations__ = dict(command.__annotations__)
+        for options in groups.values():
+            call.__annotations__ |= options
+        return call
+
+    return decorate
+
+
+def _take_options(arguments: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
+    """Remove some options from the arguments of a command, and return those that are set."""
+    values = {}
+    for name in options:
+        value = arguments.pop(name)
+        if value is not None and value is not False:
+            values[name] = value
+    return values
+
+
+def _signature_with_options(
+    command: Callable, groups: dict[str, dict[str, Any]]
+) -> inspect.Signature:
+    """Return the signature of a command with the options of each group in place of the group."""
+    parameters = []
+    for name, parameter in inspect.signature(command).parameters.items():
+        if name not in groups:
+            parameters.append(parameter)
+    for options in groups.values():
         for name, annotation in options.items():
             option = inspect.Parameter(
                 name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation
             )
             parameters.append(option)
-        # `inspect` reads this attribute, which typeshed does not know.
-        call.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-        call.__annotations__ = command.__annotations__ | options
-        return call
-
-    return decorate
+    return inspect.Signature(parameters)
 
 
 def check_languages_exclude(language: str | None, language_field: str | None) -> None:

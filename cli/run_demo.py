@@ -11,13 +11,13 @@ from typing import Any
 import typer
 
 from tmde.cli.demo_collection import draw_collection
-from tmde.cli.models import truncation_counted
+from tmde.cli.models import without_truncation_warnings
 from tmde.cli.update_index import IndexJob, open_index, update_index
 from tmde.data.documents import InputFormat
 from tmde.data.sample import sample_documents
 from tmde.documents.index_settings import SETTINGS
 
-SAMPLE_DOCUMENTS = 60  # in each of five languages
+SAMPLE_DOCUMENTS = 60  # documents in each of five languages
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,12 @@ def run_demo(job: DemoJob) -> None:
         TmdeError: The collection, the model or an option cannot be used.
         ImportError: A package of the extra `demo` is missing.
     """
-    from tmde.cli.demo_page import demo_page, launch_page  # needs gradio and plotly
+    # The page needs gradio and plotly, packages of an extra.
+    from tmde.cli.demo_page import demo_page, launch_page
 
     name = Path(job.collection).name if job.collection else "the built-in sample"
     temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)
-    with temporary as folder, truncation_counted():
+    with temporary as folder, without_truncation_warnings():
         index_folder = _find_or_make_index(job, Path(folder))
         index = open_index(index_folder, job.model, job.loading)
         collection = draw_collection(index, name, job.label_fields, job.points, job.projection)

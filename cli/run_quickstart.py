@@ -26,7 +26,7 @@ console = Console()
 
 QUERY = "people protest in the streets"
 TEST_DOCUMENTS = 200
-RELOADED_TEXTS = 50  # whose vectors are compared with those of the reloaded model
+RELOADED_TEXTS = 50  # texts that the reloaded model embeds too
 MAX_DIFFERENCE = 1e-5
 
 
@@ -95,7 +95,7 @@ def _clear(output: Path, model_folder: Path) -> None:
     is_earlier_quickstart = (model_folder / "recipe.yaml").exists()
     if any(output.iterdir()) and not is_earlier_quickstart:
         raise TmdeError(
-            f"{output} is not empty and not an earlier quickstart; choose another -o folder"
+            f"{output} is not empty and holds no earlier quickstart; choose another folder (-o)"
         )
     shutil.rmtree(model_folder, ignore_errors=True)
 

@@ -8,7 +8,7 @@ from tmde.cli.errors import OptionError
 from tmde.cli.options import model_options, with_options
 
 
-@with_options(**model_options("dtype", "device", "trust_remote_code"))
+@with_options(loading=model_options("dtype", "device", "trust_remote_code"))
 def search(
     arguments: Annotated[
         list[str], Argument(metavar="[QUERY] INDEX", help="Query in quotes; folder of the index.")

@@ -11,7 +11,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from modeling_tmde import TmdeError
-from tmde.cli.models import truncation_counted
+from tmde.cli.models import without_truncation_warnings
 from tmde.cli.update_index import open_index, read_texts
 from tmde.documents.index import Hit
 from tmde.embedding import EncodeReport
@@ -48,7 +48,7 @@ def search_index(job: SearchJob) -> None:
         TmdeError: There is no query, or the index cannot be used.
     """
     queries = _read_queries(job)
-    with truncation_counted(), reading(job.folder, prefix=False):
+    with without_truncation_warnings(), reading(job.folder, prefix=False):
         index = open_index(job.folder, job.model, job.loading)
         result = index.search_queries(
             queries, job.k, job.filter, job.exact, job.snippet_width, job.language

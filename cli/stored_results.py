@@ -62,9 +62,11 @@ def _read_system(side: str) -> list[TaskResult]:
         folder, _, system = side.rpartition("#")
     results = read_results(folder)
     names = list(dict.fromkeys(result.system for result in results))
-    needs_name = bool(system) or len(names) > 1
-    if needs_name and system not in names:
+    if system and system not in names:
+        raise TmdeError(f"{folder}: found no system {system!r}, expected one of {', '.join(names)}")
+    if not system and len(names) > 1:
         raise TmdeError(
-            f"{folder} holds {', '.join(names)}, not {system!r}: choose one as {folder}#{names[0]}"
+            f"{folder} holds several systems ({', '.join(names)}); name one, such as "
+            f"{folder}#{names[0]}"
         )
     return [result for result in results if not system or result.system == system]

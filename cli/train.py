@@ -8,20 +8,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmde.cli.options import DevOption, TrainOption
+from tmde.cli.options import DevOption, TrainOption, one_or_all
 
 if TYPE_CHECKING:
     from tmde.training.recipe import Recipe
     from tmde.training.trainer import TmdeTrainer
 
 DEFAULT_OUTPUT = Path("runs/tmde")
-
-
-def one_or_all(sources: list[str] | None) -> str | list[str] | None:
-    """Return the source of an option that was given once, or the list of them."""
-    if sources and len(sources) == 1:
-        return sources[0]
-    return sources
 
 
 def train(
@@ -53,9 +46,7 @@ def train(
             help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer.",
         ),
     ] = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with the run in the folder.")
-    ] = False,
+    resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")
     ] = False,
@@ -83,7 +74,7 @@ def train(
     try:
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
     except KeyboardInterrupt:
-        message = f"Interrupted; `--resume -o {output}` goes on from the last checkpoint."
+        message = f"Interrupted; `--resume -o {output}` continues from the last checkpoint."
         typer.secho(message, fg="yellow", err=True)
         raise typer.Exit(130) from None
     if PartialState().is_main_process:
@@ -100,7 +91,7 @@ def _recipe_and_overrides(
 
     if recipe is None and not encoder:
         raise RecipeError(
-            "Name a recipe, such as quickstart; or give --encoder, for which there is one"
+            "Name a recipe, such as quickstart, or give --encoder, which has a default recipe"
         )
     if recipe is None:
         return "adapted", overrides
@@ -130,7 +121,8 @@ def _read_recipe(
         recipe = with_settings(recipe, {"data.dev": named_sources(dev_data)})
     if warm_start:
         recipe = begin_with(recipe, warm_start)
-        recipe = with_overrides(recipe, overrides)  # again: what the user sets stays
+        # The start has set keys of its own; those of the user go before them.
+        recipe = with_overrides(recipe, overrides)
     return recipe
 
 

@@ -12,7 +12,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids
-from tmde.cli.models import load_embedder, truncation_counted
+from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.files import read_lines
 from tmde.documents.index import Changes, DocumentIndex
@@ -86,7 +86,7 @@ def update_index(job: IndexJob) -> None:
     if job.delete_file:
         unwanted_ids += read_texts(job.delete_file)
     update = Update()
-    with ExitStack() as stack, truncation_counted(), reading(job.folder, prefix=False):
+    with ExitStack() as stack, without_truncation_warnings(), reading(job.folder, prefix=False):
         if job.documents is None:
             index = DocumentIndex.open(job.folder)
             stack.enter_context(index.writing())
@@ -117,7 +117,8 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
         TmdeError: The index or its model cannot be loaded.
     """
     index = DocumentIndex.open(folder)
-    options = index.loading_options | loading  # raises if the index was made of given vectors
+    # Raises if the index was made of vectors, without a model.
+    options = index.loading_options | loading
     try:
         index.embedder = load_embedder(model or index.model_name, **options)
     except ValueError as error:
@@ -173,9 +174,8 @@ def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) ->
         return "id"
     if documents.name == "stdin" and len(index):
         raise TmdeError(
-            "stdin: its documents have no ids, and would replace those of another stdin in "
-            f"{job.folder}; "
-            "give a file, or --format jsonl with --id-field"
+            "stdin: its documents have no ids and would replace those of an earlier stdin in "
+            f"{job.folder}; give a file, or --format jsonl with --id-field"
         )
     return None
 
@@ -243,7 +243,6 @@ def _describe(update: Update, index: DocumentIndex, folder: Path, seconds: float
     return (
         f"{changes.added:,} added, {changes.updated:,} updated, {changes.unchanged:,} unchanged, "
         f"{update.deleted:,} deleted, {update.empty:,} empty ones left out, "
-        f"{changes.report.tokens:,} tokens, "
-        f"{changes.report.truncated:,} texts truncated, in {seconds:.1f} s -> {folder} "
-        f"({len(index):,} documents, search: {search})"
+        f"{changes.report.tokens:,} tokens, {changes.report.truncated:,} texts truncated, "
+        f"in {seconds:.1f} s -> {folder} ({len(index):,} documents, search: {search})"
     )

@@ -15,7 +15,7 @@ from tmde.data.io import write_atomically
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
-from tmde.embedding.long_documents import SentenceDensity
+from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does

@@ -28,8 +28,9 @@ from modeling_tmde import TmdeError
 from tmde.data.io import replacing
 from tmde.documents.language_debiaser import LanguageDebiaser, gram, rows_by_language
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import SentenceDensity, split_sentences
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.sentence_density import SentenceDensity
+from tmde.embedding.sentences import split_sentences
 
 Document = str | Sequence[str]
 

@@ -20,7 +20,7 @@ from modeling_tmde import TmdeError
 from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import split_sentences
+from tmde.embedding.sentences import split_sentences
 
 _SEGMENTS = 4096  # sentences or paragraphs of both sides that are embedded at once
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import split_sentences
+from tmde.embedding.sentences import split_sentences
 
 # The most of a document that is compared with a query.
 MOST_SENTENCES = 256

@@ -4,7 +4,8 @@
 
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 from tmde.embedding.loading import DEFAULT_MODEL
-from tmde.embedding.long_documents import SentenceDensity, split_sentences
+from tmde.embedding.sentence_density import SentenceDensity
+from tmde.embedding.sentences import split_sentences
 
 __all__ = [
     "DEFAULT_MODEL",

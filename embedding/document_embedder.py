@@ -34,8 +34,9 @@ from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import DEFAULT_MODEL, default_prompt, local_or_hub
-from tmde.embedding.long_documents import LongDocuments, SentenceDensity, SplitDocuments
+from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
 
 logger = logging.getLogger(__name__)
@@ -43,11 +44,13 @@ logger = logging.getLogger(__name__)
 _Item = TypeVar("_Item")
 
 POOLINGS = ("cls", "mean")
-_DEFAULT_LENGTH = 750  # tokens, for a model of the Hub that names no limit
+_DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
 _CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
-_GROUP_TEXTS = 4096  # texts tokenized at once, or more if batches are large
-_GROUP_CHARACTERS = 2**22  # of texts tokenized at once, about 100 MB
+# The texts that are tokenized at once: so many, or more if batches are large, but no more than fit
+# into 2^22 characters, which take about 100 MB.
+_GROUP_TEXTS = 4096
+_GROUP_CHARACTERS = 2**22
 _PROGRESS_BAR_FROM = 2000  # texts
 
 
@@ -182,7 +185,7 @@ class DocumentEmbedder:
         if density_dimension != self.dimension:
             raise TmdeError(
                 f"aggregation: found a density of vectors of dimension {density_dimension}, "
-                f"expected {self.dimension}, that of the model"
+                f"expected {self.dimension}, the dimension of the model"
             )
 
     @classmethod
@@ -520,7 +523,8 @@ class DocumentEmbedder:
                     )
                     total_report += output.report
                     yield output
-            finally:  # also when the reader of this stream stops early
+            finally:
+                # Also reached when the reader of this stream stops early.
                 self.warn_of_truncation(total_report)
 
     def _encode_list(
@@ -790,8 +794,8 @@ def _length_limit(
         num_taken += len(prompt_ids)
     if limit <= num_taken:
         raise TmdeError(
-            f"max_length: found {limit}, expected more than the {num_taken} special tokens and the "
-            "prompt's"
+            f"max_length: found {limit}, expected more than {num_taken}, the number of special "
+            "tokens and tokens of the prompt"
         )
     return limit
 

@@ -128,11 +128,11 @@ def _check_can_be_a_graph(embedder: DocumentEmbedder) -> None:
     encoder = embedder.model
     reason: str | None
     if embedder.needs_language:
-        reason = "it has an encoder for each language, and a graph holds one for all"
+        reason = "it has an encoder for each language, but a graph holds one encoder"
     else:
         reason = _REFUSED.get(encoder.config.model_type)
     if reason is not None:
-        raise TmdeError(f"{type(encoder).__name__} cannot be an ONNX graph: {reason}")
+        raise TmdeError(f"{type(encoder).__name__} cannot be exported to ONNX: {reason}")
 
 
 class _EncoderOutput(nn.Module):

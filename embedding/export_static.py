@@ -55,10 +55,10 @@ def export_static_embedding(
     expected = DocumentEmbedder(model, tokenizer).encode(TEXTS)
     vectors = static_model.encode(list(TEXTS), show_progress_bar=False)
     difference = float(np.abs(vectors - expected).max())
-    if not difference <= TOLERANCE:  # written so that NaN fails
+    if not difference <= TOLERANCE:  # Written so that NaN fails.
         raise TmdeError(
-            f"the table's vectors differ from the model's by {difference:.1e}, expected "
-            f"{TOLERANCE:.0e}"
+            f"the table's vectors differ from the model's by {difference:.1e}, expected at "
+            f"most {TOLERANCE:.0e}"
         )
     static_model.save(str(folder), create_model_card=False)
     return difference
@@ -69,7 +69,8 @@ def _check_is_a_normalized_mean(model: PreTrainedModel) -> None:
     config = model.config
     if config.model_type != "tmde_bag":
         raise TmdeError(
-            f"model: found {type(model).__name__}, expected a BagModel: no other sums token vectors"
+            f"model: found {type(model).__name__}, expected a BagModel, the only model that sums "
+            "token vectors"
         )
     if not config.normalize or config.sublinear_counts:
         raise TmdeError(

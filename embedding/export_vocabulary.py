@@ -56,7 +56,7 @@ def export_vocabulary(
         min_count: See `cut_tokenizer`.
 
     Returns:
-        The size, and the difference on those of the first 256 texts whose tokens are all kept.
+        The size, and the difference on the texts among the first 256 whose tokens are all kept.
 
     Raises:
         TmdeError: The vocabulary is no Unigram or WordPiece, or vectors differ.
@@ -75,13 +75,13 @@ def export_vocabulary(
     _keep_rows(model, kept_ids)
     _renumber_config(model.config, kept_ids)
     model.save_pretrained(folder)
-    # Models of this package have just written theirs, without this pooling and prompt.
+    # `save_pretrained` of this package's models has just written them without pooling and prompt.
     write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
     tokenizer.save_pretrained(folder)
     known_texts = _texts_of_tokens(embedder, first_texts, kept_ids)
     smaller = DocumentEmbedder.from_pretrained(folder, embedder.pooling, device="cpu")
     difference = _largest_change(embedder, smaller, known_texts)
-    if not difference <= LEAST_CHANGE:  # written so that NaN fails
+    if not difference <= LEAST_CHANGE:  # Written so that NaN fails.
         raise TmdeError(
             f"{folder}: its vectors change by {difference:.1e}, expected at most {LEAST_CHANGE:.0e}"
         )
@@ -91,12 +91,16 @@ def export_vocabulary(
 def _texts_of_tokens(
     embedder: DocumentEmbedder, texts: list[str], kept_ids: list[int]
 ) -> list[str]:
-    """Return the texts all of whose tokens are kept."""
+    """Return the texts whose tokens are all in the new vocabulary."""
     if not texts:
         return []
+    known_ids = set(kept_ids)
     rows = private_copy(embedder.tokenizer)(texts)["input_ids"]
-    kept = set(kept_ids)
-    return [text for text, ids in zip(texts, rows, strict=True) if kept.issuperset(ids)]
+    known_texts = []
+    for text, token_ids in zip(texts, rows, strict=True):
+        if known_ids.issuperset(token_ids):
+            known_texts.append(text)
+    return known_texts
 
 
 def _largest_change(

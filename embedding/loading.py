@@ -87,7 +87,8 @@ def local_or_hub(path: str | os.PathLike[str]) -> str:
         return str(folder)
     if folder.exists() or not _HUB_ID.fullmatch(str(path)):
         raise FileNotFoundError(
-            f"no folder {folder}; expected a saved model's folder or a Hub id, 'name/model'"
+            f"no folder {folder}; expected the folder of a saved model, or a Hub id such as "
+            "'name/model'"
         )
     return str(path)
 
@@ -103,7 +104,9 @@ def _check_model_folder(folder: Path) -> None:
             shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
             for shard in shards:
                 if Path(shard).name != shard:
-                    raise TmdeError(f"found the shard {shard!r}, expected a file of its folder")
+                    raise TmdeError(
+                        f"found the shard {shard!r}, expected a file of the same folder"
+                    )
 
 
 def default_prompt(

@@ -26,18 +26,8 @@ from transformers import PreTrainedTokenizerBase
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
 from tmde.embedding.sentence_density import SentenceDensity
-from tmde.embedding.sentences import SPLITTER_LANGUAGES, split_sentences
+from tmde.embedding.sentences import split_sentences
 from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
-
-__all__ = [
-    "MODES",
-    "SPLITTER_LANGUAGES",
-    "LongDocuments",
-    "SentenceDensity",
-    "SplitDocuments",
-    "load_aggregation",
-    "split_sentences",
-]
 
 MODES = ("truncate", "chunk", "sentences")
 AGGREGATIONS = ("mean", "max")
@@ -119,8 +109,8 @@ class LongDocuments:
         length = max_length if window is None else window
         if not least <= length <= max_length:
             raise TmdeError(
-                f"window: found {window} tokens, expected {least} to {max_length:,}, an input of "
-                "the model"
+                f"window: found {window} tokens, expected {least} to {max_length:,}, the longest "
+                "input of the model"
             )
         return length
 

@@ -93,7 +93,7 @@ class SentenceDensity:
             ValueError: The vectors have another shape, there are fewer than two, or a number is
                 not finite.
         """
-        from sklearn.decomposition import PCA  # takes a second to import
+        from sklearn.decomposition import PCA  # Importing it takes a second.
 
         rng = np.random.default_rng(self.seed)
         sample_size = min(self.sample, len(vectors))

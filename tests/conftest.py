@@ -19,26 +19,11 @@ from tmde.embedding.progress import _LogLines
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
 WORDS = {
-    "de": [
-        *("haus", "hund", "katze", "baum", "fluss"),
-        *("stadt", "licht", "nacht", "brot", "wasser"),
-    ],
-    "en": [
-        *("house", "dog", "cat", "tree", "river"),
-        *("town", "light", "night", "bread", "water"),
-    ],
-    "es": [
-        *("casa", "perro", "gato", "árbol", "río"),
-        *("ciudad", "luz", "noche", "pan", "agua"),
-    ],
-    "fr": [
-        *("maison", "chien", "chat", "arbre", "fleuve"),
-        *("ville", "lumière", "nuit", "pain", "eau"),
-    ],
-    "it": [
-        *("casa", "cane", "gatto", "albero", "fiume"),
-        *("città", "luce", "notte", "pane", "acqua"),
-    ],
+    "de": ["haus", "hund", "katze", "baum", "fluss", "stadt", "licht", "nacht", "brot", "wasser"],
+    "en": ["house", "dog", "cat", "tree", "river", "town", "light", "night", "bread", "water"],
+    "es": ["casa", "perro", "gato", "árbol", "río", "ciudad", "luz", "noche", "pan", "agua"],
+    "fr": ["maison", "chien", "chat", "arbre", "fleuve", "ville", "lumière", "nuit", "pain", "eau"],
+    "it": ["casa", "cane", "gatto", "albero", "fiume", "città", "luce", "notte", "pane", "acqua"],
 }
 
 
@@ -58,15 +43,17 @@ def make_rows(
 
 
 def make_dataset(rows: list[dict[str, str | None]]) -> datasets.Dataset:
-    languages = {language: datasets.Value("string") for language in sorted(rows[0])}
+    languages = dict.fromkeys(sorted(rows[0]), datasets.Value("string"))
     features = datasets.Features({"translation": languages})
     return datasets.Dataset.from_list([{"translation": row} for row in rows], features=features)
 
 
 @pytest.fixture(scope="session")
 def tokenizer() -> PreTrainedTokenizerFast:
-    rows = make_rows(300)
-    texts = {language: [row[language] for row in rows] for language in LANGUAGES}
+    texts: dict[str, list[str]] = {language: [] for language in LANGUAGES}
+    for row in make_rows(300):
+        for language, text in row.items():
+            texts[language].append(text)
     return train_tokenizer(texts, vocab_size=400, model_max_length=128)
 
 

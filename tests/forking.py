@@ -122,7 +122,7 @@ def become(request: dict, streams: list[int]) -> None:
 
 def main() -> None:
     import_commands()
-    gc.freeze()  # a fork neither collects nor copies what was imported
+    gc.freeze()  # A fork neither collects nor copies what was imported.
     with socket.socket(fileno=int(sys.argv[1])) as listener:
         arguments = next_request(listener)
     if arguments[:1] == ["-c"]:

@@ -116,8 +116,10 @@ def _template(names: list[str], before: str | None, after: str) -> processors.Te
         return processors.TemplateProcessing(
             single=f"$A {after}", special_tokens=[(after, names.index(after))]
         )
-    ids = [(name, names.index(name)) for name in (before, after)]
-    return processors.TemplateProcessing(single=f"{before} $A {after}", special_tokens=ids)
+    return processors.TemplateProcessing(
+        single=f"{before} $A {after}",
+        special_tokens=[(before, names.index(before)), (after, names.index(after))],
+    )
 
 
 # By kind: the model with its head, as pretraining leaves it, its settings, and its tokenizer.

@@ -21,7 +21,7 @@ def install_layout(folder: Path) -> Path:
     setup = configparser.ConfigParser()
     setup.read(REPOSITORY / "setup.cfg")
     for line in setup["options"]["package_dir"].strip().splitlines():
-        package, source = [part.strip() for part in line.split("=")]
+        package, source = map(str.strip, line.split("="))
         target = folder / package.replace(".", "/")
         shutil.copytree(
             REPOSITORY / source,

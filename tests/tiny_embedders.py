@@ -25,7 +25,12 @@ COMMON = {"vocab_size": 400, "languages": ["de", "en", "fr"], "pivot_languages":
 
 
 def make_tokenizer(special: bool = True, pad: bool = True) -> PreTrainedTokenizerFast:
-    """BPE of bytes; `special`: `<s>` before a text and `</s>` after it."""
+    """Train a tokenizer, a BPE of bytes.
+
+    Args:
+        special: Put `<s>` before a text and `</s>` after it.
+        pad: Let it have a padding token.
+    """
     names = ["<s>", "<pad>", "</s>", "<unk>"]
     tokenizer = Tokenizer(models.BPE(unk_token="<unk>"))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
@@ -33,13 +38,13 @@ def make_tokenizer(special: bool = True, pad: bool = True) -> PreTrainedTokenize
     trainer = trainers.BpeTrainer(vocab_size=300, special_tokens=names, initial_alphabet=alphabet)
     tokenizer.train_from_iterator(TEXTS, trainer)
     if special:
-        ids = [(name, tokenizer.token_to_id(name)) for name in ("<s>", "</s>")]
         tokenizer.post_processor = processors.TemplateProcessing(
-            single="<s> $A </s>", special_tokens=ids
+            single="<s> $A </s>",
+            special_tokens=[("<s>", names.index("<s>")), ("</s>", names.index("</s>"))],
         )
-    roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"} | (
-        {"pad_token": "<pad>"} if pad else {}
-    )
+    roles = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>"}
+    if pad:
+        roles["pad_token"] = "<pad>"
     return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
 
 
@@ -53,7 +58,7 @@ def make_xlmr(max_positions: int = 66) -> XLMRobertaModel:
         intermediate_size=64,
         max_position_embeddings=max_positions,
         pad_token_id=1,
-        initializer_range=0.3,  # outputs that differ visibly from text to text
+        initializer_range=0.3,  # The outputs differ visibly from text to text.
     )
     return XLMRobertaModel(config, add_pooling_layer=False).eval()
 
@@ -82,8 +87,10 @@ def encoder(pooling: str) -> TmdeEncoderConfig:
 
 
 def aligned(kind: str) -> AlignedConfig:
-    small = {"bilstm": {"embedding_dim": 8, "d_model": 16}, "bag": {"d_model": 16}}[kind]
-    return AlignedConfig(encoder=kind, encoder_config=small, source_language="en", **COMMON)
+    sizes = {"d_model": 16}
+    if kind == "bilstm":
+        sizes["embedding_dim"] = 8
+    return AlignedConfig(encoder=kind, encoder_config=sizes, source_language="en", **COMMON)
 
 
 def make_tables() -> AlignedModel:

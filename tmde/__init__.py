@@ -12,38 +12,17 @@ vectors = embedder.encode(["Guten Tag", "Good day"])
 Everything is imported at first use, so that `import tmde` and `tmde --help` are fast.
 """
 
+# `__all__` is the one list of what is public; type checkers find its names by the star imports.
+# ruff: noqa: F403, F405
+
 import importlib
 import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from modeling_tmde import (
-        AdaptedConfig,
-        AdaptedForConditionalGeneration,
-        AdaptedModel,
-        AlignedConfig,
-        AlignedModel,
-        BagConfig,
-        BagModel,
-        LaserConfig,
-        LaserForConditionalGeneration,
-        LaserModel,
-        NtdvConfig,
-        NtdvForConditionalGeneration,
-        NtdvModel,
-        TmdeConfig,
-        TmdeEncoderConfig,
-        TmdeEncoderForMaskedLM,
-        TmdeEncoderForSequenceClassification,
-        TmdeEncoderModel,
-        TmdeError,
-        TmdeForConditionalGeneration,
-        TmdeModel,
-        TranslationCollator,
-        train_tokenizer,
-    )
-    from tmde.documents import DocumentIndex, align_documents, align_sentences, mine_bitext
-    from tmde.embedding import DocumentEmbedder, EncodeReport, SentenceDensity
+    from modeling_tmde import *
+    from tmde.documents import *
+    from tmde.embedding import *
 
 __version__ = "0.1.0"
 
@@ -52,38 +31,6 @@ __version__ = "0.1.0"
 # 6,000 turns it keeps most of its speed there and loses a few percent on an idle machine
 # (benchmarks/README.md).
 os.environ.setdefault("GOMP_SPINCOUNT", "6000")
-
-# The module that defines each public name.
-_MODULES = {
-    "modeling_tmde": (
-        "AdaptedConfig",
-        "AdaptedForConditionalGeneration",
-        "AdaptedModel",
-        "AlignedConfig",
-        "AlignedModel",
-        "BagConfig",
-        "BagModel",
-        "LaserConfig",
-        "LaserForConditionalGeneration",
-        "LaserModel",
-        "NtdvConfig",
-        "NtdvForConditionalGeneration",
-        "NtdvModel",
-        "TmdeConfig",
-        "TmdeEncoderConfig",
-        "TmdeEncoderForMaskedLM",
-        "TmdeEncoderForSequenceClassification",
-        "TmdeEncoderModel",
-        "TmdeError",
-        "TmdeForConditionalGeneration",
-        "TmdeModel",
-        "TranslationCollator",
-        "train_tokenizer",
-    ),
-    "tmde.documents": ("DocumentIndex", "align_documents", "align_sentences", "mine_bitext"),
-    "tmde.embedding": ("DocumentEmbedder", "EncodeReport", "SentenceDensity"),
-}
-_MODULE_OF_NAME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
     "AdaptedConfig",
@@ -119,14 +66,20 @@ __all__ = [
     "train_tokenizer",
 ]
 
+# The packages that define these names. Each imports those before it, so they are searched in order.
+_PACKAGES = ("modeling_tmde", "tmde.embedding", "tmde.documents")
+
 
 def __getattr__(name: str) -> object:
     """Import a public name when it is first asked for."""
-    if name not in _MODULE_OF_NAME:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(importlib.import_module(_MODULE_OF_NAME[name]), name)
-    globals()[name] = value
-    return value
+    if name in __all__:
+        for package in _PACKAGES:
+            module = importlib.import_module(package)
+            if name in module.__all__:
+                value: object = getattr(module, name)
+                globals()[name] = value
+                return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

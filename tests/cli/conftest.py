@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 import torch
 from typer.testing import CliRunner
@@ -12,7 +13,7 @@ from tmde.cli.main import app
 
 
 def run(*arguments, **kwargs):
-    return CliRunner().invoke(app, [str(argument) for argument in arguments], **kwargs)
+    return CliRunner().invoke(app, list(map(str, arguments)), **kwargs)
 
 
 def ok(*arguments, **kwargs):
@@ -22,13 +23,36 @@ def ok(*arguments, **kwargs):
 
 
 def write_rows(path, rows):
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+    with open(path, "w", encoding="utf-8") as file:
+        for row in rows:
+            file.write(json.dumps(row) + "\n")
     return path
 
 
 def read_rows(path):
     with open(path, encoding="utf-8") as lines:
         return [json.loads(line) for line in lines]
+
+
+def read_tsv(path):
+    """Read a TSV file with a header as a table of strings."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    header, *rows = [line.split("\t") for line in lines]
+    return pd.DataFrame(rows, columns=header)
+
+
+def id_pairs(table):
+    """The columns `id_a` and `id_b` of a table as pairs, in order."""
+    return list(zip(table["id_a"], table["id_b"], strict=True))
+
+
+def option_words(options):
+    """Options of a command, given by the names of arguments: `max_pairs` is `--max-pairs`."""
+    words = []
+    for name, value in options.items():
+        dashes = "-" if len(name) == 1 else "--"
+        words += [dashes + name.replace("_", "-"), value]
+    return words
 
 
 def save_bag(path, tokenizer, seed=0):

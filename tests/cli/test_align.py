@@ -8,7 +8,15 @@ import torch
 
 from modeling_tmde import NtdvConfig, NtdvModel
 from tests.cli import conftest
-from tests.cli.conftest import ok, read_rows, turned, write_rows
+from tests.cli.conftest import (
+    id_pairs,
+    ok,
+    option_words,
+    read_rows,
+    read_tsv,
+    turned,
+    write_rows,
+)
 from tests.conftest import LANGUAGES, WORDS, save
 from tmde.data import load_parallel
 from tmde.documents.alignment import align_documents
@@ -21,17 +29,22 @@ LANGUAGE_OPTIONS = ["--language-a", "de", "--language-b", "en"]
 def make_documents(count=8):
     """Return documents of random words, and their translations, with other orders of words."""
     rng = random.Random(0)
-    first = [
-        [" ".join(rng.choices(WORDS["de"], k=rng.randint(4, 7))) for _ in range(rng.randint(3, 6))]
-        for _ in range(count)
-    ]
-    return ["\n".join(lines) for lines in first], [
-        "\n".join(turned(line) for line in lines) for lines in first
-    ]
+    german = []
+    english = []
+    for _ in range(count):
+        lines = []
+        for _ in range(rng.randint(3, 6)):
+            words = rng.choices(WORDS["de"], k=rng.randint(4, 7))
+            lines.append(" ".join(words))
+        german.append("\n".join(lines))
+        english.append("\n".join(map(turned, lines)))
+    return german, english
 
 
 GERMAN, ENGLISH = make_documents()
-ORDER = [3, 1, 7, 0, 2, 6, 4, 5]  # of the second file
+ORDER = [3, 1, 7, 0, 2, 6, 4, 5]  # The second file holds the documents in this order.
+ENGLISH_IN_ORDER = [ENGLISH[number] for number in ORDER]
+RIGHT_PAIRS = [(f"a{number}", f"b{number}") for number in range(len(GERMAN))]
 
 
 def run(*arguments):
@@ -41,32 +54,24 @@ def run(*arguments):
 @pytest.fixture
 def inputs(tmp_path):
     """Two files, the second in another order and with an empty document; and the right pairs."""
-    first = [
-        {"id": f"a{number}", "text": text, "url": f"e.org/de/{number}"}
-        for number, text in enumerate(GERMAN)
-    ]
-    second = [
-        {"id": f"b{number}", "text": ENGLISH[number], "url": f"f.org/en/{number}"}
-        for number in ORDER
-    ]
+    first = []
+    for number, text in enumerate(GERMAN):
+        first.append({"id": f"a{number}", "text": text, "url": f"e.org/de/{number}"})
+    second = []
+    for number, text in zip(ORDER, ENGLISH_IN_ORDER, strict=True):
+        second.append({"id": f"b{number}", "text": text, "url": f"f.org/en/{number}"})
     second.insert(2, {"id": "empty", "text": " \n ", "url": "e.org/en/0"})
-    for name, rows in (("a", first), ("b", second)):
-        write_rows(tmp_path / f"{name}.jsonl", rows)
-    (tmp_path / "right.tsv").write_text(
-        "".join(f"a{number}\tb{number}\n" for number in range(len(GERMAN)))
-    )
+    write_rows(tmp_path / "a.jsonl", first)
+    write_rows(tmp_path / "b.jsonl", second)
+    (tmp_path / "right.tsv").write_text("\n".join(map("\t".join, RIGHT_PAIRS)))
     return tmp_path
-
-
-def lines_of(path):
-    header, *lines = [line.split("\t") for line in path.read_text(encoding="utf-8").splitlines()]
-    return [dict(zip(header, line, strict=True)) for line in lines]
 
 
 @pytest.fixture
 def aligned(bag, inputs):
     """The output of a run that writes pairs and rows, and both files."""
-    out, rows = inputs / "pairs.tsv", inputs / "rows.jsonl"
+    out = inputs / "pairs.tsv"
+    rows = inputs / "rows.jsonl"
     options = ["-o", out, "--rows", rows, *LANGUAGE_OPTIONS, "--reference", inputs / "right.tsv"]
     result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     return result, out, rows
@@ -74,24 +79,24 @@ def aligned(bag, inputs):
 
 def test_pairs_are_written_best_first(aligned):
     _, out, _ = aligned
-    pairs = lines_of(out)
-    assert list(pairs[0]) == ["score", "id_a", "id_b"]
-    assert {(pair["id_a"], pair["id_b"]) for pair in pairs} == {
-        (f"a{number}", f"b{number}") for number in range(8)
-    }
-    scores = [float(pair["score"]) for pair in pairs]
-    assert scores == sorted(scores, reverse=True)
+    pairs = read_tsv(out)
+    assert list(pairs) == ["score", "id_a", "id_b"]
+    assert sorted(id_pairs(pairs)) == RIGHT_PAIRS
+    assert pairs["score"].astype(float).is_monotonic_decreasing
 
 
 def test_sentences_of_pairs_are_aligned(aligned):
     _, out, rows = aligned
     expected = set()
-    for text in GERMAN:
-        expected.update((line, turned(line)) for line in text.split("\n") if line != turned(line))
+    for line in "\n".join(GERMAN).split("\n"):
+        if line != turned(line):
+            expected.add((line, turned(line)))
     written = read_rows(rows)
-    assert {(row["translation"]["de"], row["translation"]["en"]) for row in written} == expected
-    best_pair = lines_of(out)[0]
-    assert written[0]["doc_id"] == f"{best_pair['id_a']}|{best_pair['id_b']}"
+    aligned_lines = set()
+    for row in written:
+        aligned_lines.add((row["translation"]["de"], row["translation"]["en"]))
+    assert aligned_lines == expected
+    assert written[0]["doc_id"] == "|".join(id_pairs(read_tsv(out))[0])
     assert written[0]["score"] > 0.99
 
 
@@ -113,22 +118,29 @@ def test_the_report(aligned):
         assert text in result.stderr
 
 
+def first_half(text):
+    """The first half of the lines of a document, and one line more."""
+    lines = text.split("\n")
+    return "\n".join(lines[: 1 + len(lines) // 2])
+
+
 @pytest.mark.parametrize("scoring", ["cosine", "distance"])
 def test_options_reach_the_alignment(bag, inputs, scoring):
-    halves = [ENGLISH[number].split("\n") for number in ORDER]
-    halves = ["\n".join(lines[: 1 + len(lines) // 2]) for lines in halves]  # no pair is quite equal
+    # Only halves of the translations, so that no two documents have equal vectors.
+    halves = [first_half(text) for text in ENGLISH_IN_ORDER]
     rows = [{"id": f"b{number}", "text": text} for number, text in zip(ORDER, halves, strict=True)]
-    (inputs / "b.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    write_rows(inputs / "b.jsonl", rows)
     embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
-    neighbors, option = ({}, []) if scoring == "cosine" else ({"k": 2}, ["-k", 2])
-    everything = align_documents(
+    neighbors = {} if scoring == "cosine" else {"k": 2}
+    all_pairs = align_documents(
         embedder.encode(GERMAN), embedder.encode(halves), scoring, **neighbors
     )
-    threshold = (everything[3].score + everything[4].score) / 2
-    options = ["--scoring", scoring, *option, "--threshold", threshold, "-o", inputs / "pairs.tsv"]
+    expected = [(f"a{pair.first}", f"b{ORDER[pair.second]}") for pair in all_pairs[:4]]
+    threshold = (all_pairs[3].score + all_pairs[4].score) / 2
+    options = ["--scoring", scoring, "--threshold", threshold, "-o", inputs / "pairs.tsv"]
+    options += option_words(neighbors)
     ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
-    found = [(pair["id_a"], pair["id_b"]) for pair in lines_of(inputs / "pairs.tsv")]
-    assert found == [(f"a{pair.first}", f"b{ORDER[pair.second]}") for pair in everything[:4]]
+    assert id_pairs(read_tsv(inputs / "pairs.tsv")) == expected
 
 
 def url_options(inputs, bag):
@@ -151,15 +163,14 @@ def test_urls_of_two_websites_match_nothing(bag, inputs):
     result = ok("align", *url_options(inputs, bag), *LANGUAGE_OPTIONS)
     assert "8 pairs of documents" in result.stderr
     assert "0 by URL" in result.stderr
-    assert {line["matched_by"] for line in lines_of(inputs / "pairs.tsv")} == {"score"}
+    assert set(read_tsv(inputs / "pairs.tsv")["matched_by"]) == {"score"}
 
 
 def test_urls_of_one_website_match_all(bag, inputs):
     move_to_one_website(inputs)
     result = ok("align", *url_options(inputs, bag), "--same-domain")
     assert "8 by URL" in result.stderr
-    pair_of_id = {line["id_a"]: line for line in lines_of(inputs / "pairs.tsv")}
-    pair = pair_of_id["a3"]
+    pair = read_tsv(inputs / "pairs.tsv").set_index("id_a").loc["a3"]
     assert pair["id_b"] == "b3"
     assert pair["url_a"] == "e.org/de/3"
     assert pair["url_b"] == "www.e.org/en/3"
@@ -169,19 +180,20 @@ def test_documents_without_url_are_of_no_website(bag, inputs):
     move_to_one_website(inputs, without_url=("b3", "b4"))
     result = ok("align", *url_options(inputs, bag), "--same-domain")
     assert "6 by URL" in result.stderr
-    assert len(lines_of(inputs / "pairs.tsv")) == 6
+    assert len(read_tsv(inputs / "pairs.tsv")) == 6
 
 
 def test_known_pairs(bag, inputs):
     run(inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, "-o", inputs / "pairs.tsv")
-    found = {}
-    for name in ("pairs.tsv", "right.tsv"):  # with a header, and without one
+    rows_of_file = {}
+    for name in ("pairs.tsv", "right.tsv"):  # The first has a header, the second has none.
         rows = inputs / "rows.jsonl"
         options = ["--pairs", inputs / name, "--rows", rows, *LANGUAGE_OPTIONS, "--overwrite"]
         result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
         assert "pairs of documents" not in result.stderr, result.output
-        found[name] = sorted(map(json.dumps, read_rows(rows)))
-    assert found["pairs.tsv"] == found["right.tsv"] != []
+        rows_of_file[name] = sorted(map(json.dumps, read_rows(rows)))
+    assert rows_of_file["pairs.tsv"] == rows_of_file["right.tsv"]
+    assert rows_of_file["right.tsv"]
 
 
 def test_lawdr(bag, inputs):
@@ -190,13 +202,10 @@ def test_lawdr(bag, inputs):
     result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
     assert "16 documents by LAWDR (0 sentences truncated)" in result.stderr, result.output
     lawdr = Lawdr(DocumentEmbedder.from_pretrained(bag, device="cpu"), rank=2)
-    vectors = lawdr.fit_transform(
-        GERMAN + [ENGLISH[number] for number in ORDER], ["de"] * 8 + ["en"] * 8
-    )
-    expected = align_documents(vectors[:8], vectors[8:])
-    assert [float(line["score"]) for line in lines_of(out)] == pytest.approx(
-        [p.score for p in expected], abs=1e-5
-    )
+    vectors = lawdr.fit_transform(GERMAN + ENGLISH_IN_ORDER, ["de"] * 8 + ["en"] * 8)
+    expected = [pair.score for pair in align_documents(vectors[:8], vectors[8:])]
+    scores = read_tsv(out)["score"].astype(float)
+    assert scores.tolist() == pytest.approx(expected, abs=1e-5)
 
 
 def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
@@ -218,7 +227,7 @@ BAD = [
     (["--rows", "rows.jsonl", "--language-a", "de"], "need the languages of both sides"),
     (
         ["-o", "out.tsv", "--language-a", "de", "--language-b", "de"],
-        "--language-b: found 'de', that of --language-a",
+        "--language-b: found 'de', the same as --language-a",
     ),
     (
         ["-o", "out.tsv", "--language-a", "german"],

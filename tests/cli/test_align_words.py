@@ -13,32 +13,35 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 LANGUAGES = ["--language-a", "de", "--language-b", "en"]
 
 
+def write_dictionary(path, numbers):
+    """Write the translations of some planted words, and in between one of an unknown word."""
+    lines = [f"X{number}\ty{number}\nunknown y1\n" for number in numbers]
+    path.write_text("".join(lines))
+
+
 def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    *sides, rotation, _ = planted(300, noise=0.01)
-    for name, words in zip(("a.vec", "b.vec"), sides, strict=True):
-        write_word_vectors(name, words)
-    for name, numbers in (("train", range(200)), ("test", range(200, 300))):
-        (tmp_path / name).write_text("".join(f"X{row}\ty{row}\nunknown y1\n" for row in numbers))
-    texts = [[f"{letter}{row} {letter}{row + 9}" for letter in "xy"] for row in range(60)]
-    write_rows(
-        tmp_path / "rows.jsonl",
-        [{"translation": dict(zip(("de", "en"), each, strict=True))} for each in texts],
-    )
+    german, english, rotation, _ = planted(300, noise=0.01)
+    write_word_vectors("a.vec", german)
+    write_word_vectors("b.vec", english)
+    write_dictionary(tmp_path / "train", range(200))
+    write_dictionary(tmp_path / "test", range(200, 300))
+    rows = []
+    for row in range(60):
+        rows.append({"translation": {"de": f"x{row} x{row + 9}", "en": f"y{row} y{row + 9}"}})
+    write_rows(tmp_path / "rows.jsonl", rows)
     options = ["--dictionary", "train", "--test", "test", "--sentences", "rows.jsonl"]
-    assert (
-        "words, CSLS, after"
-        in ok("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, *options).stdout
-    )
+    result = ok("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, *options)
+    assert "words, CSLS, after" in result.stdout
     results = json.loads((tmp_path / "out/results.json").read_text())
     for name in ("words, cosine", "words, CSLS", "sentences, cosine", "sentences, CSLS"):
-        before, after = (results[state][name]["precision_at_1"] for state in ("before", "after"))
-        assert before < 0.1
-        assert after > 0.95
+        assert results["before"][name]["precision_at_1"] < 0.1
+        assert results["after"][name]["precision_at_1"] > 0.95
     np.testing.assert_allclose(
-        read_word_vectors("out/de.vec").vectors, sides[0].vectors @ rotation.T, atol=0.05
+        read_word_vectors("out/de.vec").vectors, german.vectors @ rotation.T, atol=0.05
     )
-    vectors = DocumentEmbedder.from_pretrained("out").encode(texts[0])
+    translation = rows[0]["translation"]
+    vectors = DocumentEmbedder.from_pretrained("out").encode(list(translation.values()))
     assert vectors[0] @ vectors[1] > 0.9
     options = [
         "--train",
@@ -86,12 +89,9 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
 )
 def test_mistakes_are_named(tmp_path, monkeypatch, vectors, dictionary, message):
     monkeypatch.chdir(tmp_path)
-    for name, text in (
-        ("a.vec", vectors),
-        ("b.vec", "1 2\nhouse 1 2\n"),
-        ("dictionary", dictionary),
-    ):
-        (tmp_path / name).write_text(text)
+    (tmp_path / "a.vec").write_text(vectors)
+    (tmp_path / "b.vec").write_text("1 2\nhouse 1 2\n")
+    (tmp_path / "dictionary").write_text(dictionary)
     result = run(
         "align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, "--dictionary", "dictionary"
     )

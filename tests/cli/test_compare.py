@@ -1,4 +1,4 @@
-"""`tmde compare`: the file, what is made anew, the table's numbers, and a whole comparison."""
+"""`tmde compare`: the file, what is done again, the table's numbers, and a whole comparison."""
 
 import copy
 import json
@@ -61,6 +61,20 @@ def load(folder: Path, content: dict = CONTENT):
     )
 
 
+def names_of(trainings) -> list[str]:
+    return [training.name for training in trainings]
+
+
+def names_of_runs(trainings) -> list[str]:
+    """The names of the trainings whose runs exist."""
+    return names_of(training for training in trainings if training.run.exists())
+
+
+def names_of_evaluations(trainings) -> list[str]:
+    """The names of the trainings whose evaluations exist."""
+    return names_of(training for training in trainings if training.evaluation.exists())
+
+
 def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False):
     file, trainings = load(folder, content)
     open_folder(folder / "out", file.eval_options(folder, None), trainings, overwrite)
@@ -69,13 +83,14 @@ def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False):
 
 def test_every_training_has_its_recipe(tmp_path):
     _, trainings = load(tmp_path)
-    assert [training.name for training in trainings] == ["base", "bag-42", "warm-1", "warm-2"]
+    assert names_of(trainings) == ["base", "bag-42", "warm-1", "warm-2"]
     assert [training.recipe.training.seed for training in trainings] == [42, 42, 1, 2]
 
 
 def test_a_recipe_has_shared_keys_and_its_own(tmp_path):
     _, trainings = load(tmp_path)
-    bag, warm = trainings[1].recipe, trainings[2].recipe
+    bag = trainings[1].recipe
+    warm = trainings[2].recipe
     assert bag.data.train == "sample"
     assert bag.data.max_rows == 300
     assert bag.model.d_model == 16
@@ -84,7 +99,8 @@ def test_a_recipe_has_shared_keys_and_its_own(tmp_path):
 
 def test_a_system_begins_with_its_start(tmp_path):
     _, trainings = load(tmp_path)
-    bag, warm = trainings[1].recipe, trainings[2].recipe
+    bag = trainings[1].recipe
+    warm = trainings[2].recipe
     assert bag.warm_start.checkpoint is None
     assert warm.warm_start.checkpoint == str(tmp_path / "out" / "start" / "base")
 
@@ -93,7 +109,7 @@ def test_a_system_begins_with_its_start(tmp_path):
 def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
     monkeypatch.setattr("tmde.cli.comparison_file.find_tasks", lambda *_: [])
     file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
-    assert {each.system for each in trainings} - {None} == {*file.systems}
+    assert {training.system for training in trainings} - {None} == set(file.systems)
     assert all(pair for pair in file.contrasts)
 
 
@@ -142,23 +158,23 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
     assert environments[0]["OMP_NUM_THREADS"] == "3"
 
 
-def test_what_a_change_concerns_is_made_anew(tmp_path):
+def test_what_a_change_affects_is_done_again(tmp_path):
     trainings = opened(tmp_path)
     for training in trainings:
         training.run.mkdir(parents=True)
         training.evaluation.mkdir(parents=True)
-    opened(tmp_path)  # the same again
+    opened(tmp_path)  # Nothing has changed.
     wider = changed("systems/bag/overrides", {**TINY, "d_model": 32})
     with pytest.raises(ValueError, match="--overwrite.*Changed: bag-42$"):
         opened(tmp_path, wider)
     opened(tmp_path, wider, overwrite=True)
-    assert [each.run.exists() for each in trainings] == [True, False, True, True]
-    assert [each.evaluation.exists() for each in trainings[1:]] == [False, True, True]
+    assert names_of_runs(trainings) == ["base", "warm-1", "warm-2"]
+    assert names_of_evaluations(trainings[1:]) == ["warm-1", "warm-2"]
     opened(tmp_path, {**wider, "task_options": {}}, overwrite=True)
-    assert [each.run.exists() for each in trainings] == [True, False, True, True]
-    assert not any(each.evaluation.exists() for each in trainings[1:])
+    assert names_of_runs(trainings) == ["base", "warm-1", "warm-2"]
+    assert names_of_evaluations(trainings[1:]) == []
     opened(tmp_path, changed("start/base/seed", 5), overwrite=True)
-    assert not any(each.run.exists() for each in trainings)
+    assert names_of_runs(trainings) == []
 
 
 def test_a_reworded_description_changes_nothing(tmp_path):
@@ -168,9 +184,9 @@ def test_a_reworded_description_changes_nothing(tmp_path):
         written = yaml.safe_load(training.recipe_path.read_text("utf-8"))
         written["description"] = "Other words"
         training.recipe_path.write_text(yaml.safe_dump(written), encoding="utf-8")
-    opened(tmp_path)  # does not ask for `overwrite`
+    opened(tmp_path)  # Does not ask for `overwrite`.
     opened(tmp_path, overwrite=True)
-    assert all(training.run.exists() for training in trainings)
+    assert names_of_runs(trainings) == names_of(trainings)
 
 
 def result(system: str, right: int) -> TaskResult:
@@ -205,8 +221,8 @@ def cells_of(table: str) -> dict[str, list[str]]:
     cells = {}
     for line in table.splitlines():
         if "|" in line:
-            first, *others = [part.strip() for part in line.strip("|").split("|")]
-            cells[first] = others
+            first, *other_cells = map(str.strip, line.strip("|").split("|"))
+            cells[first] = other_cells
     return cells
 
 
@@ -281,4 +297,4 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     again = run(*command)
     assert again.exit_code == 0
     assert (tmp_path / "out" / "table.md").read_text() in again.stdout
-    assert len(commands) == 3  # nothing was left to do
+    assert len(commands) == 3  # Nothing was left to do.

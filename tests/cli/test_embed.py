@@ -19,11 +19,11 @@ from tests.conftest import save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 from tmde.cli.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import SentenceDensity
+from tmde.embedding.sentence_density import SentenceDensity
 
 LONG = "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias. "
 TEXTS = ["Guten Tag", "", "Good\u2028day\rall", LONG * 3, "Buenos días"]
-# What is kept in a parquet file of each format of the input.
+# The columns that a parquet file keeps of each format of the input.
 COLUMNS = {
     "text": {"text": TEXTS},
     "jsonl": {"text": TEXTS, "id": [0, 1, 2, 3, 4], "late": [None, None, None, [0.5], [0.5]]},
@@ -55,7 +55,7 @@ def inputs(tmp_path):
     for number, text in enumerate(TEXTS):
         row = {"id": number, "text": text}
         if number > 2:
-            row["late"] = [0.5]  # a field that the first rows lack
+            row["late"] = [0.5]  # The first rows lack this field.
         lines.append(json.dumps(row) + "\n")
     paths["jsonl"].write_text("".join(lines))
     pq.write_table(pa.table(COLUMNS["parquet"]), paths["parquet"], row_group_size=3)
@@ -154,9 +154,7 @@ def test_options_reach_the_embedder(model, inputs, tmp_path, monkeypatch):
         "stride": 3,
         "aggregation": "density.npz",
     }
-    words = ["--normalize", "--batch-tokens", 40]
-    for name, value in options.items():
-        words += [f"--{name.replace('_', '-')}", value]
+    words = ["--normalize", "--batch-tokens", 40, *conftest.option_words(options)]
     result = ok(inputs["text"], "-o", "out.npy", "-m", model, *words)
     embedder = DocumentEmbedder.from_pretrained(model, device="cpu", **options)
     expected, report = embedder.encode_with_report(TEXTS, batch_tokens=40, normalize=True)
@@ -172,9 +170,7 @@ def language_model(tmp_path):
 
 def write_coded(path, codes):
     """The same text in a row for each code."""
-    lines = [json.dumps({"text": "Guten Tag", "code": code}) + "\n" for code in codes]
-    path.write_text("".join(lines))
-    return path
+    return conftest.write_rows(path, [{"text": "Guten Tag", "code": code} for code in codes])
 
 
 @pytest.mark.parametrize(
@@ -225,7 +221,13 @@ def mend(source):
 
 def test_an_interrupted_run_keeps_its_shards(interrupted, tmp_path):
     names = sorted(path.name for path in (tmp_path / "out.npy.shards").iterdir())
-    assert names == [*(f"{number:08d}.npy" for number in range(4)), "manifest.json"]
+    assert names == [
+        "00000000.npy",
+        "00000001.npy",
+        "00000002.npy",
+        "00000003.npy",
+        "manifest.json",
+    ]
 
 
 def test_shards_are_not_forgotten(interrupted):
@@ -245,11 +247,12 @@ def test_another_input_is_not_continued(interrupted):
 
 
 def test_a_resumed_run_embeds_what_is_missing(interrupted, tmp_path):
-    source, out = interrupted[0], tmp_path / "out.npy"
+    source = interrupted[0]
+    out = tmp_path / "out.npy"
     folder = tmp_path / "out.npy.shards"
     changed = source.stat().st_mtime_ns
     mend(source)
-    os.utime(source, ns=(changed, changed))  # as if it had not changed
+    os.utime(source, ns=(changed, changed))  # The file looks as if it had not changed.
     np.save(folder / "00000001.npy", np.full((4, 32), 7, np.float32))
     # As after a kill between the last two steps, when the file is written and the shards deleted.
     out.touch()
@@ -271,7 +274,8 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
 @pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
 def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     """The first process must not finish before it: it would find the output, or no folder."""
-    source, out = tmp_path / "in.txt", tmp_path / "out.npy"
+    source = tmp_path / "in.txt"
+    out = tmp_path / "out.npy"
     source.write_text("one shard\n")
     folder = tmp_path / "out.npy.shards"
     command = [source, "-o", out, "-m", model, "--device", "cpu", *options]
@@ -315,7 +319,7 @@ def kill_after_a_shard_of_the_second(processes, folder):
         if any(int(path.stem) % 2 for path in folder.glob("0*.parquet")):
             break
         time.sleep(0.002)
-    for process in processes:  # a launcher ends all when one is gone
+    for process in processes:  # A launcher ends all when one is gone.
         process.send_signal(signal.SIGKILL)
         process.communicate(timeout=60)
 
@@ -323,9 +327,10 @@ def kill_after_a_shard_of_the_second(processes, folder):
 @pytest.mark.slow
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
 def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch):
-    source, out, whole = tmp_path / "in.jsonl", tmp_path / "out.parquet", tmp_path / "whole.parquet"
-    rows = [json.dumps({"id": number, "text": f"{number} gracias"}) for number in range(2000)]
-    source.write_text("\n".join(rows))
+    out = tmp_path / "out.parquet"
+    whole = tmp_path / "whole.parquet"
+    rows = [{"id": number, "text": f"{number} gracias"} for number in range(2000)]
+    source = conftest.write_rows(tmp_path / "in.jsonl", rows)
     options = ["-m", model, "--shard-size", 4]
     command = [source, "-o", out, *options, "--device", "cpu"]
     folder = tmp_path / "out.parquet.shards"

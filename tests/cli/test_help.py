@@ -13,10 +13,10 @@ def leaves(command, name: str = "") -> dict[str, typer.core.TyperCommand]:
     """The commands without subcommands, by all words of their names."""
     if not hasattr(command, "commands"):
         return {name: command}
-    found = {}
+    commands = {}
     for part, child in command.commands.items():
-        found |= leaves(child, f"{name} {part}".strip())
-    return found
+        commands |= leaves(child, f"{name} {part}".strip())
+    return commands
 
 
 LEAVES = leaves(COMMAND)

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from tests.cli import conftest
-from tests.cli.conftest import ok, read_rows, turned, write_rows
+from tests.cli.conftest import (
+    id_pairs,
+    ok,
+    option_words,
+    read_rows,
+    read_tsv,
+    turned,
+    write_rows,
+)
 from tmde.data import load_parallel
 from tmde.documents.mining import mine_bitext
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -14,13 +22,13 @@ GERMAN = [
     "",
     "baum fluss stadt licht",
     "nacht brot",
-    "haus  hund katze",  # repeats the first
+    "haus  hund katze",  # The first sentence, repeated.
     "wasser stadt nacht haus",
     "haus hund katze katze",
 ]
 TURNED = [turned(text) for text in GERMAN]
 ENGLISH = ["licht licht licht brot", TURNED[5], TURNED[2], "hund hund brot", TURNED[0]]
-RIGHT = [("1", "5"), ("3", "3"), ("6", "2")]  # line numbers
+RIGHT = [("1", "5"), ("3", "3"), ("6", "2")]  # numbers of lines, from 1
 TRANSLATIONS = {GERMAN[row]: TURNED[row] for row in (0, 2, 5)}
 
 
@@ -30,17 +38,12 @@ def run(*arguments):
 
 @pytest.fixture
 def inputs(tmp_path):
+    """Both files, as text and as JSONL."""
     for name, texts in (("a", GERMAN), ("b", ENGLISH)):
         (tmp_path / f"{name}.txt").write_text("\n".join(texts), encoding="utf-8")
         rows = [{"id": f"{name}{number}", "body": text} for number, text in enumerate(texts, 1)]
         write_rows(tmp_path / f"{name}.jsonl", rows)
     return tmp_path
-
-
-def rows_of(path):
-    header, *rows = (line.split("\t") for line in path.read_text(encoding="utf-8").splitlines())
-    assert header == ["score", "id_a", "id_b", "text_a", "text_b"]
-    return rows
 
 
 @pytest.fixture
@@ -55,10 +58,11 @@ def mined(bag, inputs):
 
 def test_tsv(mined):
     _, out = mined
-    rows = rows_of(out)
-    assert sorted((id_a, id_b) for _, id_a, id_b, *_ in rows) == RIGHT
-    assert [float(score) for score, *_ in rows] == pytest.approx([1, 1, 1])
-    assert {text_a: text_b for *_, text_a, text_b in rows} == TRANSLATIONS
+    pairs = read_tsv(out)
+    assert list(pairs) == ["score", "id_a", "id_b", "text_a", "text_b"]
+    assert sorted(id_pairs(pairs)) == RIGHT
+    assert pairs["score"].astype(float).tolist() == pytest.approx([1, 1, 1])
+    assert dict(zip(pairs["text_a"], pairs["text_b"], strict=True)) == TRANSLATIONS
 
 
 def test_the_report(mined):
@@ -92,16 +96,14 @@ def vectors(bag, inputs):
 def test_options_reach_the_mining(bag, inputs, vectors, caplog, options, sources):
     """The pairs are those of the library."""
     expected = mine_bitext(*vectors, GERMAN, ENGLISH, **options)
-    words = []
-    for name, value in options.items():
-        option = "-k" if name == "k" else f"--{name.replace('_', '-')}"
-        words += [option, value]
+    words = option_words(options)
     files = {"BAG": bag, "A": inputs / "a.npy", "B": inputs / "b.npy"}
     words += [files.get(word, word) for word in sources.split()]
     ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", *words)
-    rows = rows_of(inputs / "out.tsv")
-    assert [(int(i) - 1, int(j) - 1) for _, i, j, *_ in rows] == expected.rows()
-    assert [float(row[0]) for row in rows] == pytest.approx(expected.scores.tolist(), abs=1e-5)
+    pairs = read_tsv(inputs / "out.tsv").astype({"score": float, "id_a": int, "id_b": int})
+    pairs[["id_a", "id_b"]] -= 1  # Ids are the numbers of lines, from 1.
+    assert id_pairs(pairs) == expected.rows()
+    assert pairs["score"].tolist() == pytest.approx(expected.scores.tolist(), abs=1e-5)
     assert ("HNSW" in caplog.text) == ("search" in options)
 
 
@@ -116,9 +118,10 @@ def test_jsonl_is_a_corpus(bag, inputs):
     ok("mine", inputs / "a.jsonl", inputs / "b.jsonl", "-o", out, "-m", bag, *options)
     rows = read_rows(out)
     assert all(list(row) == ["translation", "score", "ids"] for row in rows)
-    assert {(row["ids"]["de"], row["ids"]["en"]) for row in rows} == {
-        (f"a{i}", f"b{j}") for i, j in RIGHT
-    }
+    ids = [row["ids"] for row in rows]
+    for german_line, english_line in RIGHT:
+        assert {"de": f"a{german_line}", "en": f"b{english_line}"} in ids
+    assert len(ids) == len(RIGHT)
     corpus = load_parallel(str(out))
     assert {row["de"]: row["en"] for row in corpus["translation"]} == TRANSLATIONS
 
@@ -146,7 +149,7 @@ def test_gold_lists(inputs):
     assert threshold == pytest.approx((np.cos(0.3) + np.cos(0.4)) / 2, abs=1e-5)
     assert "has the highest F1 on" in message
     assert "precision 0.6667, recall 0.6667, F1 0.6667\n" in message
-    assert len(rows_of(inputs / "out.tsv")) == 3
+    assert len(read_tsv(inputs / "out.tsv")) == 3
 
 
 def test_fields_hold_no_tabs_and_line_ends(inputs):
@@ -158,13 +161,17 @@ def test_fields_hold_no_tabs_and_line_ends(inputs):
     vectors = ["--vectors-a", inputs / "a.npy", "--vectors-b", inputs / "b.npy"]
     for suffix in ("tsv", "jsonl"):
         ok("mine", inputs / "a.jsonl", inputs / "b.jsonl", "-o", inputs / f"out.{suffix}", *vectors)
-    assert rows_of(inputs / "out.tsv")[0][1:] == ["a 0", "b 0", "a b c d", "a b c d"]
+    first_row = read_tsv(inputs / "out.tsv").iloc[0]
+    assert list(first_row[1:]) == ["a 0", "b 0", "a b c d", "a b c d"]
     assert read_rows(inputs / "out.jsonl")[0]["text_a"] == texts[0]
 
 
 BAD = [
     (["-", "-", "-o", "out.tsv", "-m", "x"], "A and B are both -"),
-    (["a.txt", "b.txt", "-o", "out.tsv", "--vectors-b", "b.npy"], "or one of them and its --model"),
+    (
+        ["a.txt", "b.txt", "-o", "out.tsv", "--vectors-b", "b.npy"],
+        "or one of them with its --model",
+    ),
     (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"],
         "--optimize-threshold needs --gold",
@@ -175,7 +182,7 @@ BAD = [
     ),
     (
         ["empty.txt", "b.txt", "-o", "out.tsv", "-m", "x"],
-        "empty.txt: found no document that is not empty",
+        "empty.txt: found no document with text",
     ),
     (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "b.npy"],
@@ -194,8 +201,7 @@ def test_bad_input_is_named(inputs, monkeypatch, arguments, message):
     (inputs / "empty.txt").write_text("\n \n")
     np.save("b.npy", np.eye(5))
     result = run(*arguments)
-    errors = [line for line in result.stderr.splitlines() if line.startswith("Error: ")]
     assert result.exit_code == 1, result.output
-    assert len(errors) == 1, result.output
-    assert message in errors[0], result.output
+    assert f"\n{result.stderr}".count("\nError: ") == 1, result.output
+    assert message in result.stderr.partition("Error: ")[2], result.output
     assert not list(inputs.glob("out*"))

@@ -28,6 +28,10 @@ def hits(*arguments, **kwargs):
     return [json.loads(line) for line in output.splitlines()]
 
 
+def hit_ids(*arguments, **kwargs):
+    return [hit["id"] for hit in hits(*arguments, **kwargs)]
+
+
 def refused(*arguments, **kwargs):
     """The message of a command that ends with exit code 1."""
     result = run(*arguments, **kwargs)
@@ -71,10 +75,10 @@ def test_hits_are_those_of_the_vectors(made, bag):
     query_vectors = embedder.encode(["Katze baum"], normalize=True)
     (scores,) = query_vectors @ DocumentIndex.open(made).vectors(IDS).T
     best_ids = [IDS[row] for row in (-scores).argsort()[:3]]
-    found = hits("Katze baum", made, "-k", 3)
-    assert [hit["id"] for hit in found] == best_ids
-    assert [hit["rank"] for hit in found] == [1, 2, 3]
-    assert found[0] == {
+    best_hits = hits("Katze baum", made, "-k", 3)
+    assert [hit["id"] for hit in best_hits] == best_ids
+    assert [hit["rank"] for hit in best_hits] == [1, 2, 3]
+    assert best_hits[0] == {
         "query": "Katze baum",
         "rank": 1,
         "score": pytest.approx(float(scores[1]), abs=1e-5),
@@ -92,7 +96,7 @@ def test_the_table_of_hits(made):
 
 def test_filters(made):
     filters = ["--filter", "language=de", "--filter", "language=es", "--filter", "title=Haus"]
-    assert [hit["id"] for hit in hits("katze", made, *filters)] == ["b"]
+    assert hit_ids("katze", made, *filters) == ["b"]
 
 
 @pytest.mark.parametrize("is_piped", [False, True])
@@ -101,10 +105,11 @@ def test_several_queries(made, is_piped, tmp_path):
     content = f"\ufeff{texts[0]}\r\n\n {texts[1]} \n".encode()
     (tmp_path / "queries").write_bytes(content)
     if is_piped:
-        found = hits(made, "--queries", "-", "-k", 1, input=content)
+        first, second = hits(made, "--queries", "-", "-k", 1, input=content)
     else:
-        found = hits(made, "--queries", tmp_path / "queries", "-k", 1)
-    assert [(hit["query"], hit["id"]) for hit in found] == [(texts[0], "c"), (texts[1], "d")]
+        first, second = hits(made, "--queries", tmp_path / "queries", "-k", 1)
+    assert (first["query"], first["id"]) == (texts[0], "c")
+    assert (second["query"], second["id"]) == (texts[1], "d")
 
 
 def test_each_of_several_queries_stands_above_its_table(made):
@@ -159,7 +164,7 @@ def test_with_documents_a_deletion_can_be_given_again(docs, made):
 
 
 def test_an_empty_index_has_no_hits(made):
-    ok("index", "-o", made, *[f"--delete={id}" for id in IDS])
+    ok("index", "-o", made, "--delete=a", "--delete=b", "--delete=c", "--delete=d")
     assert hits("katze", made) == []
     assert "No documents" in ok("search", "katze", made).stdout
 
@@ -169,14 +174,16 @@ def test_an_interrupted_run_goes_on(bag, tmp_path, monkeypatch):
     rows = []
     for number, translation in enumerate(make_rows(300)):
         rows.append({"id": str(number), "text": " ".join(translation.values())})
-    docs, out = write_rows(tmp_path / "docs.jsonl", rows), tmp_path / "index"
+    docs = write_rows(tmp_path / "docs.jsonl", rows)
+    out = tmp_path / "index"
     monkeypatch.setattr(index_module, "BATCH", 50)
     encode = DocumentEmbedder.encode_with_report
     batches = 0
 
     def interrupted(self, texts, *args, **kwargs):
         nonlocal batches
-        batches += len(texts) == 50
+        if len(texts) == 50:
+            batches += 1
         if batches == 3:
             raise KeyboardInterrupt
         return encode(self, texts, *args, **kwargs)
@@ -198,7 +205,8 @@ def test_an_interrupted_run_goes_on(bag, tmp_path, monkeypatch):
 def test_lines_of_text_are_known_by_file_and_row(bag, tmp_path):
     """Files of one name in two folders do not replace each other's documents."""
     out = tmp_path / "index"
-    one, two = tmp_path / "1" / "part.txt", tmp_path / "2" / "part.txt"
+    one = tmp_path / "1" / "part.txt"
+    two = tmp_path / "2" / "part.txt"
     for path, content in ((one, "haus\nhund\n\nbaum\n"), (two, "ville\n")):
         path.parent.mkdir()
         path.write_text(content)
@@ -218,11 +226,12 @@ def test_stdin_is_indexed_once(bag, tmp_path):
     assert sorted(index) == ["stdin:1", "stdin:2"]
     assert index.documents(["stdin:2"])[0].metadata["language"] == "it"
     message = refused("index", "-", "-o", out, input="acqua\n")
-    assert "have no ids, and would replace those of another stdin" in message
+    assert "have no ids and would replace those of an earlier stdin" in message
 
 
 def test_parquet_with_columns_of_other_names(bag, tmp_path):
-    out, source = tmp_path / "index", tmp_path / "in.parquet"
+    out = tmp_path / "index"
+    source = tmp_path / "in.parquet"
     columns = {
         "key": [7, 8],
         "body": ["ville", "nuit"],
@@ -235,7 +244,7 @@ def test_parquet_with_columns_of_other_names(bag, tmp_path):
     (town,) = DocumentIndex.open(out).documents(["7"])
     assert town.text == "ville"
     assert town.metadata == {"language": "fr", "lang": "fr", "price": None}
-    assert {hit["id"] for hit in hits("nuit", out, "--filter", "language=es")} == {"8"}
+    assert hit_ids("nuit", out, "--filter", "language=es") == ["8"]
 
 
 def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
@@ -256,12 +265,15 @@ def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ("-o new", "DOCS is missing (or --delete)"),
-        ("-o index --delete a --prune", "DOCS is missing; --prune removes what is not in it"),
+        ("-o new", "Nothing to do; give DOCS"),
+        (
+            "-o index --delete a --prune",
+            "DOCS is missing; --prune removes the documents that are not in it",
+        ),
         ("docs.jsonl -o full -m BAG", "holds an index or other files; expected a new name"),
         ("docs.jsonl -o new -m BAG --id-field key", "no column 'key'"),
         ("docs.jsonl -o index --language de --language-field language", "exclude each other"),
-        ("twice.jsonl -o index", "twice.jsonl, row 3, field 'id': found 'a', which row 1 has too"),
+        ("twice.jsonl -o index", "twice.jsonl, row 3, field 'id': found 'a', the id of row 1 too"),
     ],
 )
 def test_bad_arguments_to_index(made, bag, words, message, tmp_path, monkeypatch):

@@ -6,6 +6,7 @@ from typing import get_args
 
 import pytest
 
+import tmde
 from tmde.cli import options
 from tmde.cli.main import COMMANDS
 from tmde.data import documents
@@ -77,6 +78,17 @@ def test_importing_tmde_imports_nothing_else():
     without = imported_packages("pass")
     packages = imported_packages("import tmde") - without - set(sys.stdlib_module_names)
     assert packages == {"tmde"}
+
+
+@pytest.mark.parametrize("name", tmde.__all__)
+def test_every_public_name_is_there_when_it_is_asked_for(name):
+    assert getattr(tmde, name) is not None
+    assert name in dir(tmde)
+
+
+def test_other_names_of_the_packages_are_not_public():
+    with pytest.raises(AttributeError, match="module 'tmde' has no attribute 'split_sentences'"):
+        _ = tmde.split_sentences
 
 
 def test_embedding_does_not_import_evaluation_and_training():

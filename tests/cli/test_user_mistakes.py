@@ -36,15 +36,12 @@ MISTAKES = [
     ),
     ("embed de.txt -o new.npy -m model --device fire", 1, ("model: Expected one of cpu",)),
     ("embed de.txt -o new.npy -m no-tokenizer", 1, ("no-tokenizer", "tokenizer")),
-    (
-        "embed half.jsonl -o new.npy -m missing",
-        1,
-        ("half.jsonl", "2"),
-    ),  # before the model is loaded
+    # The input is read before the model is loaded.
+    ("embed half.jsonl -o new.npy -m missing", 1, ("half.jsonl", "2")),
     ("embed de.txt -o new.txt -m model", 1, ("--output new.txt", ".npy or .parquet")),
     ("embed de.txt -o there.npy -m model", 1, ("--output there.npy exists", "--overwrite")),
     ("embed de.txt -o no/new.npy -m model", 1, ("--output no/new.npy", "does not exist")),
-    ("train bag --train sample -o de.txt", 1, ("de.txt", "a file on this path, expected a folder")),
+    ("train bag --train sample -o de.txt", 1, ("de.txt", "a file at this path, expected a folder")),
     ("push model a/b/c --dry-run", 1, ("Repo id must be", "'a/b/c'")),
     ("push strange-run a/b --dry-run", 1, ("strange-run/run.json: damaged JSON",)),
     (
@@ -141,7 +138,8 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
             "another process of this run",
         ),
         (RuntimeError("[enforce fail at inline_container.cc:672] unexpected pos 8"), "full disk"),
-        (Exception("No space left on device (os error 28)"), "full disk"),  # of tokenizers
+        # The tokenizers library raises plain exceptions.
+        (Exception("No space left on device (os error 28)"), "full disk"),
         (TmdeError("a/gloo/b.txt, line 3: found 5"), "a/gloo/b.txt, line 3: found 5"),
         (ZeroDivisionError("x"), None),
         (ValueError("zip() argument 2 is longer than argument 1"), None),
@@ -175,8 +173,10 @@ def test_ctrl_c_in_a_real_process(tmp_path):
     command = [sys.executable, "-m", "tmde", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]
     os.mkfifo(tmp_path / "pipe.txt")
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    with open(tmp_path / "pipe.txt", "wb"):  # opens when the command does
-        for _ in range(20):  # a signal that arrives within a callback of Python's own is lost
+    # The pipe opens when the command opens it.
+    with open(tmp_path / "pipe.txt", "wb"):
+        # A signal that arrives within a callback of Python's own is lost, so it is sent again.
+        for _ in range(20):
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
                 process.wait(timeout=5)

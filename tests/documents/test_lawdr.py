@@ -15,7 +15,7 @@ from tmde.documents import lawdr as module
 from tmde.documents.language_debiaser import LanguageDebiaser
 from tmde.documents.lawdr import Lawdr
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import SentenceDensity
+from tmde.embedding.sentence_density import SentenceDensity
 
 DIMENSION = 24
 OFFSETS = 20 * np.eye(DIMENSION)[:3]  # of de, en, fr

@@ -105,8 +105,8 @@ def test_a_graph_that_gives_other_vectors_is_not_written(onnx, tokenizer, tmp_pa
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (make_bag, "BagModel cannot be an ONNX graph: it adds up rows"),
-        (lambda: LaserModel(laser()), "LaserModel cannot be an ONNX graph: its LSTM layers"),
+        (make_bag, "BagModel cannot be exported to ONNX: it adds up rows"),
+        (lambda: LaserModel(laser()), "LaserModel cannot be exported to ONNX: its LSTM layers"),
         (lambda: AlignedModel(aligned("bag")), "it has an encoder for each language"),
     ],
 )

@@ -10,7 +10,7 @@ import torch
 from transformers import XLMRobertaConfig, XLMRobertaModel
 
 from modeling_tmde import AdaptedConfig, AdaptedModel, BagConfig, BagModel
-from tests.conftest import LANGUAGES, WORDS, make_rows
+from tests.conftest import WORDS, make_rows
 from tests.hub_encoders import make_tokenizer
 from tmde import DocumentEmbedder
 from tmde.embedding.export_vocabulary import export_vocabulary
@@ -21,7 +21,9 @@ TOKEN_PARAMETER = re.compile("embed_tokens|word_embeddings|bag_tokens|token_weig
 
 @pytest.fixture(scope="module")
 def unigram_tokenizer():
-    texts = [row[language] for row in make_rows(100) for language in LANGUAGES]
+    texts = []
+    for row in make_rows(100):
+        texts += row.values()
     return make_tokenizer("unigram", texts)
 
 

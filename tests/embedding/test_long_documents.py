@@ -247,7 +247,7 @@ def test_the_forms_of_vectors_are_those_of_short_texts(model, tokenizer, mode):
         ),
         (
             {"long_documents": "chunk", "window": 2},
-            "window: found 2 tokens, expected 3 to 64, an input of the model",
+            "window: found 2 tokens, expected 3 to 64, the longest input of the model",
         ),
         (
             {"long_documents": "chunk", "window": 20, "stride": 19},
@@ -281,7 +281,7 @@ def test_a_density_of_other_vectors_is_refused(model, tokenizer):
     density = SentenceDensity(components=3).fit(np.random.default_rng(0).normal(size=(50, 5)))
     with pytest.raises(
         ValueError,
-        match="aggregation: found a density of vectors of dimension 5, expected 32, that",
+        match="aggregation: found a density of vectors of dimension 5, expected 32",
     ):
         DocumentEmbedder(model, tokenizer, long_documents="chunk", aggregation=density)
 

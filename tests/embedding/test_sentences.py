@@ -15,7 +15,7 @@ KNOWN = [
     ("fr", "Elle habite av. Foch.| Il est né en 1950.| « Ça va ? »"),
     ("it", "Il sig. Rossi è arrivato.| Dove?| Non lo so."),
     ("ru", "Привет.| Как дела?| Хорошо."),
-    ("el", "Τι κάνεις;| Καλά."),  # the question mark looks like a semicolon
+    ("el", "Τι κάνεις;| Καλά."),  # The question mark looks like a semicolon.
     ("ja", "今日は晴れです。|明日は雨ですか？|はい！"),
     ("zh", "我来了。|你好吗？|好。"),
     ("hi", "यह अच्छा है।| वह आया।"),
@@ -84,7 +84,7 @@ def test_every_other_character_is_kept_in_order(text, language):
     for sentence in sentences:
         assert sentence
         assert sentence == sentence.strip()
-        start = text.index(sentence, end)  # behind the sentence before
+        start = text.index(sentence, end)  # It is behind the sentence before.
         left_out.append(text[end:start])
         end = start + len(sentence)
     left_out.append(text[end:])

@@ -1,5 +1,6 @@
 """TextTokenizer: the ids of the tokenizer itself, in any thread, without side effects."""
 
+import itertools
 import json
 import threading
 from concurrent.futures import ThreadPoolExecutor
@@ -42,9 +43,9 @@ def test_the_backend_gives_the_ids_of_the_tokenizer(texts, max_length, side, spl
     truncation = {"truncation": True, "max_length": max_length}
     rows = [tokenizer(text, **truncation, **as_text)["input_ids"] for text in texts]
     full_rows = [tokenizer(text, **as_text)["input_ids"] for text in texts]
-    assert tokenized.token_ids.tolist() == [token_id for row in rows for token_id in row]
-    assert tokenized.lengths.tolist() == [len(row) for row in rows]
-    assert tokenized.full_lengths.tolist() == [len(row) for row in full_rows]
+    assert tokenized.token_ids.tolist() == list(itertools.chain.from_iterable(rows))
+    assert tokenized.lengths.tolist() == list(map(len, rows))
+    assert tokenized.full_lengths.tolist() == list(map(len, full_rows))
 
 
 class CallsItsBackend(PreTrainedTokenizerFast):
@@ -81,10 +82,15 @@ def test_threads_that_share_a_tokenizer_do_not_disturb_each_other(tokenizer_clas
             tokenizer("ein Text", truncation=True, max_length=4, padding="max_length")
         return 0
 
-    results_alone = [(tokenize, tokenize(texts)) for tokenize in (shared, shared, other)]
+    short_alone = shared(texts)
+    long_alone = other(texts)
     with ThreadPoolExecutor(4) as pool:
-        jobs = [pool.submit(count_wrong_results, *pair) for pair in results_alone]
-        jobs.append(pool.submit(call_tokenizer))
+        jobs = [
+            pool.submit(count_wrong_results, shared, short_alone),
+            pool.submit(count_wrong_results, shared, short_alone),
+            pool.submit(count_wrong_results, other, long_alone),
+            pool.submit(call_tokenizer),
+        ]
         assert [job.result() for job in jobs] == [0, 0, 0, 0]
 
 
@@ -92,7 +98,7 @@ EVERY_KIND = pytest.mark.parametrize("kind", ["bpe", "wordpiece", "unigram", "t5
 
 
 def tokenizer_with_added_tokens(kind):
-    tokenizer = hub_encoders.make_tokenizer(kind, [" ".join(words) for words in WORDS.values()])
+    tokenizer = hub_encoders.make_tokenizer(kind, list(map(" ".join, WORDS.values())))
     special = AddedToken("<neu>", special=True)
     tokenizer.add_tokens(["neues Wort", special, AddedToken("hund", single_word=True)])
     return tokenizer

@@ -8,7 +8,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from tests.conftest import tiny_model
 from tmde.data.sample import sample_documents
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.long_documents import SentenceDensity
+from tmde.embedding.sentence_density import SentenceDensity
 from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem
 

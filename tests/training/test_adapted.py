@@ -168,7 +168,7 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
 
     def rates(**options) -> dict[nn.Parameter, float]:
         arguments = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True, **options)
-        return own_rates(parallel, arguments)
+        return special_rates(parallel, arguments)
 
     assert rates() == {}
     assert rates(encoder_learning_rate=1e-5) == dict.fromkeys(encoder, 1e-5)

@@ -57,10 +57,10 @@ def evaluate_alignment(
     scores: dict[LanguagePair, _Score] = defaultdict(_Score)
     for name, collection in data.collections.items():
         if progress is not None:
-            sizes = " and ".join(str(len(documents)) for documents in collection.documents)
-            progress(f"{name}: {sizes} documents")
-        found_pairs = _align(collection, vectors, scoring, k, data.by_url)
-        scores[collection.languages].add(name, collection, found_pairs)
+            first_size, second_size = map(len, collection.documents)
+            progress(f"{name}: {first_size} and {second_size} documents")
+        aligned_pairs = _align(collection, vectors, scoring, k, data.by_url)
+        scores[collection.languages].add(name, collection, aligned_pairs)
     cells = [score.cell(languages) for languages, score in scores.items() if score.ids]
     if not cells:
         raise TaskError("Found no pair of documents to find, expected at least one")
@@ -83,13 +83,13 @@ class _Score:
     correct: int = 0
     documents: int = 0
 
-    def add(self, name: str, collection: DocumentCollection, found_pairs: set[IdPair]) -> None:
+    def add(self, name: str, collection: DocumentCollection, aligned_pairs: set[IdPair]) -> None:
         """Add the known pairs of a collection."""
         for pair in dict.fromkeys(collection.pairs):
             self.ids.append(f"{name}:{pair[0]}|{pair[1]}")
-            self.outcomes.append(pair in found_pairs)
-        self.correct += alignment_quality(found_pairs, collection.pairs).correct
-        self.documents += sum(len(documents) for documents in collection.documents)
+            self.outcomes.append(pair in aligned_pairs)
+        self.correct += alignment_quality(aligned_pairs, collection.pairs).correct
+        self.documents += sum(map(len, collection.documents))
 
     def cell(self, languages: LanguagePair) -> Cell:
         """Return the recall."""

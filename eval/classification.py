@@ -27,6 +27,7 @@ from tmde.eval.heads import Head, get_head, pair_features
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
 from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
+from tmde.eval.tasks.base import LabeledText
 
 FOLDS = 10
 TEN_FOLDS = "ten folds, each tuned on the next"
@@ -82,7 +83,8 @@ def plan_protocol(
         if protocol == "zero-shot":
             tuned_on = dict.fromkeys(test_languages, source)
         else:
-            tuned_on = {target: target for target in test_languages}
+            # The dev set of each target chooses the classifier that is tested on it.
+            tuned_on = dict(zip(test_languages, test_languages, strict=True))
         plans.append(Plan(source, (source,), tuned_on))
     return plans
 
@@ -193,11 +195,11 @@ def _evaluate_plan(
     test_split: str,
 ) -> list[Cell]:
     """Train the head once a seed, and test it in each target language of the plan."""
-    train_splits = {language: data.splits[language]["train"] for language in plan.sources}
-    fit_on = _all_texts(train_splits.values())
+    train_splits = [data.splits[language]["train"] for language in plan.sources]
+    fit_on = _all_texts(train_splits)
     train_labels: list[str] = []
     train_features = []
-    for language, split in train_splits.items():
+    for language, split in zip(plan.sources, train_splits, strict=True):
         train_labels += split.labels
         train_features.append(split_features(split, system, fit_on, language))
     dev_sets = {}
@@ -265,9 +267,11 @@ def _cross_validate(
         data = ClassificationData({language: splits}, Provenance("", ""))
         cells += evaluate_classification(data, system, head, seeds=seeds, progress=progress)
     ids: list[str] = []
+    outcomes_of_folds = []
     for cell in cells:
         ids += cell.ids
-    outcomes = np.concatenate([cell.outcomes for cell in cells])
+        outcomes_of_folds.append(cell.outcomes)
+    outcomes = np.concatenate(outcomes_of_folds)
     means = {}
     for name in cells[0].extra:
         means[name] = float(np.mean([cell.extra[name] for cell in cells]))
@@ -285,12 +289,10 @@ def _cross_validate(
 
 def _select_rows(split: Split, rows: np.ndarray) -> Split:
     """Return some rows of a split of single texts."""
-    return Split(
-        ids=[split.ids[row] for row in rows],
-        texts=[split.texts[row] for row in rows],
-        labels=[split.labels[row] for row in rows],
-        place=split.place,
-    )
+    items = []
+    for row in rows:
+        items.append(LabeledText(split.ids[row], split.texts[row], split.labels[row]))
+    return Split.of(items, split.place)
 
 
 def _cell(
@@ -305,7 +307,7 @@ def _cell(
     classes, counts = np.unique(train_labels, return_counts=True)
     most_frequent = classes[counts.argmax()]
     gold = np.asarray(list(split.labels))
-    correct = np.stack([predicted == gold for predicted in predictions])  # (seeds, n)
+    correct = np.stack(predictions) == gold  # (seeds, n)
     accuracies = correct.mean(axis=1)  # (seeds,)
     f1_scores = [f1_score(gold, predicted, average="macro") for predicted in predictions]
     std = None

@@ -2,7 +2,7 @@
 
 import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -29,7 +29,7 @@ def language_pairs(languages: Sequence[str]) -> dict[str, tuple[str, str]]:
     A name cannot be split into its languages, because codes have hyphens, too.
     """
     pairs = itertools.permutations(languages, 2)
-    return {f"{source}-{target}": (source, target) for source, target in pairs}
+    return {"-".join(pair): pair for pair in pairs}
 
 
 def retrieval_pools(
@@ -84,12 +84,12 @@ def documents_of(rows: datasets.Dataset, max_rows: int) -> list[list[Row]]:
     named_rows = zip(names, rows["translation"][:], strict=True)
     documents = []
     for name, group in itertools.groupby(named_rows, key=itemgetter(0)):
-        texts = [row for _, row in group]
+        document = [row for _, row in group]
         if name is not None:
-            documents.append(texts)
+            documents.append(document)
             continue
-        for start in range(0, len(texts), max_rows):
-            documents.append(texts[start : start + max_rows])
+        for start in range(0, len(document), max_rows):
+            documents.append(document[start : start + max_rows])
     return documents
 
 
@@ -112,12 +112,8 @@ def join_documents(
         text_pairs = _complete_pairs(document, source, target)[:max_rows]
         if len(text_pairs) < MIN_ROWS:
             continue
-        joined.append(
-            {
-                source: " ".join(source_text for source_text, _ in text_pairs),
-                target: " ".join(target_text for _, target_text in text_pairs),
-            }
-        )
+        source_texts, target_texts = zip(*text_pairs, strict=True)
+        joined.append({source: " ".join(source_texts), target: " ".join(target_texts)})
     return joined
 
 
@@ -154,10 +150,15 @@ def dev_retrieval(
         vector_of[language] = dict(zip(language_texts, vectors, strict=True))
     precisions = {}
     for name, pool in pools.items():
-        source_vectors = [vector_of[pool.source_language][text] for text in pool.sources]
-        target_vectors = [vector_of[pool.target_language][text] for text in pool.targets]
-        precisions[name] = precision_at_1(np.stack(source_vectors), np.stack(target_vectors))
+        source_vectors = _stack(vector_of[pool.source_language], pool.sources)
+        target_vectors = _stack(vector_of[pool.target_language], pool.targets)
+        precisions[name] = precision_at_1(source_vectors, target_vectors)
     return precisions
+
+
+def _stack(vector_of: Mapping[str, np.ndarray], texts: Sequence[str]) -> np.ndarray:
+    """Return the vectors of texts, (n, d)."""
+    return np.stack([vector_of[text] for text in texts])
 
 
 def _unique_texts(pools: Iterable[RetrievalPool]) -> dict[str, list[str]]:

@@ -123,4 +123,7 @@ def _means(data: ClassificationData, system: EmbeddingSystem, test_split: str) -
     # An evaluation during training disables gradients, which heads may need.
     with torch.enable_grad():
         cells = evaluate_classification(data, system, data.head, test_split=test_split, seeds=(0,))
-    return {name.lower(): value for name, value in summarize(cells).items()}
+    means = {}
+    for name, mean in summarize(cells).items():
+        means[name.lower()] = mean
+    return means

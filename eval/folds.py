@@ -49,13 +49,13 @@ def fold_pools(ids_by_language: Mapping[str, Sequence[str]]) -> tuple[dict[str, 
     Args:
         ids_by_language: Unique ids of each language.
     """
-    id_sets = {language: set(ids) for language, ids in ids_by_language.items()}
-    all_ids = set.union(*id_sets.values())
-    id_count = sum(len(ids) for ids in id_sets.values())
-    if id_count == len(all_ids):
-        return {language: sorted(ids) for language, ids in id_sets.items()}, False
-    common_ids = sorted(set.intersection(*id_sets.values()))
-    return {language: common_ids for language in id_sets}, True
+    pools = {language: sorted(ids) for language, ids in ids_by_language.items()}
+    id_count = sum(map(len, pools.values()))
+    if id_count == len(set().union(*pools.values())):
+        return pools, False
+    first_pool, *other_pools = pools.values()
+    common_ids = sorted(set(first_pool).intersection(*other_pools))
+    return dict.fromkeys(pools, common_ids), True
 
 
 def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: int) -> list[Fold]:
@@ -83,8 +83,11 @@ def draw_folds(ids_by_language: Mapping[str, Sequence[str]], size: int, seed: in
         halves[language] = sample.reshape(2 * DRAWS, size // 2).tolist()
     folds = []
     for draw in range(DRAWS):
-        first = {language: of_language[2 * draw] for language, of_language in halves.items()}
-        second = {language: of_language[2 * draw + 1] for language, of_language in halves.items()}
+        first: dict[str, list[str]] = {}
+        second: dict[str, list[str]] = {}
+        for language, halves_of_language in halves.items():
+            first[language] = halves_of_language[2 * draw]
+            second[language] = halves_of_language[2 * draw + 1]
         folds += [Fold(first, second), Fold(second, first)]
     return folds
 
@@ -169,11 +172,15 @@ def run_folds(
     Raises:
         TaskError: Pools are too small, or a train half has one class.
     """
-    splits = {language: _pooled_splits(by_name) for language, by_name in data.splits.items()}
-    ids = {language: _pooled_ids(by_name) for language, by_name in splits.items()}
+    splits = {}
+    ids = {}
+    test_sizes = {}
+    for language, by_name in data.splits.items():
+        splits[language] = _pooled_splits(by_name)
+        ids[language] = _pooled_ids(splits[language])
+        test_sizes[language] = len(by_name["test"])
     settings: dict[str, object]
     if data.six_folds:
-        test_sizes = {language: len(by_name["test"]) for language, by_name in splits.items()}
         folds = _six_folds(ids, test_sizes, seed)
         settings = {"sets": SIX}
     else:
@@ -217,10 +224,10 @@ def _six_folds(
     """Draw six folds from ids of which the last of each language are those of its test set."""
     train_ids = {}
     test_ids = {}
-    for language, of_language in ids.items():
+    for language, ids_of_language in ids.items():
         test_size = test_sizes[language]
-        train_ids[language] = of_language[:-test_size]
-        test_ids[language] = of_language[-test_size:]
+        train_ids[language] = ids_of_language[:-test_size]
+        test_ids[language] = ids_of_language[-test_size:]
     return draw_six_folds(train_ids, test_ids, seed)
 
 
@@ -234,7 +241,7 @@ def _ten_folds(
     """
     pools, shared = fold_pools(ids)
     if size is None:
-        smallest = min(len(pool) for pool in pools.values())
+        smallest = min(map(len, pools.values()))
         largest_even_size = smallest // DRAWS // 2 * 2
         size = min(THESIS_SIZE, largest_even_size)
         if size < MIN_SIZE:
@@ -249,8 +256,11 @@ def _ten_folds(
 
 def _pool(by_name: Mapping[str, Split], ids: Sequence[str], system: System, language: str) -> _Pool:
     """Represent whole splits, whose vectors the system has in its cache."""
-    features = [split_features(split, system, (), language) for split in by_name.values()]
-    labels = [split.labels for split in by_name.values()]
+    features = []
+    labels = []
+    for split in by_name.values():
+        features.append(split_features(split, system, (), language))
+        labels.append(split.labels)
     row_of = {item_id: row for row, item_id in enumerate(ids)}
     return _Pool(row_of, np.concatenate(features), np.concatenate(labels))
 

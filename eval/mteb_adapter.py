@@ -193,8 +193,15 @@ def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMe
     model = embedder.model
     commit = getattr(model.config, "_commit_hash", None)
     card = _read_card_metadata(_loaded_from(embedder), commit)
-    parameters = list(model.parameters())
-    tables = [module for module in model.modules() if isinstance(module, torch.nn.Embedding)]
+    parameter_count = 0
+    byte_count = 0
+    for parameter in model.parameters():
+        parameter_count += parameter.numel()
+        byte_count += parameter.nbytes
+    embedding_count = 0
+    for module in model.modules():
+        if isinstance(module, torch.nn.Embedding):
+            embedding_count += module.weight.numel()
     loading = {
         "pooling": embedder.pooling,
         "max_length": embedder.max_length,
@@ -213,9 +220,9 @@ def _model_meta(embedder: DocumentEmbedder, name: str, revision: str) -> ModelMe
             "open_weights": True,
             "training_datasets": set(_values(card, "datasets")) or None,
             "adapted_from": next(iter(_values(card, "base_model")), None),
-            "n_parameters": sum(parameter.numel() for parameter in parameters),
-            "n_embedding_parameters": sum(table.weight.numel() for table in tables),
-            "memory_usage_mb": sum(part.nbytes for part in parameters) / BYTES_OF_MEBIBYTE,
+            "n_parameters": parameter_count,
+            "n_embedding_parameters": embedding_count,
+            "memory_usage_mb": byte_count / BYTES_OF_MEBIBYTE,
             "max_tokens": embedder.max_length,
             "embed_dim": embedder.dimension,
             "framework": ["PyTorch", "Transformers"],

@@ -22,6 +22,7 @@ from tmde.eval.results import (
     SummaryColumn,
     TaskResult,
     languages_of,
+    pairs_of,
     summary_columns,
 )
 from tmde.eval.statistics import Difference
@@ -94,7 +95,7 @@ def markdown_report(results: Sequence[TaskResult]) -> str:
     )
     environment.filters["markdown"] = markdown_escape
     template = environment.from_string(TEMPLATE.read_text(encoding="utf-8"))
-    texts = [_section_texts(section) for section in sections(results)]
+    texts = list(map(_section_texts, sections(results)))
     return template.render(sections=texts).rstrip() + "\n"
 
 
@@ -110,13 +111,13 @@ def sections(results: Sequence[TaskResult]) -> list[Section]:
     """Group results by task, protocol, metric, data and pairs of languages."""
     groups: dict[tuple, list[TaskResult]] = {}
     for result in results:
-        pairs = tuple(cell.pair for cell in result.cells)
+        pairs = tuple(pairs_of(result.cells))
         key = (result.task, result.protocol, result.metric, result.data.get("fingerprint"), pairs)
         groups.setdefault(key, []).append(result)
     grouped = []
     for group in groups.values():
         group.sort(key=lambda result: result.system.startswith("TF-IDF"))
-        columns = [summary_columns(result) for result in group]
+        columns = list(map(summary_columns, group))
         grouped.append(Section(group, _labels(group), columns))
     return grouped
 
@@ -132,14 +133,16 @@ def _labels(results: Sequence[TaskResult]) -> list[str]:
 
 def _differing_settings(result: TaskResult, results: Sequence[TaskResult]) -> list[str]:
     """Return the settings of a result that other results of the same system do not share."""
-    namesakes = [
-        dict(_flatten(other.settings)) for other in results if other.system == result.system
-    ]
+    settings_of_namesakes = []
+    for other_result in results:
+        if other_result.system == result.system:
+            settings_of_namesakes.append(dict(_flatten(other_result.settings)))
     # What is stored of folds are measures, not settings.
-    settings = {name: value for name, value in result.settings.items() if name != "folds"}
+    settings = dict(result.settings)
+    settings.pop("folds", None)
     differing = []
     for name, value in _flatten(settings):
-        if any(namesake.get(name) != value for namesake in namesakes):
+        if any(namesake.get(name) != value for namesake in settings_of_namesakes):
             differing.append(f"{name} {value}")
     return differing
 
@@ -181,8 +184,10 @@ def _section_texts(section: Section) -> SectionTexts:
 
 def _heading(section: Section) -> str:
     first = section.results[0]
-    parts = [first.protocol, first.head, METRICS[first.metric].title]
-    protocol = ", ".join(part for part in parts if part)
+    parts = [first.protocol, METRICS[first.metric].title]
+    if first.head:
+        parts.insert(1, first.head)
+    protocol = ", ".join(parts)
     return f"## {markdown_escape(first.task)}: {protocol}"
 
 
@@ -199,9 +204,9 @@ def _summary_table(section: Section, text_of: Callable[[SummaryColumn], str]) ->
     columns = section.columns[0]
     chances = [column.chance for column in columns]
     majorities = [column.majority for column in columns]
-    for name, values in (("chance", chances), ("majority", majorities)):
-        if any(value is not None for value in values):
-            rows.append([name, *map(percent, values)])
+    for name, scores in (("chance", chances), ("majority", majorities)):
+        if any(score is not None for score in scores):
+            rows.append([name, *map(percent, scores)])
     return markdown_table(["System", *section.titles], rows)
 
 
@@ -230,7 +235,11 @@ def _provenance(data: Mapping[str, Any]) -> str:
         "Rows": _rows_text(data.get("rows") or {}),
         "Fingerprint": data.get("fingerprint"),
     }
-    return " ".join(f"{name}: {value}." for name, value in facts.items() if value)
+    sentences = []
+    for name, value in facts.items():
+        if value:
+            sentences.append(f"{name}: {value}.")
+    return " ".join(sentences)
 
 
 def _source_text(data: Mapping[str, Any]) -> str:
@@ -259,8 +268,11 @@ def _rows_text(rows: Mapping[str, int | Mapping[str, int]]) -> str:
             counts_of_split.setdefault(split, []).append(count)
     texts = []
     for split, split_counts in counts_of_split.items():
-        extremes = sorted({min(split_counts), max(split_counts)})
-        text = " to ".join(f"{count:,}" for count in extremes)
+        fewest = min(split_counts)
+        most = max(split_counts)
+        text = f"{fewest:,}"
+        if most > fewest:
+            text += f" to {most:,}"
         texts.append(f"{split} {text}".strip())
     return f"{', '.join(texts)} in each of {', '.join(rows)}"
 
@@ -270,9 +282,9 @@ def _further_measures_table(section: Section) -> list[str]:
     rows = []
     for name, title in _titles_of_measures(section.results[0]).items():
         for _, label, columns in section.rows():
-            if any(name in column.extra for column in columns):
-                values = [percent(column.extra.get(name)) for column in columns]
-                rows.append([title, label, *values])
+            scores = [column.extra.get(name) for column in columns]
+            if any(score is not None for score in scores):
+                rows.append([title, label, *map(percent, scores)])
     if not rows:
         return []
     return markdown_table(["Measure", "System", *section.titles], rows, left=2)
@@ -352,11 +364,10 @@ def _notes(section: Section) -> list[str]:
 def _notes_on_system(
     result: TaskResult, label: str, columns: Sequence[SummaryColumn]
 ) -> Iterator[str]:
-    not_better = [
-        column.title
-        for column in columns
-        if column.majority is not None and column.value <= column.majority
-    ]
+    not_better = []
+    for column in columns:
+        if column.majority is not None and column.value <= column.majority:
+            not_better.append(column.title)
     if not_better:
         yield (
             f"{label}: no better than always guessing the most frequent class "
@@ -364,7 +375,10 @@ def _notes_on_system(
         )
     if result.truncated and result.truncated[0]:
         yield _note_on_truncation(result, label, result.truncated)
-    constant = ["-".join(cell.pair) for cell in result.cells if cell.extra.get("constant")]
+    constant = []
+    for cell in result.cells:
+        if cell.extra.get("constant"):
+            constant.append("-".join(cell.pair))
     if constant:
         yield (
             f"{label}: all similarities of {', '.join(constant)} are equal; "
@@ -393,7 +407,7 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
         differences: The differences; each becomes a row.
     """
     header = ["task", "cells", "first", "second", "difference", "95% interval", "p", "p (folds)"]
-    table = markdown_table(header, [_difference_row(row) for row in differences], left=2)
+    table = markdown_table(header, list(map(_difference_row, differences)), left=2)
     note = (
         "p: approximate randomization over test items. p (folds): paired t-test over ten folds "
         "(thesis 4.6; rcv: six, 3.3), on Cross of classification. "

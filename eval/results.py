@@ -222,7 +222,7 @@ def group_cells(cells: Sequence[Cell]) -> dict[str, list[int]]:
 
     Empty groups are left out.
     """
-    return group_pairs([cell.pair for cell in cells])
+    return group_pairs(pairs_of(cells))
 
 
 def summarize(cells: Sequence[Cell]) -> dict[str, float]:
@@ -231,7 +231,17 @@ def summarize(cells: Sequence[Cell]) -> dict[str, float]:
     `Same` is over the cells with source = target, `Cross` over those with source != target, and
     `All` over all cells.
     """
-    return same_cross([cell.pair for cell in cells], [cell.value for cell in cells])
+    return same_cross(pairs_of(cells), values_of(cells))
+
+
+def pairs_of(cells: Sequence[Cell]) -> list[tuple[str, str]]:
+    """Return the source and target language of each cell."""
+    return [cell.pair for cell in cells]
+
+
+def values_of(cells: Sequence[Cell]) -> list[float]:
+    """Return the value of each cell."""
+    return [cell.value for cell in cells]
 
 
 def pick_cells(cells: Sequence[Cell], positions: Sequence[int]) -> list[Cell]:
@@ -241,17 +251,20 @@ def pick_cells(cells: Sequence[Cell], positions: Sequence[int]) -> list[Cell]:
 
 def mean_value(cells: Sequence[Cell]) -> float:
     """Return the mean of the values of cells."""
-    return float(np.mean([cell.value for cell in cells]))
+    return float(np.mean(values_of(cells)))
 
 
 def languages_of(cells: Iterable[Cell]) -> tuple[list[str], list[str]]:
     """Return the source and the target languages; those that are both come in the same order."""
-    cells = list(cells)
-    sources = list(dict.fromkeys(cell.source for cell in cells))
-    targets = list(dict.fromkeys(cell.target for cell in cells))
+    # Dicts serve as sets that are in the order of insertion.
+    sources: dict[str, None] = {}
+    targets: dict[str, None] = {}
+    for cell in cells:
+        sources[cell.source] = None
+        targets[cell.target] = None
     common = [language for language in sources if language in targets]
     only_targets = [language for language in targets if language not in sources]
-    return sources, common + only_targets
+    return list(sources), common + only_targets
 
 
 # ---- Summary columns
@@ -286,15 +299,17 @@ def summary_columns(result: TaskResult) -> list[SummaryColumn]:
     They are `Same`, `Cross` and `All`, unless one repeats another column, then the single cells if
     there are at most `MAX_CELL_COLUMNS`.
     """
-    groups: dict[str, list[Cell]] = {}
-    for name, positions in group_cells(result.cells).items():
-        groups[name] = pick_cells(result.cells, positions)
-    if len(groups) < 3:
+    positions_of_group = group_cells(result.cells)
+    if len(positions_of_group) < 3:
         # `All` equals the only other group.
-        groups.pop("All")
-    if len(result.cells) <= MAX_CELL_COLUMNS:
+        positions_of_group.pop("All")
+    has_cell_columns = len(result.cells) <= MAX_CELL_COLUMNS
+    groups: dict[str, list[Cell]] = {}
+    for name, positions in positions_of_group.items():
         # A mean over one cell would repeat the column of that cell.
-        groups = {name: cells for name, cells in groups.items() if len(cells) > 1}
+        if len(positions) > 1 or not has_cell_columns:
+            groups[name] = pick_cells(result.cells, positions)
+    if has_cell_columns:
         for cell in result.cells:
             groups[f"{cell.source} → {cell.target}"] = [cell]
     columns = []
@@ -309,23 +324,32 @@ def _summary_column(
 ) -> SummaryColumn:
     extra: dict[str, float] = {}
     for name in cells[0].extra:
-        if all(name in cell.extra for cell in cells):
-            extra[name] = float(np.mean([cell.extra[name] for cell in cells]))
+        mean = _mean_of_extra(cells, name)
+        if mean is not None:
+            extra[name] = mean
     return SummaryColumn(
         title=title,
         value=mean_value(cells),
         std=_deviation_of_mean(cells),
         interval=interval,
         chance=_mean_or_none([cell.chance for cell in cells]),
-        majority=_mean_or_none([cell.extra.get("majority") for cell in cells]),
+        majority=_mean_of_extra(cells, "majority"),
         extra=extra,
     )
 
 
+def _mean_of_extra(cells: Sequence[Cell], name: str) -> float | None:
+    """Return the mean of a further measure; None unless all cells have it."""
+    return _mean_or_none([cell.extra.get(name) for cell in cells])
+
+
 def _mean_or_none(values: Sequence[float | None]) -> float | None:
-    numbers = [value for value in values if value is not None]
-    if len(numbers) < len(values):
-        return None
+    """Return the mean of numbers; None if one is missing."""
+    numbers = []
+    for value in values:
+        if value is None:
+            return None
+        numbers.append(value)
     return float(np.mean(numbers))
 
 
@@ -335,9 +359,10 @@ def _deviation_of_mean(cells: Sequence[Cell]) -> float | None:
     Cells of one seed are correlated, so this is computed from `seed_values` and not from the
     deviations of the cells. It is None unless all cells were run with the same number of seeds.
     """
-    numbers_of_seeds = {len(cell.seed_values) for cell in cells}
+    seed_values = [cell.seed_values for cell in cells]
+    numbers_of_seeds = set(map(len, seed_values))
     if len(numbers_of_seeds) == 1 and max(numbers_of_seeds) > 1:
-        means_of_seeds = np.mean([cell.seed_values for cell in cells], axis=0)  # (seeds,)
+        means_of_seeds = np.mean(seed_values, axis=0)  # (seeds,)
         return float(means_of_seeds.std(ddof=1))
     return cells[0].std if len(cells) == 1 else None
 
@@ -486,8 +511,8 @@ def _record_of_result(result: TaskResult, arrays: _Arrays) -> dict[str, Any]:
         "metric": result.metric,
         "metric_name": METRICS[result.metric].title,
         "baseline": result.truncated is None,
-        "columns": [asdict(column) for column in summary_columns(result)],
-        "model_index": [vars(entry) for entry in model_index(result)],
+        "columns": list(map(asdict, summary_columns(result))),
+        "model_index": list(map(vars, model_index(result))),
     }
 
 
@@ -504,9 +529,9 @@ def _fingerprint(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
 def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
     values = {field.name: record[field.name] for field in fields(TaskResult)}
     values["cells"] = [_cell_of_record(cell, arrays) for cell in record["cells"]]
-    values["intervals"] = {
-        name: _interval_of_record(bounds) for name, bounds in record["intervals"].items()
-    }
+    values["intervals"] = {}
+    for name, bounds in record["intervals"].items():
+        values["intervals"][name] = _interval_of_record(bounds)
     if record["truncated"] is not None:
         values["truncated"] = tuple(record["truncated"])
     return TaskResult(**values)

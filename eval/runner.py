@@ -6,7 +6,7 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -180,7 +180,7 @@ def _measure(
         "fingerprint": task.fingerprint,
         "rows": task.data.rows(),
         "kind": type(task.data).__name__,
-        **asdict(task.data.provenance),
+        **task.data.provenance.as_record(),
     }
     seconds = {
         "embedding": system.seconds,
@@ -252,7 +252,7 @@ def _classify(
     options: EvaluationOptions,
     progress: Progress,
 ) -> _Measurement:
-    head = _choose_head(task, system, options)
+    head = _choose_head(data, system, options)
     train_languages = _choose_train_languages(task, data, options)
     seeds = list(range(options.seed, options.seed + options.seeds))
     cells = evaluate_classification(
@@ -283,8 +283,8 @@ def _classify(
     return _Measurement(options.protocol, cells, settings, folds)
 
 
-def _choose_head(task: LoadedTask, system: System, options: EvaluationOptions) -> Head:
-    name = options.head or task.task.head
+def _choose_head(data: ClassificationData, system: System, options: EvaluationOptions) -> Head:
+    name = options.head or data.head
     is_network = name.startswith(("ffn", "mlp"))
     if is_network and not system.dense:
         # Networks are for vectors of hundreds of dimensions, and TF-IDF has millions.

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,11 +31,28 @@ Language = str | Sequence[str] | None
 
 def default_cache_dir() -> Path:
     """Return `$TMDE_CACHE`, or `tmde` in the user's cache folder."""
-    own_folder = os.environ.get("TMDE_CACHE")
-    if own_folder:
-        return Path(own_folder)
+    cache_of_tmde = os.environ.get("TMDE_CACHE")
+    if cache_of_tmde:
+        return Path(cache_of_tmde)
     caches = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
     return Path(caches) / "tmde"
+
+
+def _is_not_on_truncation(record: logging.LogRecord) -> bool:
+    return record.funcName != DocumentEmbedder.warn_of_truncation.__name__
+
+
+@contextmanager
+def _truncation_counted() -> Iterator[None]:
+    """Hold back the embedder's warnings of truncated texts, and nothing else that it logs.
+
+    A system counts these texts, and their number is reported once per task.
+    """
+    embedding_logger.addFilter(_is_not_on_truncation)
+    try:
+        yield
+    finally:
+        embedding_logger.removeFilter(_is_not_on_truncation)
 
 
 class System(Protocol):
@@ -204,7 +223,7 @@ class EmbeddingSystem:
         self._vectors_in_memory[key] = vectors
         if self.cache is None:
             return
-        size = sum(kept.nbytes for kept in self._vectors_in_memory.values())
+        size = sum(array.nbytes for array in self._vectors_in_memory.values())
         while size > self.MAX_BYTES_IN_MEMORY:
             # The oldest vectors go first. They can be read from the disk.
             oldest_key = next(iter(self._vectors_in_memory))
@@ -229,18 +248,13 @@ class EmbeddingSystem:
         return vectors, counts
 
     def _encode(self, texts: list[str], language: Language) -> tuple[np.ndarray, _Counts]:
-        # Truncated texts are counted here and reported once per task, so the embedder's own
-        # warnings are silenced.
-        embedding_logger.disabled = True
-        try:
+        with _truncation_counted():
             vectors, report = self.embedder.encode_with_report(
                 texts,
                 batch_tokens=self.batch_tokens,
                 show_progress_bar=self.show_progress_bar,
                 language=language,
             )
-        finally:
-            embedding_logger.disabled = False
         array = np.asarray(vectors)
         self._check_finite(array)
         self.seconds += report.seconds

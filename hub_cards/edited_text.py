@@ -77,9 +77,11 @@ def _merge_metadata(old: dict[str, Any], new: dict[str, Any], keeps_text: bool) 
     if not keeps_text:
         # The results belong to the text that is replaced.
         replaced.add("model-index")
-    kept_metadata = {key: value for key, value in old.items() if key not in replaced}
+    merged = {key: value for key, value in old.items() if key not in replaced}
+    merged.update(new)
     tags = [*(old.get("tags") or ()), *(new.get("tags") or ())]
-    return {**kept_metadata, **new, "tags": list(dict.fromkeys(tags))}
+    merged["tags"] = list(dict.fromkeys(tags))
+    return merged
 
 
 def _digest(text: str) -> str:

@@ -11,10 +11,8 @@ from typing import Any
 
 import huggingface_hub
 
+from modeling_tmde.inspection import NO_LIMIT
 from tmde.hub_cards.run_records import RunRecords, read_json
-
-# A tokenizer's `model_max_length` from this value on means that there is no limit.
-NO_LIMIT = 10**6
 
 # Families with a part of the encoder for each language.
 NEEDS_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
@@ -76,9 +74,10 @@ def _max_length(config: Mapping[str, Any], tokenizer: Mapping[str, Any]) -> int 
     if not positions:
         # A model without positions takes any length.
         return None
-    limits = [positions, tokenizer.get("model_max_length")]
-    real_limits = [int(limit) for limit in limits if limit and limit < NO_LIMIT]
-    return min(real_limits, default=None)
+    # A tokenizer without a limit states a huge one.
+    tokenizer_limit = int(tokenizer.get("model_max_length") or NO_LIMIT)
+    limit = min(positions, tokenizer_limit)
+    return limit if limit < NO_LIMIT else None
 
 
 def _lowercases(folder: Path, tokenizer: Mapping[str, Any]) -> bool:
@@ -100,8 +99,8 @@ def _decodes_one_vector(config: Mapping[str, Any]) -> bool:
 def _example_languages(languages: Sequence[str]) -> list[str]:
     """Return two languages, German and English if the model has them."""
     preferred = [code for code in ("de", "en") if code in languages]
-    others = [code for code in languages if code not in preferred]
-    ordered = [*preferred, *others]
+    # A dict serves as a set that is in the order of insertion.
+    ordered = list(dict.fromkeys([*preferred, *languages]))
     if len(ordered) == 1:
         return ordered * 2
     return ordered[:2]

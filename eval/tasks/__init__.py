@@ -1,5 +1,7 @@
 """Tasks, one file each; `TASKS` holds them by name."""
 
+from collections.abc import Sequence
+
 from .alignment import WMT16, WMT19
 from .base import (
     AlignmentData,
@@ -20,7 +22,7 @@ from .base import (
 from .documents import DocumentRetrieval, TopicDocuments
 from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
-from .probing import PROBING
+from .probing import GENERATED_PROBING, PROBING
 from .rcv import RCV
 from .sample import Sample
 from .senteval import SENTEVAL
@@ -72,9 +74,14 @@ _CLASSES: tuple[type[Task], ...] = (
 )
 TASKS: dict[str, type[Task]] = {task.name: task for task in _CLASSES}
 
+
+def _names(tasks: Sequence[type[Task]]) -> list[str]:
+    return [task.name for task in tasks]
+
+
 # Names that stand for several tasks.
 GROUPS: dict[str, list[str]] = {
-    "probing": [task.name for task in PROBING],
-    "probing_text": [task.name for task in PROBING if task.generate is not None],
-    "senteval": [task.name for task in SENTEVAL],
+    "probing": _names(PROBING),
+    "probing_text": _names(GENERATED_PROBING),
+    "senteval": _names(SENTEVAL),
 }

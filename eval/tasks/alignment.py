@@ -29,7 +29,7 @@ class WMT16(Task):
     provenance = Provenance(
         citation="Buck and Koehn, Findings of the WMT 2016 Bilingual Document Alignment Shared "
         "Task, 2016",
-        licence="those of the crawled pages",
+        license="those of the crawled pages",
         url="https://www.statmt.org/wmt16/bilingual-task.html",
     )
     languages = ("en", "fr")
@@ -170,7 +170,7 @@ class WMT19(Task):
     description = "alignment of news commentaries, 99 pairs of 15 languages (needs a source)"
     provenance = Provenance(
         citation="Barrault et al., Findings of the 2019 Conference on Machine Translation, 2019",
-        licence="as given by the publisher",
+        license="as given by the publisher",
         url="https://data.statmt.org/news-commentary/v14/",
     )
     languages = (

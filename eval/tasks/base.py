@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
 from tmde.data.checks import CorpusError
 
@@ -24,7 +24,7 @@ class Provenance:
 
     Args:
         citation: Authors, title and year.
-        licence: The licence of the data.
+        license: The license of the data.
         hub_id: The Hub dataset; None if it is not one.
         url: A page about the data.
         source: What was loaded, a path or a Hub id. It is filled in by `load`.
@@ -32,11 +32,38 @@ class Provenance:
     """
 
     citation: str
-    licence: str
+    license: str
     hub_id: str | None = None
     url: str | None = None
     source: str | None = None
     split: str | None = None
+
+    def as_record(self) -> dict[str, str | None]:
+        """Return the fields as `eval.json` stores them; its key of the license is `licence`."""
+        return {
+            "citation": self.citation,
+            "licence": self.license,
+            "hub_id": self.hub_id,
+            "url": self.url,
+            "source": self.source,
+            "split": self.split,
+        }
+
+
+class LabeledText(NamedTuple):
+    """A labeled text, or a labeled pair of texts.
+
+    Attributes:
+        item_id: The id of the item, unique in its split.
+        text: The text, or the first of a pair.
+        label: The name of the class.
+        second_text: The second text of a pair; None for a single text.
+    """
+
+    item_id: str
+    text: str
+    label: str
+    second_text: str | None = None
 
 
 @dataclass(frozen=True)
@@ -73,6 +100,27 @@ class Split:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @classmethod
+    def of(cls, items: Iterable[LabeledText], place: str, language: str | None = None) -> Split:
+        """Return items, which are all single texts or all pairs, as a split.
+
+        Args:
+            items: The items in order.
+            place: Where the texts come from, for messages.
+            language: The language of the texts, if it is not that of their place.
+        """
+        ids = []
+        texts = []
+        labels = []
+        second_texts = []
+        for item in items:
+            ids.append(item.item_id)
+            texts.append(item.text)
+            labels.append(item.label)
+            if item.second_text is not None:
+                second_texts.append(item.second_text)
+        return cls(ids, texts, labels, second_texts or None, language, place)
+
 
 @dataclass(frozen=True)
 class ClassificationData:
@@ -82,7 +130,7 @@ class ClassificationData:
         splits: By language and name. The names are `train`, `dev` and `test`, and `train_10k` for
             MLDoc's larger train set.
         provenance: Where the data come from.
-        head: The classifier of the published protocol.
+        head: The name of the head of the published protocol, a key of `tmde.eval.heads.HEADS`.
         monolingual: Whether the labels, such as words, mean nothing in another language, so that
             classifiers are tested in their own.
         six_folds: Whether the folds are those of thesis 3.3.
@@ -101,9 +149,11 @@ class ClassificationData:
 
     def rows(self) -> dict[str, Any]:
         """Return the number of rows by language and split."""
-        counts = {}
+        counts: dict[str, dict[str, int]] = {}
         for language, by_name in self.splits.items():
-            counts[language] = {name: len(split) for name, split in by_name.items()}
+            counts[language] = {}
+            for name, split in by_name.items():
+                counts[language][name] = len(split)
         return counts
 
     def mapped_documents(self) -> list[tuple[str, Split]]:
@@ -112,11 +162,11 @@ class ClassificationData:
         If some languages have mirrored documents (thesis, figures 3.2-3.4), only these languages
         are mapped, and both kinds of documents.
         """
-        mirrored_languages = {
-            language: by_name for language, by_name in self.splits.items() if "mirrored" in by_name
-        }
+        has_mirrored = any("mirrored" in by_name for by_name in self.splits.values())
         documents = []
-        for language, by_name in (mirrored_languages or self.splits).items():
+        for language, by_name in self.splits.items():
+            if has_mirrored and "mirrored" not in by_name:
+                continue
             for name in ("test", "mirrored"):
                 split = by_name.get(name)
                 if split is not None and not split.second_texts:
@@ -206,6 +256,22 @@ class ContrastData(_AlignedTexts):
             yield from zip(*items, strict=True)
 
 
+class ScoredPair(NamedTuple):
+    """Two texts with a gold similarity.
+
+    Attributes:
+        pair_id: The id of the pair, unique among those of its languages and split.
+        first: The first text.
+        second: The second text.
+        score: The gold similarity, on any scale.
+    """
+
+    pair_id: str
+    first: str
+    second: str
+    score: float
+
+
 @dataclass(frozen=True)
 class SimilarityPairs:
     """Pairs of texts with a gold similarity, for one pair of languages.
@@ -221,6 +287,20 @@ class SimilarityPairs:
     first: Sequence[str]
     second: Sequence[str]
     scores: Sequence[float]
+
+    @classmethod
+    def of(cls, pairs: Iterable[ScoredPair]) -> SimilarityPairs:
+        """Return pairs in the order in which they come."""
+        ids = []
+        first = []
+        second = []
+        scores = []
+        for pair in pairs:
+            ids.append(pair.pair_id)
+            first.append(pair.first)
+            second.append(pair.second)
+            scores.append(pair.score)
+        return cls(ids, first, second, scores)
 
 
 @dataclass(frozen=True)
@@ -340,7 +420,6 @@ class Task(abc.ABC):
             all of the source.
         default_source: A Hub id; None if the data must be given.
         local_names: Globs by which its files are found in a data folder.
-        head: The default head of a classification task.
         train_languages: The languages whose labels it trains on by default; None for all.
     """
 
@@ -352,7 +431,6 @@ class Task(abc.ABC):
     languages: tuple[str, ...] = ()
     default_source: str | None = None
     local_names: tuple[str, ...] = ()
-    head: str = "logistic_regression"
     train_languages: tuple[str, ...] | None = None
 
     @abc.abstractmethod

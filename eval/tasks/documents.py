@@ -25,7 +25,7 @@ class _DocumentationPages(Task):
     provenance = Provenance(
         citation="Microsoft Corporation and contributors, documentation of Dynamics 365 Finance "
         "and Operations (bilingual editions), 2021; reduced to plain text",
-        licence="CC BY 4.0",
+        license="CC BY 4.0",
         url="https://github.com/MicrosoftDocs/Dynamics-365-Operations.de-de",
     )
     languages = ("de", "en", "es", "fr", "it")

@@ -80,12 +80,11 @@ class MLDoc(Task):
     provenance = Provenance(
         citation="Schwenk and Li, A Corpus for Multilingual Document Classification in Eight "
         "Languages, 2018",
-        licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
+        license="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
         url="https://github.com/facebookresearch/MLDoc",
     )
     languages = ("de", "en", "es", "fr", "it", "ja", "ru", "zh")
     local_names = ("mldoc",)
-    head = "ffn"
 
     def load(
         self,
@@ -117,13 +116,13 @@ class MLDoc(Task):
             for name, table in tables.items():
                 splits[language][name] = _read_split(table, language, name, clean)
         provenance = provenance_of(self, source, "test", copy=True)
-        return ClassificationData(splits, provenance, self.head)
+        return ClassificationData(splits, provenance, "ffn")
 
     def _open_tables(
         self, source: str, languages: Languages, streaming: bool
     ) -> dict[str, dict[str, Table]]:
         """Open the tables of the chosen languages, by language and split."""
-        tables = {}
+        tables: dict[str, dict[str, Table]] = {}
         if is_dataset(source):
             configs = {NAMES.get(name, name): name for name in config_names(source)}
             for language in choose_languages(source, languages, configs, self.languages):
@@ -131,8 +130,11 @@ class MLDoc(Task):
             return tables
         files = _find_files(source)
         for language in choose_languages(source, languages, files, self.languages):
-            found_splits = files[language]
-            tables[language] = {name: found_splits[name] for name in SIZES if name in found_splits}
+            tables[language] = {}
+            # The order of splits is part of the fingerprint of the data.
+            for name in SIZES:
+                if name in files[language]:
+                    tables[language][name] = files[language][name]
         return tables
 
 
@@ -144,13 +146,17 @@ def _find_files(folder: str) -> Mapping[str, Mapping[str, Table]]:
     """
     files: dict[str, dict[str, Table]] = defaultdict(dict)
     for path in sorted(Path(folder).rglob("*")):
-        parts = [part for part in path.name.lower().split(".") if part not in _IGNORED_PARTS]
-        language_parts = [part for part in parts if NAMES.get(part, part) in NAMES.values()]
-        split_parts = [part for part in parts if part not in language_parts]
+        languages = []
+        split_parts = []
+        for part in path.name.lower().split("."):
+            language = NAMES.get(part, part)
+            if language in NAMES.values():
+                languages.append(language)
+            elif part not in _IGNORED_PARTS:
+                split_parts.append(part)
         split = _SPLITS.get("".join(split_parts))
-        if len(language_parts) == 1 and split is not None and path.is_file():
-            language = NAMES.get(language_parts[0], language_parts[0])
-            files[language][split] = Table(str(path), _read_file(str(path)))
+        if len(languages) == 1 and split is not None and path.is_file():
+            files[languages[0]][split] = Table(str(path), _read_file(str(path)))
     if not files:
         raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
     return files

@@ -178,7 +178,7 @@ class EuroparlMatrix(Task):
     description = "5,000 Europarl sentences, every language against every other"
     provenance = Provenance(
         citation="Koehn, Europarl: A Parallel Corpus for Statistical Machine Translation, 2005",
-        licence="proceedings of the European Parliament; no restriction known to its makers",
+        license="proceedings of the European Parliament; no restriction known to its makers",
         url="https://www.statmt.org/europarl/",
     )
     languages = ("de", "en", "es", "fr", "it", "pt")

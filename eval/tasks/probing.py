@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 import random
 import unicodedata
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Mapping, Sequence
-from itertools import islice, pairwise
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
 
-from .base import ClassificationData, Languages, Provenance, Source, Split, Task
+from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task
 from .parallel import open_parts, rows_of
 from .sources import Splits, choose_languages, provenance_of, source_of
 
@@ -71,13 +71,17 @@ def word_content(sentences: Sentences, rng: random.Random) -> list[Item]:
         counts.update(filter(is_word, plain_words[row]))
     label_count = max(2, len(sentences) // SENTENCES_PER_WORD)
     ranked_words = counts.most_common(3 * label_count)
-    labels = {word for word, _ in ranked_words[2 * label_count :]}
+    labels = set(dict(ranked_words[2 * label_count :]))
     items = []
+    train_labels = set()
     for row, words in plain_words.items():
-        labels_here = [word for word in words if word in labels]
-        if len(labels_here) == 1:
-            items.append(Item(split_of(row), labels_here[0], " ".join(sentences[row])))
-    train_labels = {item.label for item in items if item.split == "train"}
+        labels_of_row = [word for word in words if word in labels]
+        if len(labels_of_row) != 1:
+            continue
+        item = Item(split_of(row), labels_of_row[0], " ".join(sentences[row]))
+        items.append(item)
+        if item.split == "train":
+            train_labels.add(item.label)
     return [item for item in items if item.label in train_labels]
 
 
@@ -160,12 +164,12 @@ class _ContentWords:
         counts: Counter[str] = Counter()
         for words in sentences:
             counts.update(words)
-        common_words = {word for word, _ in counts.most_common(COMMON_WORDS)}
-        self.words = {word for word in counts if is_word(word) and word not in common_words}
+        common_words = dict(counts.most_common(COMMON_WORDS))
+        self.words = set(filter(is_word, counts)) - common_words.keys()
         self.after: dict[str, Counter[str]] = defaultdict(Counter)
         self.before: dict[str, Counter[str]] = defaultdict(Counter)
         for words in sentences:
-            for first, second in pairwise(words):
+            for first, second in itertools.pairwise(words):
                 if second in self.words:
                     self.after[first][second] += 1
                 if first in self.words:
@@ -225,11 +229,15 @@ def balanced(items: Sequence[Item], rng: random.Random) -> list[Item]:
     Returns:
         Items in random order; none of a split that lacks a label.
     """
-    labels = sorted({item.label for item in items})
-    counts = Counter((item.split, item.label) for item in items)
+    labels: set[str] = set()
+    counts: dict[str, Counter[str]] = defaultdict(Counter)
+    for item in items:
+        labels.add(item.label)
+        counts[item.split][item.label] += 1
     fewest = {}
-    for split, _ in counts:
-        fewest[split] = min(counts[split, label] for label in labels)
+    for split, counts_of_split in counts.items():
+        # A label that the split lacks counts 0.
+        fewest[split] = min(counts_of_split[label] for label in labels)
     drawn_items = []
     drawn_counts: Counter[tuple[str, str]] = Counter()
     for item in rng.sample(items, len(items)):
@@ -250,15 +258,17 @@ class Probing(Task):
         file: The name of the published file.
         generate: What makes items of sentences; None if only a parser could.
         balance: Whether generated items have as many of every label.
+        head: The name of the head of the published protocol.
+        monolingual: Whether the labels mean nothing in another language.
     """
 
     provenance = Provenance(
         citation="Conneau et al., What you can cram into a single $&!#* vector: Probing sentence "
         "embeddings for linguistic properties, 2018",
-        licence="BSD (SentEval); sentences of the Toronto Book Corpus",
+        license="BSD (SentEval); sentences of the Toronto Book Corpus",
         url="https://github.com/facebookresearch/SentEval/tree/main/data/probing",
     )
-    head = "mlp"
+    head: str = "mlp"
     file: str
     generate: Generator | None = None
     balance: bool = True
@@ -312,7 +322,8 @@ class Probing(Task):
                 self.generate, source, languages, streaming, max_rows, seed
             )
         splits = self._complete_splits(items, source)
-        lacking = [language for language in languages or items if language not in splits]
+        requested = languages or list(items)
+        lacking = [language for language in requested if language not in splits]
         if lacking and (languages or not splits):
             raise bad_value(
                 source,
@@ -339,12 +350,8 @@ class Probing(Task):
                 continue
             splits[language] = {}
             for name, split_items in by_name.items():
-                splits[language][name] = Split(
-                    ids=[f"{language}:{name}:{number}" for number in range(len(split_items))],
-                    texts=[item.sentence for item in split_items],
-                    labels=[item.label for item in split_items],
-                    place=f"{source}, {name}",
-                )
+                labeled_texts = _number_items(split_items, f"{language}:{name}")
+                splits[language][name] = Split.of(labeled_texts, f"{source}, {name}")
         return splits
 
     def _generate_items(
@@ -358,12 +365,12 @@ class Probing(Task):
     ) -> dict[str, list[Item]]:
         """Generate the items of each language from parallel text."""
         chosen, parts = open_parts(source, languages, self.languages, streaming=streaming)
-        rows = (row for part in parts.values() for row in rows_of(part))
+        rows = itertools.chain.from_iterable(map(rows_of, parts.values()))
         # Rows and words by lowercase text, so that a repeated sentence counts once.
-        sentences: dict[str, dict[str, tuple[int, list[str]]]] = {
-            language: {} for language in chosen
-        }
-        for number, row in enumerate(islice(rows, max_rows)):
+        sentences: dict[str, dict[str, tuple[int, list[str]]]] = {}
+        for language in chosen:
+            sentences[language] = {}
+        for number, row in enumerate(itertools.islice(rows, max_rows)):
             for language in chosen:
                 words = (row.get(language) or "").split()
                 if len(words) in SENTENCE_LENGTHS:
@@ -375,6 +382,12 @@ class Probing(Task):
             if self.balance:
                 items[language] = balanced(items[language], rng)
         return items
+
+
+def _number_items(items: Sequence[Item], prefix: str) -> Iterator[LabeledText]:
+    """Yield the items of a split with ids `<prefix>:<number>`, which count from 0."""
+    for number, item in enumerate(items):
+        yield LabeledText(f"{prefix}:{number}", item.sentence, item.label)
 
 
 def _read_published(path: str) -> list[Item]:
@@ -510,3 +523,6 @@ PROBING: list[type[Probing]] = [
     OddManOut,
     CoordinationInversion,
 ]
+
+# The tasks that can be generated from text, because their labels need no parser.
+GENERATED_PROBING: list[type[Probing]] = [SentenceLength, WordContent, BigramShift, OddManOut]

@@ -2,31 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
 
-from .base import ClassificationData, Languages, Provenance, Source, Split, Task
+from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task
 from .mldoc import LABELS
-from .sources import Splits, choose_languages, provenance_of, source_of
+from .sources import Splits, choose_languages, hold_out_dev, provenance_of, source_of
 
-DEV_SHARE = 10  # Every tenth train document is for tuning: the benchmark has no dev set.
 ADVICE = (
     "RCV1 and RCV2 are licensed: get them from NIST "
     "(https://trec.nist.gov/data/reuters/reuters.html) and pass the folder of Klementiev et al.'s "
     "documents: train/EN1000/CCAT/DOCUMENT, test/de/CCAT/DOCUMENT ... (or C for CCAT)."
 )
-
-
-class Document(NamedTuple):
-    """A labeled document."""
-
-    doc_id: str
-    text: str
-    label: str
 
 
 class RCV(Task):
@@ -42,11 +31,10 @@ class RCV(Task):
     provenance = Provenance(
         citation="Klementiev et al., Inducing Crosslingual Distributed Representations of Words, "
         "2012",
-        licence="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
+        license="Reuters Corpora RCV1 and RCV2, by agreement with NIST; not to be passed on",
         url="https://aclanthology.org/C12-1089/",
     )
     languages = ("de", "en")
-    head = "svm"
 
     def load(
         self,
@@ -77,41 +65,32 @@ class RCV(Task):
         for language in choose_languages(source, languages, RCV.languages, self.languages):
             splits[language] = _read_language(Path(source), language, train_size)
         provenance = provenance_of(self, source, "test", copy=True)
-        return ClassificationData(splits, provenance, self.head, six_folds=True)
+        return ClassificationData(splits, provenance, "svm", six_folds=True)
 
 
 def _read_language(folder: Path, language: str, train_size: int) -> dict[str, Split]:
     """Read the splits of a language."""
     train_folder = folder / "train" / f"{language.upper()}{train_size}"
     train_documents = _read_folder(train_folder, f"{language}:train")
+    train_documents, dev_documents = hold_out_dev(train_documents)
     documents = {
-        "train": [document for n, document in enumerate(train_documents) if n % DEV_SHARE != 0],
-        "dev": train_documents[::DEV_SHARE],
+        "train": train_documents,
+        "dev": dev_documents,
         "test": _read_folder(folder / "test" / language, f"{language}:test"),
     }
     splits = {}
     for name, split_documents in documents.items():
-        splits[name] = _make_split(split_documents, None, f"{folder}, {language} {name}")
+        splits[name] = Split.of(split_documents, f"{folder}, {language} {name}")
     other_language = "en" if language == "de" else "de"
     mirrored_folder = folder / "test" / f"{language}-{other_language}"
     if mirrored_folder.is_dir():
         mirrored_documents = _read_folder(mirrored_folder, f"{language}:test")
         place = f"{folder}, {language} mirrored"
-        splits["mirrored"] = _make_split(mirrored_documents, other_language, place)
+        splits["mirrored"] = Split.of(mirrored_documents, place, other_language)
     return splits
 
 
-def _make_split(documents: Sequence[Document], language: str | None, place: str) -> Split:
-    return Split(
-        ids=[document.doc_id for document in documents],
-        texts=[document.text for document in documents],
-        labels=[document.label for document in documents],
-        language=language,
-        place=place,
-    )
-
-
-def _read_folder(folder: Path, id_prefix: str) -> list[Document]:
+def _read_folder(folder: Path, id_prefix: str) -> list[LabeledText]:
     """Read the documents of all classes.
 
     Raises:
@@ -123,7 +102,7 @@ def _read_folder(folder: Path, id_prefix: str) -> list[Document]:
             continue
         label = _label_of(path.parent)
         text = "\n".join(line for _, line in read_lines(str(path)))
-        documents.append(Document(f"{id_prefix}:{label}/{path.name}", text, label))
+        documents.append(LabeledText(f"{id_prefix}:{label}/{path.name}", text, label))
     if not documents:
         expected = "folders of the classes with some"
         raise bad_value(str(folder), None, None, Unquoted("no documents"), expected, ADVICE)

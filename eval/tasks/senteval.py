@@ -10,17 +10,18 @@ from tmde.data.checks import Unquoted, bad_value
 
 from .base import (
     ClassificationData,
+    LabeledText,
     Languages,
     Provenance,
+    ScoredPair,
     SimilarityData,
     SimilarityPairs,
     Source,
     Split,
     Task,
 )
-from .sources import choose_languages, provenance_of, read_score, source_of
+from .sources import choose_languages, hold_out_dev, provenance_of, read_score, source_of
 
-DEV_SHARE = 10  # Every tenth train row is for tuning if a task has no dev set.
 MAX_SHOWN = 80  # Characters of a bad line in a message.
 
 
@@ -60,7 +61,7 @@ class SentEval(Task):
     provenance = Provenance(
         citation="Conneau and Kiela, SentEval: An Evaluation Toolkit for Universal Sentence "
         "Representations, 2018",
-        licence="those of the datasets, which SentEval lists",
+        license="those of the datasets, which SentEval lists",
         url="https://github.com/facebookresearch/SentEval",
     )
     languages = ("en",)
@@ -95,9 +96,7 @@ class SentEval(Task):
             for name in names:
                 rows[split] += self._read_file(Path(folder), name, split)
         if "train" in rows and "dev" not in rows:
-            train_rows = rows["train"]
-            rows["train"] = [row for n, row in enumerate(train_rows) if n % DEV_SHARE != 0]
-            rows["dev"] = train_rows[::DEV_SHARE]
+            rows["train"], rows["dev"] = hold_out_dev(rows["train"])
         return self._make_data(rows, folder)
 
     def _make_data(
@@ -106,13 +105,7 @@ class SentEval(Task):
         """Return the rows as classification data."""
         splits = {}
         for name, split_rows in rows.items():
-            splits[name] = Split(
-                ids=[row.item_id for row in split_rows],
-                texts=[row.fields.text for row in split_rows],
-                labels=[row.fields.label for row in split_rows],
-                second_texts=_second_texts(split_rows),
-                place=f"{folder}, {name}",
-            )
+            splits[name] = Split.of(map(_labeled_text, split_rows), f"{folder}, {name}")
         provenance = provenance_of(self, folder, "test", copy=True)
         return ClassificationData({"en": splits}, provenance)
 
@@ -176,14 +169,19 @@ def _read_text(path: Path) -> str:
         return data.decode("latin-1")
 
 
-def _second_texts(rows: Sequence[Row]) -> list[str] | None:
-    """Return the second texts of pairs; None if the rows are single texts."""
-    second_texts = []
-    for row in rows:
-        if row.fields.second_text is None:
-            return None
-        second_texts.append(row.fields.second_text)
-    return second_texts or None
+def _labeled_text(row: Row) -> LabeledText:
+    fields = row.fields
+    return LabeledText(row.item_id, fields.text, fields.label, fields.second_text)
+
+
+def _scored_pair(row: Row) -> ScoredPair:
+    """Return the pair of a row.
+
+    Raises:
+        CorpusError: Its score is not a finite number.
+    """
+    score = read_score(row.place, row.line_number, row.fields.label)
+    return ScoredPair(row.item_id, row.fields.text, row.fields.second_text or "", score)
 
 
 class OneClassAFile(SentEval):
@@ -207,14 +205,7 @@ class ScoredPairs(SentEval):
         """Return the rows as similarity data."""
         pairs = {}
         for name, split_rows in rows.items():
-            pairs[name] = SimilarityPairs(
-                ids=[row.item_id for row in split_rows],
-                first=[row.fields.text for row in split_rows],
-                second=_second_texts(split_rows) or [],
-                scores=[
-                    read_score(row.place, row.line_number, row.fields.label) for row in split_rows
-                ],
-            )
+            pairs[name] = SimilarityPairs.of(map(_scored_pair, split_rows))
         test_pairs = pairs.pop("test")
         provenance = provenance_of(self, folder, "test", copy=True)
         return SimilarityData({("en", "en"): test_pairs}, provenance, pairs)

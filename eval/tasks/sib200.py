@@ -33,7 +33,7 @@ class SIB200(Task):
     provenance = Provenance(
         citation="Adelani et al., SIB-200: A Simple, Inclusive, and Big Evaluation Dataset for "
         "Topic Classification in 200+ Languages and Dialects, 2023",
-        licence="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
+        license="Apache-2.0 (annotations), CC BY-SA 4.0 (sentences of FLORES-200)",
         url="https://github.com/dadelani/sib-200",
     )
     languages = ("de", "en", "es", "fr", "it")
@@ -58,7 +58,7 @@ class SIB200(Task):
             CorpusError: Missing languages or columns, or translations with different labels.
         """
         source = source_of(self, source)
-        requested = [iso_of_flores(code) for code in languages or ()]
+        requested = list(map(iso_of_flores, languages or ()))
         if is_dataset(source) and not named_files(self, source):
             splits = self._read_configs(source, requested, streaming)
         else:
@@ -72,7 +72,9 @@ class SIB200(Task):
         splits: Splits = {}
         for language in choose_languages(source, languages, configs, self.languages):
             tables = open_splits(source, configs[language], SPLIT_ORDER, streaming)
-            splits[language] = {name: _read_split(table) for name, table in tables.items()}
+            splits[language] = {}
+            for name, table in tables.items():
+                splits[language][name] = _read_split(table)
         return splits
 
     def _read_files(self, source: str, languages: Languages) -> Splits:
@@ -88,7 +90,7 @@ def _read_split(table: Table) -> Split:
     """Read a split of one language."""
     numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
     return Split(
-        ids=[str(index) for index in rows["index_id"]],
+        ids=list(map(str, rows["index_id"])),
         texts=rows["text"],
         labels=read_labels(table, "category", numbers, rows["category"]),
         place=table.place,

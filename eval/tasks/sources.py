@@ -8,7 +8,7 @@ import math
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard
+from typing import Any, TypeGuard, TypeVar
 
 import datasets
 import numpy as np
@@ -28,10 +28,12 @@ from .base import Languages, Provenance, RetrievalData, Source, Split, Task
 
 logger = logging.getLogger("tmde.eval.tasks")
 
+Item = TypeVar("Item")
 Row = dict[str, str | None]
 Splits = dict[str, dict[str, Split]]  # by language and name
 SPLIT_NAMES = {"validation": "dev"}  # names of the Hub, and ours
 SPLIT_ORDER = ("train", "dev", "test")
+DEV_SHARE = 10  # Every tenth train row is for tuning if a task has no dev set.
 
 _READ_ROWS = 1000  # Rows that are read from a dataset at a time, several times faster than singly.
 
@@ -56,7 +58,7 @@ class Table:
 def read_columns(
     table: Table,
     texts: Sequence[str],
-    others: Sequence[str] = (),
+    values: Sequence[str] = (),
     empty_texts: bool = False,
     head: tuple[int, int] | None = None,
 ) -> tuple[list[int], dict[str, list]]:
@@ -65,7 +67,7 @@ def read_columns(
     Args:
         table: The table.
         texts: Columns that must hold texts.
-        others: Columns that must be there.
+        values: Columns that must be there, with values of any kind.
         empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
         head: (n, seed): only the first n rows of a seeded shuffle of the table.
 
@@ -81,7 +83,7 @@ def read_columns(
             table.place, None, None, Unquoted("no rows"), "some", "Fetch or write the file again."
         )
     names = list(rows[0][1])
-    for name in (*texts, *others):
+    for name in (*texts, *values):
         if name not in names:
             listed = Unquoted(f"the columns {', '.join(names)}")
             raise bad_value(
@@ -89,10 +91,12 @@ def read_columns(
             )
     if head is not None:
         rows = _shuffled_head(rows, *head)
-    numbers = [number for number, _ in rows]
-    columns = {}
-    for name in names:
-        columns[name] = [row.get(name) for _, row in rows]
+    numbers = []
+    columns: dict[str, list] = {name: [] for name in names}
+    for number, row in rows:
+        numbers.append(number)
+        for name, column in columns.items():
+            column.append(row.get(name))
     for name in texts:
         _check_texts(table.place, name, numbers, columns[name], empty_texts)
     return numbers, columns
@@ -355,7 +359,9 @@ def labeled_splits(
             labels=rows["label"].tolist(),
             place=f"{source}, language {language}, split {name}",
         )
-    return {language: _in_order(by_name) for language, by_name in splits.items()}
+    for language, by_name in splits.items():
+        splits[language] = _in_order(by_name)
+    return splits
 
 
 def _labeled_frame(table: Table, id_column: str, title: str | None) -> pd.DataFrame:
@@ -371,7 +377,7 @@ def _labeled_frame(table: Table, id_column: str, title: str | None) -> pd.DataFr
     frame["split"] = frame["split"].replace(SPLIT_NAMES)
     if title is not None:
         frame["text"] = pd.Series(rows[title]) + "\n\n" + frame["text"]
-    frame["id"] = [str(row_id) for row_id in rows[id_column]]
+    frame["id"] = list(map(str, rows[id_column]))
     frame["label"] = read_labels(table, "label", numbers, rows["label"])
     return frame
 
@@ -439,6 +445,13 @@ def check_parallel(place: str, splits: Mapping[str, Mapping[str, Split]]) -> Non
                         f"the label of its translations, {expected_label!r}",
                         "Rows of one id must be translations: fetch the languages in one edition.",
                     )
+
+
+def hold_out_dev(rows: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Return train and dev rows: every tenth row, from the first, is for tuning."""
+    train_rows = list(rows)
+    del train_rows[::DEV_SHARE]
+    return train_rows, list(rows[::DEV_SHARE])
 
 
 def check_count(task: Task, option: str, value: object) -> None:

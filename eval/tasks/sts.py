@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 from pathlib import Path
-from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
 
-from .base import Languages, Provenance, SimilarityData, SimilarityPairs, Source, Task
+from .base import (
+    Languages,
+    Provenance,
+    ScoredPair,
+    SimilarityData,
+    SimilarityPairs,
+    Source,
+    Task,
+)
 from .sources import (
     Table,
     choose_languages,
@@ -27,15 +34,6 @@ from .sources import (
 LanguagePair = tuple[str, str]
 
 
-class ScoredPair(NamedTuple):
-    """Two sentences and their similarity."""
-
-    languages: LanguagePair
-    first: str
-    second: str
-    score: float
-
-
 class STS(Task):
     """Semantic textual similarity: rank correlation of cosine and gold score, by language pair."""
 
@@ -44,7 +42,7 @@ class STS(Task):
     provenance = Provenance(
         citation="Cer et al., SemEval-2017 Task 1: Semantic Textual Similarity Multilingual and "
         "Crosslingual Focused Evaluation, 2017",
-        licence="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
+        license="as SemEval-2017 Task 1 gives it (the dataset's card states none)",
         url="https://alt.qcri.org/semeval2017/task1/",
     )
     default_source = "mteb/sts17-crosslingual-sts"
@@ -71,35 +69,30 @@ class STS(Task):
             CorpusError: Missing languages or columns; a score that is not a finite number.
         """
         source = source_of(self, source)
-        scored_pairs = []
+        by_languages: dict[LanguagePair, list[ScoredPair]] = defaultdict(list)
         if is_dataset(source):
             tested_split = split
             for pair in self._choose_configs(source, languages):
                 table = open_split(source, "-".join(pair), split, streaming)
-                scored_pairs += _read_table(table, "-".join(pair), has_lang_column=False)
+                _read_table(table, "-".join(pair), by_languages, has_lang_column=False)
         else:
             tested_split = None
             for table in open_tables(self, source):
                 file_stem = Path(table.place).name.split(".")[0]
-                scored_pairs += _read_table(table, file_stem, has_lang_column=True)
-        by_languages: dict[LanguagePair, list[ScoredPair]] = defaultdict(list)
-        for scored_pair in scored_pairs:
-            by_languages[scored_pair.languages].append(scored_pair)
+                _read_table(table, file_stem, by_languages, has_lang_column=True)
         similarity_pairs = {}
         for pair in self._choose_pairs(source, languages, by_languages):
-            rows = by_languages[pair]
-            similarity_pairs[pair] = SimilarityPairs(
-                ids=[f"{'-'.join(pair)}:{number}" for number in range(len(rows))],
-                first=[row.first for row in rows],
-                second=[row.second for row in rows],
-                scores=[row.score for row in rows],
-            )
+            similarity_pairs[pair] = SimilarityPairs.of(by_languages[pair])
         return SimilarityData(similarity_pairs, provenance_of(self, source, tested_split))
 
     def _choose_configs(self, source: str, languages: Languages) -> list[LanguagePair]:
         """Return the pairs of languages of a dataset's configs that are asked for."""
-        pairs = [pair_of(name) for name in config_names(source)]
-        return self._choose_pairs(source, languages, [pair for pair in pairs if pair is not None])
+        pairs = []
+        for name in config_names(source):
+            pair = pair_of(name)
+            if pair is not None:
+                pairs.append(pair)
+        return self._choose_pairs(source, languages, pairs)
 
     def _choose_pairs(
         self, source: str, languages: Languages, pairs: Collection[LanguagePair]
@@ -115,7 +108,7 @@ class STS(Task):
         chosen = choose_languages(source, languages, available, self.languages)
         chosen_pairs = [pair for pair in pairs if set(pair) <= set(chosen)]
         if not chosen_pairs:
-            listed = ", ".join("-".join(pair) for pair in pairs)
+            listed = ", ".join(map("-".join, pairs))
             raise bad_value(
                 source,
                 None,
@@ -127,12 +120,18 @@ class STS(Task):
         return chosen_pairs
 
 
-def _read_table(table: Table, name: str, has_lang_column: bool) -> list[ScoredPair]:
-    """Read the pairs of sentences of a table.
+def _read_table(
+    table: Table,
+    name: str,
+    by_languages: dict[LanguagePair, list[ScoredPair]],
+    has_lang_column: bool,
+) -> None:
+    """Add the pairs of sentences of a table to those of their languages.
 
     Args:
         table: The table.
         name: The languages of its rows if it has no column `lang`, such as `en-de`.
+        by_languages: The pairs of all tables that were read before.
         has_lang_column: Whether a column `lang` counts.
 
     Raises:
@@ -142,7 +141,6 @@ def _read_table(table: Table, name: str, has_lang_column: bool) -> list[ScoredPa
     names = [name] * len(numbers)
     if has_lang_column and "lang" in columns:
         names = columns["lang"]
-    scored_pairs = []
     for row, number in enumerate(numbers):
         languages = pair_of(str(names[row]))
         if languages is None:
@@ -152,5 +150,6 @@ def _read_table(table: Table, name: str, has_lang_column: bool) -> list[ScoredPa
         first = columns["sentence1"][row]
         second = columns["sentence2"][row]
         score = read_score(table.place, number, columns["score"][row])
-        scored_pairs.append(ScoredPair(languages, first, second, score))
-    return scored_pairs
+        pairs = by_languages[languages]
+        pair_id = f"{'-'.join(languages)}:{len(pairs)}"
+        pairs.append(ScoredPair(pair_id, first, second, score))

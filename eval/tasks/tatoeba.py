@@ -36,7 +36,7 @@ class Tatoeba(Task):
     provenance = Provenance(
         citation="Artetxe and Schwenk, Massively Multilingual Sentence Embeddings for Zero-Shot "
         "Cross-Lingual Transfer and Beyond, 2019; sentences by the contributors of tatoeba.org",
-        licence="CC BY 2.0 FR",
+        license="CC BY 2.0 FR",
         url="https://github.com/facebookresearch/LASER/tree/main/data/tatoeba/v1",
     )
     languages = ("de", "en", "es", "fr", "it")

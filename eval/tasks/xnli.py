@@ -57,7 +57,7 @@ class XNLI(Task):
     description = "natural language inference, 3 classes, 15 languages"
     provenance = Provenance(
         citation="Conneau et al., XNLI: Evaluating Cross-lingual Sentence Representations, 2018",
-        licence="CC BY-NC 4.0",
+        license="CC BY-NC 4.0",
         url="https://github.com/facebookresearch/XNLI",
     )
     languages = (
@@ -78,7 +78,6 @@ class XNLI(Task):
         "zh",
     )
     default_source: str | None = "facebook/xnli"
-    head = "ffn_nli"
     train_languages: tuple[str, ...] | None = ("en",)
     monolingual: ClassVar[bool] = False
     translated_into: ClassVar[str | None] = None
@@ -139,7 +138,7 @@ class XNLI(Task):
                 splits[language] = by_name
         check_parallel(source, splits)
         provenance = provenance_of(self, source, "test", copy=True)
-        return ClassificationData(splits, provenance, self.head, self.monolingual)
+        return ClassificationData(splits, provenance, "ffn_nli", self.monolingual)
 
     def _choose_trained(
         self, languages: Sequence[str], train_languages: Sequence[str] | None
@@ -237,7 +236,9 @@ def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
 def _read_published(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a published file, with the Hub's names of columns and labels."""
     for _, published_row in read_rows(FileSource("tsv", (str(path),))):
-        row = {COLUMNS.get(column, column): value for column, value in published_row.items()}
+        row = {}
+        for column, value in published_row.items():
+            row[COLUMNS.get(column, column)] = value
         if row.get("label") == "contradictory":
             row["label"] = "contradiction"
         yield row

@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered
 from tmde.eval.classification import evaluate_classification, plan_protocol
 from tmde.eval.heads import HEADS, FfnHead
-from tmde.eval.results import summarize
+from tmde.eval.results import pairs_of, summarize, values_of
 from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
 
 
@@ -22,9 +23,11 @@ class GuessHead:
     def __init__(self, deterministic: bool = False) -> None:
         self.deterministic = deterministic
         self.fits: list[dict] = []
+        self.seeds: list[int] = []
 
     def fit(self, features, labels, devs, seed):
-        self.fits.append({"features": features, "devs": devs, "seed": seed})
+        self.fits.append({"features": features, "devs": devs})
+        self.seeds.append(seed)
         classes = sorted(set(labels))
         label = classes[-1] if seed % 2 else classes[0]
         classifier = SimpleNamespace(predict=lambda rows: np.array([label] * len(rows)))
@@ -33,10 +36,11 @@ class GuessHead:
 
 def corpus(**labels: dict[str, str]) -> ClassificationData:
     """One item a letter of the labels, with the text and id "de/test/0" ..."""
-    splits = {language: {} for language in labels}
+    splits = {}
     for language, parts in labels.items():
+        splits[language] = {}
         for name, letters in parts.items():
-            ids = [f"{language}/{name}/{row}" for row in range(len(letters))]
+            ids = numbered(f"{language}/{name}/", range(len(letters)))
             splits[language][name] = Split(ids, ids, list(letters))
     return ClassificationData(splits, Provenance("planted", "none"))
 
@@ -77,21 +81,15 @@ def english_german(cells):
 
 
 def test_values_of_all_cells_by_hand(cells):
-    assert [(cell.source, cell.target, cell.value) for cell in cells] == [
-        ("en", "en", 1),
-        ("en", "de", 0.75),
-        ("de", "en", 1),
-        ("de", "de", 0.75),
-    ]
+    assert pairs_of(cells) == [("en", "en"), ("en", "de"), ("de", "en"), ("de", "de")]
+    assert values_of(cells) == [1, 0.75, 1, 0.75]
     assert summarize(cells) == {"Same": 0.875, "Cross": 0.875, "All": 0.875}
 
 
 def test_values_of_evaluation_1_by_hand():
     cells = evaluate_classification(TWO, TWO_SYSTEM, train_languages=["en"])
-    assert [(cell.source, cell.target, cell.value) for cell in cells] == [
-        ("en", "en", 1),
-        ("en", "de", 0.75),
-    ]
+    assert pairs_of(cells) == [("en", "en"), ("en", "de")]
+    assert values_of(cells) == [1, 0.75]
     assert summarize(cells) == {"Same": 1, "Cross": 0.75, "All": 0.875}
 
 
@@ -99,7 +97,7 @@ def test_a_cell_by_hand(english_german):
     assert english_german.metric == "accuracy"
     assert english_german.chance == 0.5
     assert english_german.std is None
-    assert english_german.ids == [f"de/test/{row}" for row in range(4)]
+    assert english_german.ids == ["de/test/0", "de/test/1", "de/test/2", "de/test/3"]
     assert english_german.outcomes.tolist() == [1, 0, 1, 1]
 
 
@@ -130,7 +128,7 @@ def english_german_of(head: GuessHead):
 def test_a_head_is_trained_once_a_seed():
     head = GuessHead()
     english_german_of(head)
-    assert [fit["seed"] for fit in head.fits] == [4, 1, 2]
+    assert head.seeds == [4, 1, 2]
 
 
 def test_scores_are_means_over_seeds():
@@ -147,7 +145,7 @@ def test_scores_are_means_over_seeds():
 def test_a_deterministic_head_is_trained_for_the_first_seed_alone():
     head = GuessHead(deterministic=True)
     cell = english_german_of(head)
-    assert [fit["seed"] for fit in head.fits] == [4]
+    assert head.seeds == [4]
     assert cell.std is None
 
 
@@ -173,7 +171,9 @@ def shown_by(protocol: str, **options) -> Shown:
     """Run a protocol on vectors that tell the split of their text."""
     parts = {"train": "ab", "dev": "ab", "test": "ab"}
     data = corpus(de=parts, en=parts, fr=parts)
-    names = [f"{language}/{name}" for language in data.languages for name in parts]
+    names = []
+    for language in data.languages:
+        names += [f"{language}/{name}" for name in parts]
 
     def names_of(features: np.ndarray) -> list[str]:
         numbers = features[:, 0].astype(int).tolist()
@@ -182,10 +182,13 @@ def shown_by(protocol: str, **options) -> Shown:
     head = GuessHead()
     system = FakeSystem(lambda text: [names.index(split_name(text))])
     cells = evaluate_classification(data, system, head, protocol, seeds=(0,), **options)
-    shown = Shown([cell.pair for cell in cells], [], [], [])
+    shown = Shown(pairs_of(cells), [], [], [])
     for fit in head.fits:
         shown.train.append(names_of(fit["features"]))
-        shown.dev.append({key: names_of(features) for key, (features, _) in fit["devs"].items()})
+        dev_names = {}
+        for key, (features, _) in fit["devs"].items():
+            dev_names[key] = names_of(features)
+        shown.dev.append(dev_names)
     for _, fit_on in system.calls:
         fitted = list(dict.fromkeys(map(split_name, fit_on)))
         if fitted not in shown.fitted:

@@ -2,6 +2,7 @@
 
 import itertools
 import math
+import operator
 
 import numpy as np
 import pytest
@@ -10,10 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered
 from tmde.eval.contrast import evaluate_contrast
+from tmde.eval.results import pairs_of
 from tmde.eval.tasks import ContrastData, Provenance, TaskError
 
-PROVENANCE = Provenance(citation="by hand", licence="CC0")
+PROVENANCE = Provenance(citation="by hand", license="CC0")
 
 
 def contrast_data(items, groups, controls=(), languages=("de", "en")):
@@ -21,7 +24,7 @@ def contrast_data(items, groups, controls=(), languages=("de", "en")):
     texts = {}
     for language in languages:
         texts[language] = [(f"{language}{row}", f"{language}{row}'") for row in range(items)]
-    return ContrastData([f"i{row}" for row in range(items)], texts, groups, PROVENANCE, controls)
+    return ContrastData(numbered("i", range(items)), texts, groups, PROVENANCE, controls)
 
 
 BY_HAND = {
@@ -79,7 +82,9 @@ def test_accuracies_of_groups_by_hand(cells):
 
 def test_every_pair_represents_the_same_lists(system, cells):
     """A system keeps its vectors by list of texts."""
-    assert [len(texts) for texts, _ in system.calls] == [8] * 4
+    assert len(system.calls) == 4
+    for texts, _ in system.calls:
+        assert len(texts) == 8
 
 
 def test_one_language_is_an_error():
@@ -95,7 +100,7 @@ def cosine(first, second) -> float:
     norm = math.hypot(*a) * math.hypot(*b)
     if norm == 0:
         return 0.0
-    return sum(x * y for x, y in zip(a, b, strict=True)) / norm
+    return sum(map(operator.mul, a, b)) / norm
 
 
 def choice(right: float, wrong: float) -> float:
@@ -107,8 +112,8 @@ def choice(right: float, wrong: float) -> float:
 def outcomes_by_loop(data, vectors, source, target) -> list[float]:
     outcomes = []
     for sources, targets in zip(data.texts[source], data.texts[target], strict=True):
-        sentence, contrast = (vectors[text] for text in sources)
-        translation, contrast_translation = (vectors[text] for text in targets)
+        sentence, contrast = map(vectors.get, sources)
+        translation, contrast_translation = map(vectors.get, targets)
         first = choice(cosine(sentence, translation), cosine(sentence, contrast_translation))
         second = choice(cosine(contrast, contrast_translation), cosine(contrast, translation))
         outcomes.append((first + second) / 2)
@@ -128,7 +133,7 @@ def test_against_a_plain_loop(items, width, seed):
 
     cells = evaluate_contrast(data, FakeSystem(vectors.get))
 
-    assert [cell.pair for cell in cells] == list(itertools.permutations(data.languages, 2))
+    assert pairs_of(cells) == list(itertools.permutations(data.languages, 2))
     for cell in cells:
         expected = outcomes_by_loop(data, vectors, cell.source, cell.target)
         np.testing.assert_array_equal(cell.outcomes, expected)

@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered, numbered_by_language
 from tmde.eval.folds import Fold, draw_folds, draw_six_folds, run_folds
 from tmde.eval.heads import get_head
 from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
+from tmde.eval.tasks.base import LabeledText
 
 # A dev set of a few items would choose by chance.
 ONE_C = replace(get_head("logistic_regression"), grid=(1.0,), sparse_grid=(10.0,))
 LANGUAGES = ("de", "en", "fr")
-PARALLEL_IDS = {language: [str(row) for row in range(33)] for language in LANGUAGES}
-OWN_IDS = {language: [f"{language}{row}" for row in range(33)] for language in LANGUAGES}
+PARALLEL_IDS = dict.fromkeys(LANGUAGES, numbered("", range(33)))
+SEPARATE_IDS = numbered_by_language(LANGUAGES, "", 33)
 
-all_ids = pytest.mark.parametrize("ids", [PARALLEL_IDS, OWN_IDS], ids=["parallel", "own"])
+all_ids = pytest.mark.parametrize("ids", [PARALLEL_IDS, SEPARATE_IDS], ids=["parallel", "separate"])
 
 
 @all_ids
@@ -47,10 +49,13 @@ def test_translations_are_drawn_together():
 
 
 def test_languages_without_translations_are_drawn_on_their_own():
-    numbers = []
-    for fold in draw_folds(OWN_IDS, 6, seed=3):
-        numbers.append([[item_id[2:] for item_id in fold.train[code]] for code in ("de", "en")])
-    assert any(german != english for german, english in numbers)
+    folds_with_other_rows = 0
+    for fold in draw_folds(SEPARATE_IDS, 6, seed=3):
+        german_rows = [item_id.removeprefix("de") for item_id in fold.train["de"]]
+        english_rows = [item_id.removeprefix("en") for item_id in fold.train["en"]]
+        if german_rows != english_rows:
+            folds_with_other_rows += 1
+    assert folds_with_other_rows > 0
 
 
 @all_ids
@@ -58,11 +63,12 @@ def test_draws_do_not_depend_on_the_order_of_ids_or_languages(ids):
     shuffled = {language: ids[language][::-1] for language in reversed(ids)}
     folds = draw_folds(ids, 6, seed=3)
     folds_of_shuffled = draw_folds(shuffled, 6, seed=3)
-    assert [fold.train["de"] for fold in folds_of_shuffled] == [fold.train["de"] for fold in folds]
+    for fold, fold_of_shuffled in zip(folds, folds_of_shuffled, strict=True):
+        assert fold_of_shuffled.train["de"] == fold.train["de"]
 
 
-TRAIN_IDS = {language: [f"{language} train {row}" for row in range(4)] for language in ("de", "en")}
-TEST_IDS = {language: [f"{language} test {row}" for row in range(22)] for language in ("de", "en")}
+TRAIN_IDS = numbered_by_language(("de", "en"), " train ", 4)
+TEST_IDS = numbered_by_language(("de", "en"), " test ", 22)
 
 
 @pytest.fixture
@@ -76,8 +82,10 @@ def test_the_first_of_six_folds_is_the_published_split(six_folds):
 
 
 def test_the_other_folds_train_on_random_fifths_of_the_test_set(six_folds):
-    assert [len(fold.train["en"]) for fold in six_folds] == [4, 5, 5, 4, 4, 4]
-    assert len({tuple(fold.train["de"]) for fold in six_folds}) == 6
+    sizes = [len(fold.train["en"]) for fold in six_folds]
+    assert sizes == [4, 5, 5, 4, 4, 4]
+    train_sets = {tuple(fold.train["de"]) for fold in six_folds}
+    assert len(train_sets) == 6
     assert six_folds[1].train["de"] != TEST_IDS["de"][:5]
 
 
@@ -94,10 +102,11 @@ def corpus(languages: Sequence[str] = ("de", "en")) -> ClassificationData:
     for language in languages:
         splits[language] = {}
         for name, size in (("train", 60), ("dev", 20), ("test", 20)):
-            labels = ["ab"[(row + len(name)) % 2] for row in range(size)]
-            ids = [str(row) for row in range(size)]
-            texts = [f"{language} {name} {row} {label}" for row, label in enumerate(labels)]
-            splits[language][name] = Split(ids, texts, labels)
+            items = []
+            for row in range(size):
+                label = "ab"[(row + len(name)) % 2]
+                items.append(LabeledText(str(row), f"{language} {name} {row} {label}", label))
+            splits[language][name] = Split.of(items, "planted")
     return ClassificationData(splits, Provenance("planted", "none"))
 
 
@@ -108,15 +117,28 @@ def noisy_vector(text: str) -> list[float]:
     return (noise + side * np.array([0.7, 0, 0])).tolist()
 
 
+def columns_of(
+    items: dict[str, tuple[list[float], str]], ids: Sequence[str]
+) -> tuple[np.ndarray, list[str]]:
+    """Vectors (n, d) and labels of the items with these ids."""
+    vectors = []
+    labels = []
+    for item_id in ids:
+        vector, label = items[item_id]
+        vectors.append(vector)
+        labels.append(label)
+    return np.array(vectors), labels
+
+
 def cross_by_hand(fold: Fold, items: dict[str, dict[str, tuple[list[float], str]]]) -> float:
     """The mean accuracy of a classifier of either language on the other."""
     correct = []
     for source, target in (("de", "en"), ("en", "de")):
-        features, labels = zip(*(items[source][name] for name in fold.train[source]), strict=True)
-        dev = (np.array(features[8:]), labels[8:])  # a fifth of 10
-        classifier = ONE_C.fit(np.array(features[:8]), labels[:8], {"dev": dev}, 0)["dev"]
-        features, labels = zip(*(items[target][name] for name in fold.test[target]), strict=True)
-        correct += (classifier.predict(np.array(features)) == np.array(labels)).tolist()
+        features, labels = columns_of(items[source], fold.train[source])
+        dev = (features[8:], labels[8:])  # A fifth of the ten rows is for tuning.
+        classifier = ONE_C.fit(features[:8], labels[:8], {"dev": dev}, 0)["dev"]
+        features, labels = columns_of(items[target], fold.test[target])
+        correct += (classifier.predict(features) == np.array(labels)).tolist()
     return float(np.mean(correct))
 
 
@@ -132,8 +154,8 @@ def test_cross_against_a_loop_over_the_folds():
         for name, split in splits.items():
             for row, (text, label) in enumerate(zip(split.texts, split.labels, strict=True)):
                 items[language][f"{name}/{row}"] = (noisy_vector(text), label)
-    ids = {language: list(by_name) for language, by_name in items.items()}
-    expected = [cross_by_hand(fold, items) for fold in draw_folds(ids, size=20, seed=7)]
+    folds = draw_folds(items, size=20, seed=7)
+    expected = [cross_by_hand(fold, items) for fold in folds]
 
     assert measure(seed=7, size=20) == pytest.approx(expected)
 

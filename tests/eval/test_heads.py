@@ -63,22 +63,31 @@ def reference_fit(name: str, strength: float, features: np.ndarray, labels: list
     return model.fit(features, labels)
 
 
+def noisy_dev_sets() -> dict[str, tuple[np.ndarray, list[str]]]:
+    """Three dev sets of 45 rows."""
+    return {"1": noisy(1, rows=45), "2": noisy(2, rows=45), "3": noisy(3, rows=45)}
+
+
 @pytest.mark.parametrize("name", ["logistic_regression", "svm"])
 @pytest.mark.parametrize("is_sparse", [False, True])
 def test_linear_heads_choose_as_separate_scikit_learn_fits_do(name, is_sparse):
     head = get_head(name)
     train, labels = noisy(0)
-    dev_sets = {str(seed): noisy(seed, rows=45) for seed in (1, 2, 3)}
+    dev_sets = noisy_dev_sets()
     test, _ = noisy(4, rows=200)
     if is_sparse:
         grid = head.sparse_grid
-        mean, deviation = 0, 1
+        mean = 0
+        deviation = 1
         convert = scipy.sparse.csr_matrix
     else:
         grid = head.grid
-        mean, deviation = train.mean(axis=0, dtype=float), train.std(axis=0, dtype=float)
+        mean = train.mean(axis=0, dtype=float)
+        deviation = train.std(axis=0, dtype=float)
         convert = np.asarray
-    devs = {key: (convert(rows), gold) for key, (rows, gold) in dev_sets.items()}
+    devs = {}
+    for key, (rows, gold) in dev_sets.items():
+        devs[key] = (convert(rows), gold)
 
     chosen = head.fit(convert(train), labels, devs, 0)
 
@@ -98,8 +107,7 @@ def test_linear_heads_choose_as_separate_scikit_learn_fits_do(name, is_sparse):
 def test_dev_sets_choose_different_penalties(name):
     """So that the test above does not compare one C only."""
     train, labels = noisy(0)
-    devs = {str(seed): noisy(seed, rows=45) for seed in (1, 2, 3)}
-    chosen = get_head(name).fit(train, labels, devs, 0)
+    chosen = get_head(name).fit(train, labels, noisy_dev_sets(), 0)
     assert len({classifier[-1].C for classifier in chosen.values()}) > 1
 
 
@@ -109,7 +117,7 @@ def reference_ffn(
     """LASER's loop, with draws in the head's order; yields the network after each epoch."""
     generator = torch.Generator().manual_seed(seed)
     inputs = torch.tensor(train)
-    targets = torch.tensor([CLASSES.tolist().index(label) for label in labels])
+    targets = torch.tensor(np.searchsorted(CLASSES, labels))
     layers = [nn.Linear(train.shape[1], 10), nn.Linear(10, 8), nn.Linear(8, 3)]
     parameters = []
     for layer in layers:

@@ -23,9 +23,13 @@ def matrix(languages=("de", "en", "es"), **changes):
     return result(cells=cells, **changes)
 
 
+def without_blanks(text: str) -> str:
+    """The text without blanks, with which tables are filled up."""
+    return text.replace(" ", "")
+
+
 def lines_of(text: str) -> list[str]:
-    """The lines without spaces, which tables fill up with."""
-    return [line.replace(" ", "") for line in text.splitlines()]
+    return without_blanks(text).splitlines()
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +44,7 @@ def test_report_has_the_means(report):
 
     assert "## t: zero-shot, svm, Accuracy (%)" in report
     assert "|System|Same|Cross|All|" in lines_of(report)
-    assert any(line.startswith(means) for line in lines_of(report))
+    assert f"\n{means}" in without_blanks(report)
 
 
 def test_report_has_the_baselines(report):
@@ -57,7 +61,7 @@ def test_report_has_further_measures(report):
 def test_report_has_a_matrix_of_each_system(report):
     assert "### mine: trained on (rows), tested on (columns)" in report
     assert "### TF-IDF: trained on (rows), tested on (columns)" in report
-    assert any(line.startswith("|**a**|90.0±") for line in lines_of(report))
+    assert "\n|**a**|90.0±" in without_blanks(report)
 
 
 def test_report_tells_how_it_was_measured(report):
@@ -96,7 +100,8 @@ def test_model_index_entries():
         ("Cross", "accuracy", 0.6),
         ("Cross", "f1", 0.5),
     ]
-    assert {entry.dataset_type for entry in entries} == {"someone/data"}
+    for entry in entries:
+        assert entry.dataset_type == "someone/data"
     assert entries[0].metric_args == {"protocol": "zero-shot", "head": "svm"}
 
 

@@ -7,10 +7,12 @@ import pytest
 import scipy.sparse
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered, numbered_by_language
+from tmde.eval.results import pairs_of
 from tmde.eval.retrieval import evaluate_retrieval, precision_at_1, retrieval_pool
 from tmde.eval.tasks import Provenance, RetrievalData, TaskError
 
-PROVENANCE = Provenance(citation="by hand", licence="CC0")
+PROVENANCE = Provenance(citation="by hand", license="CC0")
 
 # cosines:        t0    t1    t2
 #   s0 (1, 0)     1     0.8   0.6      nearest t0: right
@@ -106,9 +108,17 @@ def test_a_tie_counts_as_a_miss(kind):
     assert to_english.outcomes.tolist() == [0, 0]
 
 
-LANGUAGES = ("de", "en", "fr", "nl")
-TEXTS = {language: [row.get(language) for row in ROWS] for language in LANGUAGES}
-INCOMPLETE = RetrievalData([f"r{number}" for number in range(len(ROWS))], TEXTS, PROVENANCE)
+def column_of_rows(language: str) -> list[str | None]:
+    return [row.get(language) for row in ROWS]
+
+
+TEXTS = {
+    "de": column_of_rows("de"),
+    "en": column_of_rows("en"),
+    "fr": column_of_rows("fr"),
+    "nl": column_of_rows("nl"),
+}
+INCOMPLETE = RetrievalData(numbered("r", range(len(ROWS))), TEXTS, PROVENANCE)
 
 
 @pytest.fixture
@@ -123,7 +133,7 @@ def random_system() -> FakeSystem:
 
 def test_pairs_without_two_rows_have_no_cell(random_system):
     cells = evaluate_retrieval(INCOMPLETE, random_system)
-    assert [(cell.source, cell.target) for cell in cells] == [
+    assert pairs_of(cells) == [
         ("de", "en"),
         ("de", "fr"),
         ("en", "de"),
@@ -143,8 +153,15 @@ def test_rows_without_a_language_and_repeated_texts_are_left_out(random_system):
 
 def test_each_language_is_represented_as_one_list(random_system):
     evaluate_retrieval(INCOMPLETE, random_system)
-    represented = {tuple(texts) for texts, _ in random_system.calls}
-    assert represented == {tuple(filter(None, TEXTS[code])) for code in ("de", "en", "fr")}
+    all_texts = []
+    for language in ("de", "en", "fr"):
+        all_texts.append(list(filter(None, TEXTS[language])))
+    represented = []
+    for texts, _ in random_system.calls:
+        assert texts in all_texts
+        represented.append(texts)
+    for texts in all_texts:
+        assert texts in represented
 
 
 def test_a_system_is_fitted_on_the_pool_alone(random_system):
@@ -155,7 +172,7 @@ def test_a_system_is_fitted_on_the_pool_alone(random_system):
 
 
 def test_languages_without_rows_in_common_are_an_error(random_system):
-    data = replace(INCOMPLETE, texts={code: TEXTS[code] for code in ("de", "nl")})
+    data = replace(INCOMPLETE, texts={"de": TEXTS["de"], "nl": TEXTS["nl"]})
     message = "no pair with 2 rows in common among the languages de, nl"
     with pytest.raises(TaskError, match=message):
         evaluate_retrieval(data, random_system)
@@ -165,9 +182,9 @@ def test_languages_without_rows_in_common_are_an_error(random_system):
 def first_cell():
     """`first_cell(**options)`: the cell of 30 random rows."""
     rng = np.random.default_rng(0)
-    texts = {language: [f"{language}{row}" for row in range(30)] for language in ("de", "en")}
+    texts = numbered_by_language(("de", "en"), "", 30)
     vectors = {text: rng.normal(size=6) for text in texts["de"] + texts["en"]}
-    data = RetrievalData([f"r{row}" for row in range(30)], texts, PROVENANCE)
+    data = RetrievalData(numbered("r", range(30)), texts, PROVENANCE)
     return lambda **options: evaluate_retrieval(data, FakeSystem(vectors.get), **options)[0]
 
 

@@ -12,7 +12,7 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval import runner
 from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.planning import PlannedTask, plan_tasks
-from tmde.eval.results import TaskResult
+from tmde.eval.results import TaskResult, pairs_of, values_of
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem
 from tmde.eval.tasks import TaskError, text_fingerprint
@@ -58,7 +58,8 @@ def measure(task, system, folder=None, **options) -> TaskResult:
     ],
 )
 def test_names_and_sources(specs, expected):
-    assert [(plan.name, plan.source) for plan in plan_tasks(specs)] == expected
+    names_and_sources = [(plan.name, plan.source) for plan in plan_tasks(specs)]
+    assert names_and_sources == expected
 
 
 def test_all_is_the_sample_and_the_files_of_the_folder(tmp_path):
@@ -121,7 +122,7 @@ def test_models_that_know_no_language_of_the_task():
 def test_classification_result():
     result = measure(sample(), hashed(), samples=50)
 
-    assert [cell.pair for cell in result.cells] == list(itertools.product(("de", "en"), repeat=2))
+    assert pairs_of(result.cells) == list(itertools.product(("de", "en"), repeat=2))
     for cell in result.cells:
         low, high = cell.interval
         assert low <= cell.value <= high
@@ -145,7 +146,7 @@ def test_evaluation_one_trains_on_english_only():
 
     result = measure(task, hashed(), train_languages=("en",), test_languages=("de",))
 
-    assert [cell.pair for cell in result.cells] == [("en", "de")]
+    assert pairs_of(result.cells) == [("en", "de")]
     assert result.folds == []
 
 
@@ -213,9 +214,8 @@ def test_weights_that_changed_between_two_tasks_are_measured_anew(tokenizer, tmp
     after = measure(task, system, tmp_path)
 
     uncached = measure(task, EmbeddingSystem("tiny", embedder, show_progress_bar=False))
-    values = [cell.value for cell in after.cells]
-    assert values == [cell.value for cell in uncached.cells]
-    assert values != [cell.value for cell in before.cells]
+    assert values_of(after.cells) == values_of(uncached.cells)
+    assert values_of(after.cells) != values_of(before.cells)
     assert after.system_fingerprint == model_fingerprint(embedder)
     assert after.system_fingerprint != before.system_fingerprint
 

@@ -5,16 +5,17 @@ import pytest
 import scipy.sparse
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered
 from tmde.eval.similarity import evaluate_similarity
 from tmde.eval.statistics import with_interval
 from tmde.eval.tasks import Provenance, SimilarityData, SimilarityPairs, TaskError
 
-PROVENANCE = Provenance(citation="by hand", licence="CC0")
+PROVENANCE = Provenance(citation="by hand", license="CC0")
 VECTORS = {"a": [1, 0], "p": [3, 4], "q": [0.8, 0.6], "r": [-1, 0], "b": [0, 2], "zero": [0, 0]}
 
 
 def similarity_data(first, second, scores):
-    ids = [f"r{row}" for row in range(len(scores))]
+    ids = numbered("r", range(len(scores)))
     pairs = SimilarityPairs(ids, list(first), list(second), scores)
     return SimilarityData({("de", "en"): pairs}, PROVENANCE)
 

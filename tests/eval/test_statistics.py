@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from tests.eval.numbered import numbered
 from tmde.eval.results import Cell, TaskResult
 from tmde.eval.statistics import compare, paired_t_test, summary_intervals, with_interval
 
@@ -14,7 +15,7 @@ def make_cell(outcomes, source="en", target="de", ids=None, metric="accuracy") -
     outcomes = np.asarray(outcomes, dtype=np.float64)
     value = stats.spearmanr(outcomes).statistic if metric == "spearman" else outcomes.mean()
     if ids is None:
-        ids = [f"d{index}" for index in range(len(outcomes))]
+        ids = numbered("d", range(len(outcomes)))
     return Cell(source, target, metric, float(value), ids, outcomes)
 
 
@@ -99,7 +100,7 @@ def test_other_items_are_further_observations():
     outcomes = (np.random.default_rng(1).random(200) < 0.6).astype(float)
     independent = []
     for target in ("de", "es", "fr", "it"):
-        ids = [f"{target}{index}" for index in range(200)]
+        ids = numbered(target, range(200))
         independent.append(make_cell(outcomes, "en", target, ids=ids))
 
     # Four independent outcomes halve the interval.
@@ -113,8 +114,8 @@ def test_other_items_are_further_observations():
 def test_p_is_that_of_clusters():
     # Six items; B is right where A is wrong on each, in both languages: 2 of the 2^6 exchanges are
     # as extreme.
-    cells_a = [make_cell([0] * 6, "en", target) for target in ("de", "fr")]
-    cells_b = [make_cell([1] * 6, "en", target) for target in ("de", "fr")]
+    cells_a = [make_cell([0] * 6, "en", "de"), make_cell([0] * 6, "en", "fr")]
+    cells_b = [make_cell([1] * 6, "en", "de"), make_cell([1] * 6, "en", "fr")]
 
     (row,) = compare(make_result(cells_a), make_result(cells_b, "B"), permutations=9999)
 

@@ -8,6 +8,7 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from tests.conftest import tiny_model
 from tmde.data.sample import sample_documents
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.document_embedder import logger as embedding_logger
 from tmde.embedding.sentence_density import SentenceDensity
 from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem
@@ -46,6 +47,36 @@ def test_truncated_texts_are_counted(embedder):
     assert system.texts == 4
     assert system.truncated == report.truncated
     assert system.truncated > 0
+
+
+def test_a_system_logs_no_warning_of_the_texts_that_it_counts(embedder, caplog):
+    EmbeddingSystem("ours", embedder).represent(TEXTS)
+
+    assert "truncated" not in caplog.text
+
+
+def test_an_embedder_warns_of_truncated_texts_after_a_system_used_it(embedder, caplog):
+    EmbeddingSystem("ours", embedder).represent(TEXTS)
+
+    embedder.encode(TEXTS)
+
+    assert "were truncated" in caplog.text
+
+
+def test_other_messages_of_the_embedder_are_logged_while_a_system_encodes(
+    embedder, caplog, monkeypatch
+):
+    encode = embedder.encode_with_report
+
+    def encode_and_log(*args, **options):
+        embedding_logger.warning("the disk is full")
+        return encode(*args, **options)
+
+    monkeypatch.setattr(embedder, "encode_with_report", encode_and_log)
+
+    EmbeddingSystem("ours", embedder).represent(TEXTS)
+
+    assert "the disk is full" in caplog.text
 
 
 def test_vectors_come_from_the_cache(embedder, tmp_path, monkeypatch):
@@ -186,14 +217,15 @@ def embedders(embedder, tokenizer) -> list[DocumentEmbedder]:
         {"long_documents": "chunk", "window": 9, "aggregation": make_density(seed=1)},
         {"long_documents": "sentences", "window": 9},
     ]
-    return [
-        DocumentEmbedder(embedder.model, tokenizer, **{"max_length": 12} | changes)
-        for changes in options
-    ]
+    embedders = []
+    for changes in options:
+        settings = {"max_length": 12} | changes
+        embedders.append(DocumentEmbedder(embedder.model, tokenizer, **settings))
+    return embedders
 
 
 def test_every_option_that_decides_vectors_has_its_fingerprint(embedders):
-    fingerprints = {model_fingerprint(embedder) for embedder in embedders}
+    fingerprints = set(map(model_fingerprint, embedders))
 
     assert len(fingerprints) == len(embedders)
 
@@ -210,9 +242,9 @@ def test_every_option_that_decides_vectors_is_described(embedders):
 
 
 def test_tfidf_equals_scikit_learn():
-    documents = sample_documents(30, "train", seed=1)
-    train = [row["text"] for row in documents if row["language"] == "en"]
-    test = [row["text"] for row in documents if row["language"] in ("en", "fr")]
+    documents = sample_documents(30, "train", seed=1).to_pandas()
+    train = documents[documents["language"] == "en"]["text"].tolist()
+    test = documents[documents["language"].isin(["en", "fr"])]["text"].tolist()
     vectorizer = TfidfVectorizer(
         analyzer="char_wb", ngram_range=(2, 5), sublinear_tf=True, min_df=2
     )

@@ -155,7 +155,7 @@ def check_published_files(files: dict[str, bytes]) -> None:
 
 PUSHES = """
 tiny, bag = arguments
-found = {
+pushes = {
     "license": tmde("push", tiny, "tiny", "--license", "apache2"),
     "public": tmde("push", tiny, "user/tiny"),
     "same": tmde("push", tiny, "user/tiny"),
@@ -171,8 +171,8 @@ found = {
     "replaced": tmde("push", bag, "user/tiny", "--overwrite", "-m", "Replaced"),
 }
 del os.environ["HF_TOKEN"]
-found["no token"] = tmde("push", tiny, "user/new")
-report(found)
+pushes["no token"] = tmde("push", tiny, "user/new")
+report(pushes)
 """
 
 REFUSALS = {
@@ -240,14 +240,14 @@ def upload(path, content):
         path_or_fileobj=content.encode(), path_in_repo=path, repo_id="user/tiny"
     )
 run, *old_files = arguments
-found = [tmde("push", run, "user/tiny", "--license", "mit")]
+pushes = [tmde("push", run, "user/tiny", "--license", "mit")]
 for path in old_files:
     upload(path, "old")
 card = open(hf_hub_download("user/tiny", "README.md")).read()
 upload("README.md", card.replace("## Use it", "Edited on the Hub."))
-found.append(tmde("push", run, "user/tiny", "--license", "apache-2.0"))
+pushes.append(tmde("push", run, "user/tiny", "--license", "apache-2.0"))
 open(f"{run}/README.md", "w").write("Edited here.")
-report([*found, tmde("push", run, "user/tiny")])
+report([*pushes, tmde("push", run, "user/tiny")])
 """
 
 
@@ -366,17 +366,17 @@ from huggingface_hub import HfApi
 api = HfApi()
 corpus = {"repo_id": "user/corpus", "repo_type": "dataset"}
 pictures = {"repo_id": "user/pictures", "repo_type": "dataset"}
-found = {
+pushes = {
     "dry": push("user/corpus", "--dry-run"),
     "first": push("user/corpus", "--license", "cc0-1.0"),
 }
 card = open(api.hf_hub_download(filename="README.md", **corpus)).read() + "By hand."
 api.upload_file(path_or_fileobj=card.encode(), path_in_repo="README.md", **corpus)
-found["again"] = push("user/corpus", "-m", "Again", "--license", "cc-by-4.0")
+pushes["again"] = push("user/corpus", "-m", "Again", "--license", "cc-by-4.0")
 api.create_repo(**pictures)
 api.upload_file(path_or_fileobj=b"P1", path_in_repo="a.pbm", **pictures)
-found["pictures"] = push("user/pictures")
-report(found)
+pushes["pictures"] = push("user/pictures")
+report(pushes)
 """
 
 STREAM_CORPUS = """

@@ -23,7 +23,7 @@ pytestmark = pytest.mark.slow
 BLOCK = re.compile(r"^```(python|bash)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 # Runs every Python block of `blocks.json`. The blocks that need no package of ours come first and
-# cannot import one. The vectors that a block leaves behind are written to `found.json`.
+# cannot import one. The vectors that a block leaves behind are written to `vectors.json`.
 RUNNER = """
 import json, sys
 import numpy
@@ -46,7 +46,7 @@ def rows_of(space):
 
 for name in OURS:
     sys.modules[name] = None
-found = []
+vectors_of_blocks = []
 for family, code in sorted(json.load(open("blocks.json")), key=needs_package):
     if needs_package((family, code)):
         for name in OURS:
@@ -54,8 +54,8 @@ for family, code in sorted(json.load(open("blocks.json")), key=needs_package):
                 del sys.modules[name]
     space = {}
     exec(code, space)
-    found.append([family, rows_of(space)])
-json.dump(found, open("found.json", "w"))
+    vectors_of_blocks.append([family, rows_of(space)])
+json.dump(vectors_of_blocks, open("vectors.json", "w"))
 """
 
 
@@ -110,13 +110,13 @@ def test_all_blocks_of_a_model_find_the_same_vectors(blocks, tmp_path):
     run_command([sys.executable, "-c", RUNNER], tmp_path)
     run_command(["bash", "-euc", ntdv_bash], tmp_path)
 
-    found = json.loads((tmp_path / "found.json").read_text())
-    found.append(["ntdv", np.load(tmp_path / "vectors.npy")])
-    families = [family for family, _ in found]
+    vectors_of_blocks = json.loads((tmp_path / "vectors.json").read_text())
+    vectors_of_blocks.append(["ntdv", np.load(tmp_path / "vectors.npy")])
+    families = [family for family, _ in vectors_of_blocks]
     assert families.count("first") == 4
     assert len(families) == 11
     expected: dict[str, np.ndarray] = {}
-    for family, vectors in found:
+    for family, vectors in vectors_of_blocks:
         unit = unit_rows(vectors)
         first = expected.setdefault(family, unit)
         # The block on decoding and the command embed the first text only.

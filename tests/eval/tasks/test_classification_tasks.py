@@ -6,8 +6,10 @@ import pytest
 from scipy import stats
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered
 from tmde.eval.planning import plan_tasks
 from tmde.eval.report import markdown_report
+from tmde.eval.results import pairs_of
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.tasks import TASKS, TaskError, data_fingerprint
 
@@ -31,10 +33,13 @@ def write_mldoc(
     names=("train.1000", "dev", "test"),
     pattern="mldoc.{language}.{name}",
 ):
+    content = ""
+    for label, text in lines:
+        content += f"{label}\t{text}\n"
     for name in names:
         path = folder / pattern.format(language=language, name=name)
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes("".join(f"{label}\t{text}\n" for label, text in lines).encode())
+        path.write_bytes(content.encode())
     return str(folder)
 
 
@@ -73,11 +78,11 @@ def test_mldoc_of_another_size_is_warned_of(tmp_path, caplog):
     assert "mldoc: de train has 3 documents, not the benchmark's 1000" in caplog.text
 
 
-def test_mldoc_states_its_source_and_licence(tmp_path):
+def test_mldoc_states_its_source_and_license(tmp_path):
     write_mldoc(tmp_path, [("CCAT", "a")])
     provenance = MLDOC.load(str(tmp_path)).provenance
     assert provenance.source == str(tmp_path)
-    assert "NIST" in provenance.licence
+    assert "NIST" in provenance.license
 
 
 CLEANING = [  # as printed by the three commands of sed in LASER's mldoc.sh
@@ -91,8 +96,7 @@ CLEANING = [  # as printed by the three commands of sed in LASER's mldoc.sh
     ),
     ("(c) Reuters Limited 1996", "(c) Reuters Limited 1996"),
 ]
-RAW_TEXTS = [raw for raw, _ in CLEANING]
-CLEAN_TEXTS = [clean for _, clean in CLEANING]
+RAW_TEXTS, CLEAN_TEXTS = map(list, zip(*CLEANING, strict=True))
 
 
 @pytest.fixture(params=["files", "dataset"])
@@ -165,9 +169,9 @@ def test_xnli_max_train_is_the_head_of_a_shuffle(streaming, xnli):
     order = np.argsort(np.random.default_rng(7).random(XNLI_TRAIN_ROWS))[:300]
     for language in ("de", "en"):
         train = data.splits[language]["train"]
-        assert list(train.ids) == [f"train:{row}" for row in order]
-        assert list(train.texts) == [f"{language} p{row}" for row in order]
-        assert list(train.second_texts[:2]) == [f"{language} h{row}" for row in order[:2]]
+        assert list(train.ids) == numbered("train:", order)
+        assert list(train.texts) == numbered(f"{language} p", order)
+        assert list(train.second_texts[:2]) == numbered(f"{language} h", order[:2])
 
 
 def test_xnli_is_the_same_streaming_or_not(xnli):
@@ -182,7 +186,9 @@ def test_xnli_trains_in_english_by_default(xnli):
     assert list(splits) == ["de", "en"]
     assert list(splits["de"]) == ["dev", "test"]
     assert splits["de"]["dev"].labels == ["entailment", "neutral", "neutral", "entailment"]
-    assert [len(splits["en"][name]) for name in ("train", "dev", "test")] == [2500, 4, 7]
+    assert len(splits["en"]["train"]) == 2500
+    assert len(splits["en"]["dev"]) == 4
+    assert len(splits["en"]["test"]) == 7
 
 
 LABELS = ("entailment", "neutral", "contradiction")
@@ -204,7 +210,8 @@ def published(tmp_path):
     (tmp_path / "multinli").mkdir()
     for language in ("en", "fr", "sw"):
         lines = ["premise\thypo\tlabel"]
-        lines += [f"{language} p{i}\t{language} h{i}\t{TRAIN_LABELS[i % 3]}" for i in range(12)]
+        for i in range(12):
+            lines.append(f"{language} p{i}\t{language} h{i}\t{TRAIN_LABELS[i % 3]}")
         path = tmp_path / f"multinli/multinli.train.{language}.tsv"
         path.write_text("\n".join(lines))
     for name, size in (("dev", 3), ("test", 6)):
@@ -252,16 +259,21 @@ def test_languages_in_which_xnli_and_its_baselines_are_trained_and_tested(task, 
     loaded = load_planned(f"{task}={published}", ["fr", "sw", "en"])
     system = FakeSystem(lambda text: np.eye(12)[int(text.split()[1][1:])])
     (result,) = evaluate([loaded], [system], EvaluationOptions(head="svm", samples=2))
-    assert [cell.pair for cell in result.cells] == pairs
-    assert {cell.value for cell in result.cells} == {1.0}
+    assert pairs_of(result.cells) == pairs
+    for cell in result.cells:
+        assert cell.value == 1.0
 
 
 def test_translated_test_sets_are_represented_as_english(published):
     loaded = load_planned(f"xnli_translate_test={published}", ["fr", "sw", "en"])
     system = FakeSystem(lambda text: np.eye(12)[int(text.split()[1][1:])])
     list(evaluate([loaded], [system], EvaluationOptions(head="svm", samples=2)))
-    languages = {language for texts, language in system.languages if "by machine" in texts[0]}
-    assert languages == {"en"}
+    translated_lists = 0
+    for texts, language in system.languages:
+        if "by machine" in texts[0]:
+            translated_lists += 1
+            assert language == "en"
+    assert translated_lists > 0
 
 
 # ---- RCV
@@ -337,10 +349,14 @@ def test_rcv_is_compared_with_the_thesis_by_a_t_test_on_the_folds(rcv):
     result.data["rows"] = {"de": sizes, "en": sizes}
     report = markdown_report([result])
     assert "table 3.2" in report
-    lines = [[cell.strip() for cell in line.split("|")] for line in report.splitlines()]
-    (line,) = [line for line in lines if line[1:3] == ["fake", "BRAVE"]]
+    rows = []
+    for line in report.splitlines():
+        row = list(map(str.strip, line.split("|")))
+        if row[1:3] == ["fake", "BRAVE"]:
+            rows.append(row)
+    assert len(rows) == 1
     accuracies = result.settings["folds"]["accuracies"]["de -> en"]
-    assert line[4] == f"{stats.ttest_1samp(accuracies, 0.801).pvalue:.2g}"
+    assert rows[0][4] == f"{stats.ttest_1samp(accuracies, 0.801).pvalue:.2g}"
 
 
 def test_mirrored_documents_of_rcv_are_in_the_other_language(rcv):
@@ -376,14 +392,16 @@ def sib200(tmp_path, dataset_folder):
     configs = {}
     table = []
     for shift, code in enumerate(SIB_CODES):
-        rows = [{"index_id": i, "category": "xyz"[i % 3], "text": f"{code} {i}"} for i in range(9)]
+        rows = []
+        for i in range(9):
+            rows.append({"index_id": i, "category": "xyz"[i % 3], "text": f"{code} {i}"})
         configs[code] = {}
         for split, part in (("train", rows[:5]), ("dev", rows[5:7]), ("test", rows[7:])):
             part = rotated(part, shift)
             configs[code][HUB_NAMES[split]] = part
             for row in part:
-                others = {"language": code, "split": split, "label": row["category"]}
-                table.append(row | others)
+                columns_of_file = {"language": code, "split": split, "label": row["category"]}
+                table.append(row | columns_of_file)
     datasets.Dataset.from_list(table).to_parquet(tmp_path / "sib200.parquet")
     return dataset_folder(configs), tmp_path
 
@@ -391,9 +409,9 @@ def sib200(tmp_path, dataset_folder):
 @both
 def test_sib200_is_the_same_from_the_hub_and_from_a_file(streaming, sib200):
     dataset, folder = sib200
-    sources = (dataset, str(folder / "sib200.parquet"), str(folder))
-    fingerprints = {data_fingerprint(SIB.load(source, streaming=streaming)) for source in sources}
-    assert len(fingerprints) == 1
+    expected = data_fingerprint(SIB.load(dataset, streaming=streaming))
+    for source in (str(folder / "sib200.parquet"), str(folder)):
+        assert data_fingerprint(SIB.load(source, streaming=streaming)) == expected
 
 
 @both
@@ -403,7 +421,7 @@ def test_rows_of_sib200(streaming, sib200):
     english = data.splits["en"]["train"]
     assert list(english.ids) == ["1", "2", "3", "4", "0"]
     assert list(english.labels) == list("yzxyx")
-    assert list(english.texts) == [f"eng_Latn {i}" for i in (1, 2, 3, 4, 0)]
+    assert list(english.texts) == numbered("eng_Latn ", (1, 2, 3, 4, 0))
 
 
 @both
@@ -443,13 +461,17 @@ def document_sources(tmp_path, dataset_folder):
 
 @both
 def test_documents_are_the_same_from_every_source(streaming, document_sources):
-    loaded = [TOPICS.load(source, streaming=streaming) for source in document_sources]
-    assert len({data_fingerprint(data) for data in loaded}) == 1
+    file, folder, dataset = document_sources
+    expected = data_fingerprint(TOPICS.load(dataset, streaming=streaming))
+    for source in (file, folder):
+        assert data_fingerprint(TOPICS.load(source, streaming=streaming)) == expected
 
 
 def test_only_files_of_the_benchmarks_name_count_as_copies_of_it(document_sources):
-    citations = [TOPICS.load(source).provenance.citation for source in document_sources]
-    assert ["Microsoft" in citation for citation in citations] == [True, True, False]
+    file, folder, dataset = document_sources
+    assert "Microsoft" in TOPICS.load(file).provenance.citation
+    assert "Microsoft" in TOPICS.load(folder).provenance.citation
+    assert "Microsoft" not in TOPICS.load(dataset).provenance.citation
 
 
 @both
@@ -463,7 +485,7 @@ def test_a_document_is_its_title_and_its_text(streaming, document_sources):
 @both
 def test_documents_to_find_the_translations_of(streaming, document_sources):
     data = DOCUMENTS.load(document_sources[2], languages=["en", "de"], streaming=streaming)
-    assert list(data.ids) == [f"docs/test{i}.md" for i in range(4)]
+    assert list(data.ids) == ["docs/test0.md", "docs/test1.md", "docs/test2.md", "docs/test3.md"]
     assert data.languages == ["en", "de"]
     assert data.texts["de"][3] == "de title 3\n\ntest one 3\n\ntwo"
 

@@ -1,7 +1,9 @@
 """Probing: the published files, and what is generated from text."""
 
+import itertools
 import json
 import random
+import string
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +11,7 @@ import pytest
 
 from tmde.eval.classification import evaluate_classification
 from tmde.eval.planning import plan_tasks
+from tmde.eval.results import pairs_of, values_of
 from tmde.eval.systems import CharacterTfidf
 from tmde.eval.tasks import GROUPS, TASKS, ClassificationData, TaskError
 
@@ -17,7 +20,8 @@ LANGUAGES = ("en", "fr")
 
 
 def made_up_words(stem: str) -> list[str]:
-    return [f"{stem}{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(150)]
+    endings = itertools.product(string.ascii_lowercase, repeat=2)
+    return [stem + first + second for first, second in itertools.islice(endings, 150)]
 
 
 @pytest.fixture
@@ -42,8 +46,12 @@ def corpus(tmp_path) -> str:
 @pytest.fixture
 def originals(corpus) -> dict[str, set[str]]:
     """The sentences of the corpus by language."""
-    rows = [json.loads(line) for line in Path(corpus).read_text().splitlines()]
-    return {language: {row[language] for row in rows} for language in LANGUAGES}
+    sentences = {"en": set(), "fr": set()}
+    for line in Path(corpus).read_text().splitlines():
+        row = json.loads(line)
+        for language in LANGUAGES:
+            sentences[language].add(row[language])
+    return sentences
 
 
 def load(name: str, corpus: str) -> ClassificationData:
@@ -127,8 +135,8 @@ def replacements(data: ClassificationData, originals: dict[str, set[str]]):
             continue
         words = text.split()
         number = words[-1]  # It tells the original.
-        (before,) = [old for old in originals[language] if old.endswith(f" {number}")]
-        pairs = zip(before.split(), words, strict=True)
+        (original,) = [text for text in originals[language] if text.endswith(f" {number}")]
+        pairs = zip(original.split(), words, strict=True)
         yield language, split, [(old, new) for old, new in pairs if old != new]
 
 
@@ -154,8 +162,8 @@ def test_words_of_one_language_are_refused_where_another_would_be_tested(corpus)
 
 def test_words_are_asked_for_in_their_own_language_only(corpus):
     cells = evaluate_classification(load("wc", corpus), CharacterTfidf(), "logistic_regression")
-    assert [cell.pair for cell in cells] == [("en", "en"), ("fr", "fr")]
-    assert min(cell.value for cell in cells) > 0.9  # TF-IDF sees words.
+    assert pairs_of(cells) == [("en", "en"), ("fr", "fr")]
+    assert min(values_of(cells)) > 0.9  # TF-IDF sees words.
 
 
 @pytest.fixture

@@ -114,7 +114,7 @@ def test_nothing_is_claimed_of_another_source(name, hub):
     hub(name)
     stated = provenance(name, "someone/else")
     assert stated.citation == "as given by the source"
-    assert stated.licence == "as given by the source"
+    assert stated.license == "as given by the source"
     assert stated.url is None
 
 
@@ -129,4 +129,4 @@ def test_the_default_source_is_the_benchmark(name, hub):
     assert stated.source == TASKS[name].default_source
     assert stated.url
     assert "as given" not in stated.citation
-    assert "as given" not in stated.licence
+    assert "as given" not in stated.license

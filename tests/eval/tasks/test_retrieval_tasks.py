@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from tests.eval.numbered import numbered
 from tmde.eval.tasks import TASKS, TaskError, data_fingerprint
 
 SENTENCES = TASKS["sentence_retrieval"]()
@@ -30,7 +31,11 @@ def n_way(tmp_path) -> str:
     return str(path)
 
 
-COMPLETE = {language: [f"{language} {i}" for i in (0, 1, 3, 4)] for language in ("de", "en", "fr")}
+COMPLETE = {
+    "de": ["de 0", "de 1", "de 3", "de 4"],
+    "en": ["en 0", "en 1", "en 3", "en 4"],
+    "fr": ["fr 0", "fr 1", "fr 3", "fr 4"],
+}
 
 
 @both
@@ -39,7 +44,7 @@ def test_rows_may_lack_languages(streaming, n_way):
     assert data.languages == ["de", "en", "fr"]
     assert list(data.ids) == list("012345678")
     assert list(data.texts["de"])[:4] == ["de 0", "de 1", None, "de 3"]
-    assert list(data.texts["fr"]) == [f"fr {i}" for i in range(9)]
+    assert list(data.texts["fr"]) == numbered("fr ", range(9))
 
 
 @both
@@ -87,21 +92,37 @@ def test_the_number_of_queries_is_in_the_fingerprint(n_way):
 
 # German misses multiples of 5; French comes in another order, and one sentence of it twice.
 GERMAN = [i for i in range(60) if i % 5]
-FRENCH = [i for i in range(60) if i % 4 != 1][::-1] + [2]
+FRENCH = [*[i for i in range(60) if i % 4 != 1][::-1], 2]
+
+
+def parallel_rows(first_language, first_texts, second_language, second_texts) -> list[dict]:
+    rows = []
+    for first, second in zip(first_texts, second_texts, strict=True):
+        rows.append({"translation": {first_language: first, second_language: second}})
+    return rows
+
+
+def french_texts() -> list[str]:
+    """French texts hold their place, which tells the two of a repeated English sentence apart."""
+    texts = []
+    for place, number in enumerate(FRENCH):
+        texts.append(f"fr {number} {place}")
+    return texts
 
 
 @pytest.fixture
 def europarl(dataset_folder) -> str:
     """Pairs with overlapping English."""
+    english_spanish = (numbered("en ", range(60)), numbered("es ", range(60)))
     configs = {
-        "de-en": [{"de": f"de {i}", "en": f"en {i}"} for i in GERMAN],
-        "en-es": [{"en": f"en {i}", "es": f"es {i}"} for i in range(60)],
-        "en-fr": [{"en": f"en {i}", "fr": f"fr {i} {n}"} for n, i in enumerate(FRENCH)],
-        "de-fr": [{"de": " ", "fr": "empty"}, {"de": "never", "fr": "read"}],
+        "de-en": parallel_rows("de", numbered("de ", GERMAN), "en", numbered("en ", GERMAN)),
+        "en-es": parallel_rows("en", english_spanish[0], "es", english_spanish[1]),
+        "en-fr": parallel_rows("en", numbered("en ", FRENCH), "fr", french_texts()),
+        "de-fr": parallel_rows("de", [" ", "never"], "fr", ["empty", "read"]),
     }
     splits = {}
     for name, rows in configs.items():
-        splits[name] = {"train": [{"translation": row} for row in rows]}
+        splits[name] = {"train": rows}
     return dataset_folder(splits)
 
 
@@ -125,9 +146,9 @@ def test_xsr_has_pairs_with_english(streaming, europarl):
     languages = ["en", "de", "es"]
     data = XSR.load(europarl, languages, streaming=streaming, queries=10, candidates=30)
     assert data.languages == languages
-    assert list(data.ids) == [f"{pair}:{i}" for pair in ("de-en", "en-es") for i in range(30)]
-    assert list(data.texts["de"]) == [f"de {i}" for i in GERMAN[:30]] + [None] * 30
-    assert list(data.texts["en"]) == [f"en {i}" for i in [*GERMAN[:30], *range(30)]]
+    assert list(data.ids) == numbered("de-en:", range(30)) + numbered("en-es:", range(30))
+    assert list(data.texts["de"]) == numbered("de ", GERMAN[:30]) + [None] * 30
+    assert list(data.texts["en"]) == numbered("en ", [*GERMAN[:30], *range(30)])
 
 
 @both
@@ -137,28 +158,34 @@ def test_too_few_candidates_of_a_pair_are_an_error(streaming, europarl):
         XSR.load(europarl, ["en", "de"], streaming=streaming, queries=10, candidates=50)
 
 
+def numbers_in(texts: list[str]) -> list[int]:
+    """The numbers of texts such as `en 3`."""
+    return [int(text.split()[1]) for text in texts]
+
+
 @both
 @pytest.mark.parametrize("block", [7, 1000])
 def test_the_matrix_joins_pairs_on_english(streaming, block, europarl, monkeypatch):
     monkeypatch.setattr("tmde.eval.tasks.parallel.BLOCK_ROWS", block)
     data = MATRIX.load(europarl, streaming=streaming, rows=20)
     assert data.languages == ["de", "en", "es", "fr"]  # The default ones that are there.
-    assert list(data.ids) == [str(i) for i in range(20)]
-    numbers = [int(text.split()[1]) for text in data.texts["en"]]
+    assert list(data.ids) == numbered("", range(20))
+    numbers = numbers_in(data.texts["en"])
     assert len(set(numbers)) == 20
     assert set(numbers) <= set(GERMAN) & set(FRENCH)
-    assert list(data.texts["de"]) == [f"de {i}" for i in numbers]
-    assert list(data.texts["es"]) == [f"es {i}" for i in numbers]
-    # The first translation of a repeated sentence.
-    assert list(data.texts["fr"]) == [f"fr {i} {FRENCH.index(i)}" for i in numbers]
+    assert list(data.texts["de"]) == numbered("de ", numbers)
+    assert list(data.texts["es"]) == numbered("es ", numbers)
+    for number, french_text in zip(numbers, data.texts["fr"], strict=True):
+        # A repeated sentence has its first translation.
+        assert french_text == f"fr {number} {FRENCH.index(number)}"
 
 
 @both
 def test_the_rows_of_the_matrix_are_in_the_order_of_the_first_pair(streaming, europarl):
     """All rows are in one block, so that everything is read."""
     data = MATRIX.load(europarl, streaming=streaming, rows=20)
-    numbers = [int(text.split()[1]) for text in data.texts["en"]]
-    assert numbers == [i for i in GERMAN if i in FRENCH][:20]
+    common = [number for number in GERMAN if number in FRENCH]
+    assert numbers_in(data.texts["en"]) == common[:20]
 
 
 @both
@@ -182,8 +209,9 @@ def tatoeba_files(tmp_path):
     folder.mkdir()
     for code, texts in TATOEBA_TEXTS.items():
         for side in (code, "eng"):
-            lines = [f"{side} {text}\n" for text in texts]
-            (folder / f"tatoeba.{code}-eng.{side}").write_text("".join(lines))
+            with (folder / f"tatoeba.{code}-eng.{side}").open("w") as file:
+                for text in texts:
+                    file.write(f"{side} {text}\n")
     return folder
 
 

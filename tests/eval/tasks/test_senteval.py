@@ -9,6 +9,7 @@ import scipy.optimize
 import scipy.special
 
 from tests.eval.fake_system import FakeSystem
+from tests.eval.numbered import numbered
 from tmde.eval.classification import evaluate_classification
 from tmde.eval.planning import plan_tasks
 from tmde.eval.similarity import STRENGTHS, evaluate_similarity, predict_scores
@@ -22,7 +23,7 @@ def write(folder: Path, names: Sequence[str], line: Callable[[int], str], header
     for name in names:
         path = folder / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        lines = [line(number) for number in range(ROWS)]
+        lines = list(map(line, range(ROWS)))
         if header:
             lines.insert(0, header)
         path.write_text("\n".join(lines) + "\n")
@@ -37,20 +38,18 @@ def trec_line(number: int) -> str:
 @pytest.fixture
 def downstream(tmp_path) -> Path:
     """A folder as SentEval's script leaves it."""
-    stems = ("MR/rt-polarity", "CR/custrev", "MPQA/mpqa")
-    write(tmp_path, [f"{stem}.pos" for stem in stems], lambda n: f"a good fine great film {n}")
-    write(tmp_path, [f"{stem}.neg" for stem in stems], lambda n: f"a bad poor awful film {n}")
+    for stem in ("MR/rt-polarity", "CR/custrev", "MPQA/mpqa"):
+        write(tmp_path, [f"{stem}.pos"], lambda n: f"a good fine great film {n}")
+        write(tmp_path, [f"{stem}.neg"], lambda n: f"a bad poor awful film {n}")
     write(tmp_path, ["SUBJ/subj.subjective", "SUBJ/subj.objective"], lambda n: f"a sentence {n}")
-    splits = ("train", "dev", "test")
-    binary = [f"SST/binary/sentiment-{split}" for split in splits]
-    write(tmp_path, binary, lambda n: f"a film {n}\t{n % 2}")
-    fine = [f"SST/fine/sentiment-{split}" for split in splits]
-    write(tmp_path, fine, lambda n: f"{n % 5} a film {n}")
-    write(
-        tmp_path,
-        [f"STS/STSBenchmark/sts-{split}.csv" for split in splits],
-        lambda n: f"news\tMSR\t2012\t{n}\t{n % 6}.0\tone {n}\ttwo {n % 6}",
-    )
+    for split in ("train", "dev", "test"):
+        write(tmp_path, [f"SST/binary/sentiment-{split}"], lambda n: f"a film {n}\t{n % 2}")
+        write(tmp_path, [f"SST/fine/sentiment-{split}"], lambda n: f"{n % 5} a film {n}")
+        write(
+            tmp_path,
+            [f"STS/STSBenchmark/sts-{split}.csv"],
+            lambda n: f"news\tMSR\t2012\t{n}\t{n % 6}.0\tone {n}\ttwo {n % 6}",
+        )
     write(tmp_path, ["TREC/train_5500.label", "TREC/TREC_10.label"], trec_line)
     write(
         tmp_path,
@@ -60,7 +59,7 @@ def downstream(tmp_path) -> Path:
     )
     write(
         tmp_path,
-        [f"SICK/SICK_{split}.txt" for split in ("train", "trial", "test_annotated")],
+        ["SICK/SICK_train.txt", "SICK/SICK_trial.txt", "SICK/SICK_test_annotated.txt"],
         lambda n: f"{n}\tone {n}\ttwo {n}\t{1 + n % 5}\t{'NY'[n % 2]}",
         header="a header",
     )
@@ -116,7 +115,7 @@ def test_every_tenth_train_row_is_for_tuning_where_there_is_no_dev_set(name, siz
 
 
 def test_old_files_are_in_latin_1(downstream):
-    lines = [f"café {number}" for number in range(ROWS)]
+    lines = numbered("café ", range(ROWS))
     (downstream / "CR/custrev.pos").write_bytes("\n".join(lines).encode("latin-1"))
     data = TASKS["senteval_cr"]().load(downstream)
     assert data.splits["en"]["all"].texts[3] == "café 3"
@@ -213,8 +212,13 @@ def regression_by_hand(
 
 def test_relatedness_is_the_mean_of_a_distribution():
     rng = np.random.default_rng(0)
-    pairs = [(rng.normal(size=(n, 3)), rng.normal(size=(n, 3))) for n in (40, 15, 20)]
-    features = [np.hstack([abs(first - second), first * second]) for first, second in pairs]
+    pairs = []
+    features = []
+    for count in (40, 15, 20):
+        first = rng.normal(size=(count, 3))
+        second = rng.normal(size=(count, 3))
+        pairs.append((first, second))
+        features.append(np.hstack([abs(first - second), first * second]))  # (count, 6)
     slope = rng.normal(size=6)
     scores = []
     for part in features:
@@ -230,7 +234,11 @@ def test_relatedness_is_the_mean_of_a_distribution():
     # A score of 3.6 is 3 with probability 0.4 and 4 with 0.6.
     distances = abs(train_scores[:, None] - np.array([1, 2, 3, 4]))
     targets = np.maximum(0, 1 - distances)  # (n, 4)
-    by_hand = [regression_by_hand(strength, scaled, targets) for strength in STRENGTHS]
-    correlations = [np.corrcoef(dev, dev_scores)[0, 1] for dev, _ in by_hand]
-    _, expected = by_hand[int(np.argmax(correlations))]
+    test_predictions = []
+    correlations = []
+    for strength in STRENGTHS:
+        dev_prediction, test_prediction = regression_by_hand(strength, scaled, targets)
+        correlations.append(np.corrcoef(dev_prediction, dev_scores)[0, 1])
+        test_predictions.append(test_prediction)
+    expected = test_predictions[int(np.argmax(correlations))]
     np.testing.assert_allclose(predicted, expected, atol=5e-3)

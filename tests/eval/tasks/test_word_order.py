@@ -1,5 +1,6 @@
 """The built-in minimal pairs: the sentences, and what an order-blind system makes of them."""
 
+import itertools
 import re
 from collections import Counter
 
@@ -41,8 +42,8 @@ def test_some_languages_and_phenomena():
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_no_sentence_occurs_twice(language):
-    sentences = {text.lower() for item in DATA.texts[language] for text in item}
-    assert len(sentences) == 150
+    texts = itertools.chain.from_iterable(DATA.texts[language])
+    assert len(set(map(str.lower, texts))) == 150
 
 
 @pytest.mark.parametrize("language", LANGUAGES)
@@ -94,4 +95,5 @@ def test_a_bag_of_words_gets_half_of_each_phenomenon(bag_cells):
 
 
 def test_nearly_all_choices_of_a_bag_of_words_are_ties(bag_cells):
-    assert min(cell.extra["ties"] for cell in bag_cells) >= 0.95
+    for cell in bag_cells:
+        assert cell.extra["ties"] >= 0.95

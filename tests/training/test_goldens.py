@@ -135,4 +135,5 @@ def test_losses_and_gradients_are_those_of_the_first_version(case):
     measured = measure(case)
     assert measured.keys() == names
     for name, value in measured.items():
-        np.testing.assert_allclose(value, goldens[name], rtol=2e-5, atol=2e-5, err_msg=name)
+        # Processors add float32 numbers in different orders.
+        np.testing.assert_allclose(value, goldens[name], rtol=5e-5, atol=5e-5, err_msg=name)

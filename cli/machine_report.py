@@ -206,7 +206,7 @@ def _caches() -> dict[str, dict[str, str | int]]:
         "models": Path(constants.HF_HUB_CACHE),
         "datasets": Path(datasets.config.HF_DATASETS_CACHE),
     }
-    caches = {}
+    caches: dict[str, dict[str, str | int]] = {}
     for name, folder in folders.items():
         caches[name] = {"folder": str(folder), "free_bytes": _free_bytes(folder)}
     return caches

@@ -6,10 +6,17 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
+from tmde.cli.options import check_model_name
+
 
 def add_language(
     checkpoint: Annotated[
-        str, Argument(metavar="CHECKPOINT", help="Folder or Hub id of a trained model.")
+        str,
+        Argument(
+            metavar="CHECKPOINT",
+            help="Folder or Hub id of a trained model.",
+            callback=check_model_name,
+        ),
     ],
     languages: Annotated[
         list[str], Argument(metavar="LANG... [KEY=VALUE]...", help="Codes to add, and recipe keys.")

@@ -18,7 +18,13 @@ def index(
         str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")
     ] = None,
     model: Annotated[
-        str | None, Option("--model", "-m", help="Default: the index's, or the model of tmde.")
+        str | None,
+        Option(
+            "--model",
+            "-m",
+            help="Folder or Hub id. Default: the index's, or the model of tmde.",
+            callback=common.check_model_name,
+        ),
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,

@@ -22,7 +22,13 @@ def mine(
         Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")
     ],
     model: Annotated[
-        str | None, Option("--model", "-m", help="Folder or Hub id. Default: the model of tmde.")
+        str | None,
+        Option(
+            "--model",
+            "-m",
+            help="Folder or Hub id. Default: the model of tmde.",
+            callback=common.check_model_name,
+        ),
     ] = None,
     vectors_a: Annotated[
         Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")

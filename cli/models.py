@@ -3,10 +3,9 @@
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any
 
-from tmde.embedding import DEFAULT_MODEL, DocumentEmbedder, document_embedder
+from tmde.embedding import DocumentEmbedder, document_embedder
 from tmde.embedding.loading import reading
 
 
@@ -16,10 +15,7 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     Raises:
         TmdeError: The model or one of the options cannot be used.
     """
-    name = model
-    if model != DEFAULT_MODEL and not Path(model).expanduser().exists():
-        name = f"{model}: no such folder, and not loaded from the Hub"
-    with reading(name):
+    with reading(model):
         return DocumentEmbedder.from_pretrained(model, **loading)
 
 

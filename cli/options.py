@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal
 from typer import Argument, Option
 
 from tmde.cli.errors import OptionError
+from tmde.embedding.hub_names import check_model_path
 
 # Values that the library defines too. Importing it takes seconds, so they are repeated here; a test
 # compares them.
@@ -26,11 +27,32 @@ _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")
 _long = functools.partial(Option, rich_help_panel="Long documents")
 
+
+def check_model_name(name: str | None) -> str | None:
+    """Return the name of a model, as a callback of an option.
+
+    Raises:
+        OSError: It is neither a folder nor a possible Hub id.
+    """
+    if name is not None and name != DEFAULT_MODEL:
+        check_model_path(name)
+    return name
+
+
 ModelArgument = Annotated[
-    str, Argument(metavar="MODEL", help="Folder of a saved model, or a Hub id.")
+    str,
+    Argument(
+        metavar="MODEL", help="Folder of a saved model, or a Hub id.", callback=check_model_name
+    ),
 ]
 ModelOption = Annotated[
-    str, Option("--model", "-m", help="Folder or Hub id; `default` is the model of tmde.")
+    str,
+    Option(
+        "--model",
+        "-m",
+        help="Folder or Hub id; `default` is the model of tmde.",
+        callback=check_model_name,
+    ),
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 

@@ -5,7 +5,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from tmde.cli.errors import OptionError
-from tmde.cli.options import model_options, with_options
+from tmde.cli.options import check_model_name, model_options, with_options
 
 
 @with_options(loading=model_options("dtype", "device", "trust_remote_code"))
@@ -27,7 +27,13 @@ def search(
         str | None, Option(help="Code of the queries' language, if the model needs it.")
     ] = None,
     model: Annotated[
-        str | None, Option("--model", "-m", help="Where the index's model is, if it was moved.")
+        str | None,
+        Option(
+            "--model",
+            "-m",
+            help="Where the index's model is, if it was moved.",
+            callback=check_model_name,
+        ),
     ] = None,
     *,
     loading: dict[str, Any],

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tmde.cli.options import DevOption, TrainOption, one_or_all
+from tmde.cli.options import DevOption, TrainOption, check_model_name, one_or_all
 
 if TYPE_CHECKING:
     from tmde.training.recipe import Recipe
@@ -36,7 +36,9 @@ def train(
     warm_start: Annotated[
         str | None,
         typer.Option(
-            "--warm-start", help="Begin with this bag or T-MDE model: folder, Hub id, `default`."
+            "--warm-start",
+            help="Begin with this bag or T-MDE model: folder, Hub id, `default`.",
+            callback=check_model_name,
         ),
     ] = None,
     encoder: Annotated[
@@ -44,6 +46,7 @@ def train(
         typer.Option(
             "--encoder",
             help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer.",
+            callback=check_model_name,
         ),
     ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,

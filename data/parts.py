@@ -7,6 +7,8 @@ from dataclasses import dataclass
 import datasets
 import pyarrow.parquet as pq
 
+from tmde.embedding.hub_names import check_repository
+
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
 from .files import AnyDataset, FileSource, Row, find_files, open_parquet, read_lines, read_rows
 from .sample import LANGUAGES, sample_parallel
@@ -95,6 +97,7 @@ class PartOpener:
     # ---- Hub datasets
 
     def _config_parts(self, path: str) -> list[Part]:
+        check_repository(path, "dataset", self.token)
         if self.config is None:
             names = datasets.get_dataset_config_names(
                 path, revision=self.revision, token=self.token

@@ -1,11 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Texts in, vectors out: the embedder, long documents, the packaged model, and exports."""
+"""Texts in, vectors out: the embedder, long documents, the packaged model, and exports.
 
-from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
-from tmde.embedding.loading import DEFAULT_MODEL
-from tmde.embedding.sentence_density import SentenceDensity
-from tmde.embedding.sentences import split_sentences
+Names are imported at first use, because the commands check the name of a model
+(`tmde.embedding.hub_names`) before they import torch.
+"""
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
+    from tmde.embedding.loading import DEFAULT_MODEL
+    from tmde.embedding.sentence_density import SentenceDensity
+    from tmde.embedding.sentences import split_sentences
 
 __all__ = [
     "DEFAULT_MODEL",
@@ -15,3 +23,27 @@ __all__ = [
     "SentenceDensity",
     "split_sentences",
 ]
+
+_MODULES = {
+    "DEFAULT_MODEL": "loading",
+    "DocumentEmbedder": "document_embedder",
+    "EncodeOutput": "document_embedder",
+    "EncodeReport": "document_embedder",
+    "SentenceDensity": "sentence_density",
+    "split_sentences": "sentences",
+}
+
+
+def __getattr__(name: str) -> object:
+    """Import a public name when it is first asked for."""
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    module = importlib.import_module(f"tmde.embedding.{_MODULES[name]}")
+    value: object = getattr(module, name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    """List the public names, those that are not imported yet included."""
+    return __all__

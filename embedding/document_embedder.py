@@ -232,12 +232,12 @@ class DocumentEmbedder:
             model_kwargs: Passed on to `AutoModel`.
 
         Raises:
-            FileNotFoundError: A path (not a possible Hub id) that is no folder of a model.
-            OSError: The repository or a file of it is missing, as transformers reports it.
+            OSError: There is no such folder, the Hub is not reached, or the repository or a file of
+                it is missing.
             ValueError: transformers finds something wrong with the repository.
             RuntimeError: There is no such device.
         """
-        name = local_or_hub(path_or_hub_id)
+        name = local_or_hub(path_or_hub_id, revision, token)
         hub_options = {
             "trust_remote_code": trust_remote_code,
             "revision": revision or "main",

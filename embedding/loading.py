@@ -6,22 +6,22 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub import hf_hub_download, try_to_load_from_cache
+from huggingface_hub.errors import EntryNotFoundError, HFValidationError
 
 from modeling_tmde import TmdeError
+from tmde.embedding.hub_names import HubNameError, check_model_path, check_repository
 
 DEFAULT_MODEL = "default"  # the name of the model that comes with the package
 DEFAULT_FOLDER = Path(__file__).with_name("default")
 
 _CONFIG_FILES = ("config.json", "adapter_config.json")
+_RECIPE_FILE = "recipe.yaml"  # written when a run of training begins
 _PROMPTS_FILE = "config_sentence_transformers.json"
-_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _MAX_REASON = 500  # characters of an error of another library
 # Errors whose message says what is wrong. Any other one is a failure inside of a library.
 _ERRORS_WITH_A_REASON = (OSError, ValueError, RuntimeError, AssertionError)
@@ -67,38 +67,70 @@ def _reason_of(error: Exception) -> str:
     return f"damaged or cut off? Copy or download it again ({kind}: {message})"
 
 
-def local_or_hub(path: str | os.PathLike[str]) -> str:
+def local_or_hub(
+    path: str | os.PathLike[str],
+    revision: str | None = None,
+    token: str | bool | None = None,
+) -> str:
     """Return the folder or the Hub id of a model; for "default", the folder in the package.
 
-    The errors for names that can be neither are clearer than those of the Hub client.
+    If the Hub is not reached, a model of the cache is returned by its folder there.
 
     Args:
         path: A folder of a saved model, a Hub id, or "default".
+        revision: The revision of the Hub repository.
+        token: The token to read it with.
 
     Raises:
-        FileNotFoundError: It is no folder of a saved model and cannot be a Hub id.
+        OSError: It is no folder of a saved model and cannot be a Hub id, or the Hub is not reached
+            or has no such model.
         TmdeError: A list of weight shards is damaged, or names a file outside of the folder.
     """
     if path == DEFAULT_MODEL:
         return str(DEFAULT_FOLDER)
-    folder = Path(path).expanduser()
+    name = os.fspath(path)
+    folder = Path(name).expanduser()
     if folder.is_dir():
-        _check_model_folder(folder)
+        check_model_folder(folder)
         return str(folder)
-    if folder.exists() or not _HUB_ID.fullmatch(str(path)):
-        raise FileNotFoundError(
-            f"no folder {folder}; expected the folder of a saved model, or a Hub id such as "
-            "'name/model'"
-        )
-    return str(path)
+    cached_folder = _cached_folder(name, revision)
+    if cached_folder is None:
+        check_model_path(name)
+    try:
+        check_repository(name, token=token)
+    except HubNameError:
+        if cached_folder is None:
+            raise
+        return str(cached_folder)
+    return name
 
 
-def _check_model_folder(folder: Path) -> None:
-    """Check that a folder has a configuration and that its shards are files of the folder."""
+def _cached_folder(name: str, revision: str | None) -> Path | None:
+    """Return the folder of a Hub model in the cache; None if it is not there."""
+    for file_name in _CONFIG_FILES:
+        try:
+            path = try_to_load_from_cache(name, file_name, revision=revision)
+        except HFValidationError:  # The name cannot be that of a repository.
+            return None
+        if isinstance(path, str):
+            return Path(path).parent
+    return None
+
+
+def check_model_folder(folder: Path) -> None:
+    """Check that a folder has a configuration and that its shards are files of the folder.
+
+    Raises:
+        FileNotFoundError: It has no configuration.
+        TmdeError: A list of weight shards is damaged, or names a file outside of the folder.
+    """
     if not any((folder / name).is_file() for name in _CONFIG_FILES):
-        raise FileNotFoundError(
-            f"folder {folder} has no config.json; expected the folder of a saved model"
-        )
+        if (folder / _RECIPE_FILE).is_file():
+            raise FileNotFoundError(
+                f"{folder}: this run has no model yet; `tmde train ... --resume -o {folder}` "
+                "continues it"
+            )
+        raise FileNotFoundError(f"{folder}: no config.json; expected the folder of a saved model")
     for index in folder.glob("*.index.json"):
         with reading(index):
             shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()

@@ -23,6 +23,7 @@ from tmde.data.files import (
     open_parquet,
     read_rows,
 )
+from tmde.embedding.hub_names import check_repository
 
 from .base import Languages, Provenance, RetrievalData, Source, Split, Task
 
@@ -172,6 +173,7 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
         split: The name of the split in the dataset.
         streaming: Read the Hub without downloading whole files first.
     """
+    check_repository(source, "dataset")
     dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
     return _table_of(dataset, f"{source} (config {config}, split {split})", split)
 
@@ -263,6 +265,7 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
 
 def config_names(dataset: str) -> list[str]:
     """Return the configs of a Hub dataset, or of a local copy of one."""
+    check_repository(dataset, "dataset")
     return list(datasets.get_dataset_config_names(dataset))
 
 

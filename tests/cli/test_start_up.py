@@ -58,6 +58,7 @@ def imported_packages(*statements: str) -> set[str]:
         ["--version"],
         *([name, "--help"] for name in COMMANDS),
         ["train", "--no-such-option"],
+        ["embed", "x.txt", "-o", "x.npy", "-m", "./no-such-model"],
         ["no-such-command"],
     ],
     ids=" ".join,

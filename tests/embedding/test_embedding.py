@@ -392,8 +392,8 @@ def test_a_folder_without_a_tokenizer_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("no/such/folder", "no folder no/such/folder"),
-        ("/", "folder / has no config.json"),
+        ("no/such/folder", "no/such/folder: no such folder"),
+        ("/", "/: no config.json"),
     ],
 )
 def test_what_is_no_model_is_named(path, message):

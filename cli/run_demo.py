@@ -1,11 +1,15 @@
 """The work of `tmde demo`: a collection is indexed, drawn and served as a page."""
 
 import os
+import signal
 import sys
 import tempfile
 import webbrowser
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import typer
@@ -56,7 +60,7 @@ def run_demo(job: DemoJob) -> None:
 
     name = Path(job.collection).name if job.collection else "the built-in sample"
     temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)
-    with temporary as folder, without_truncation_warnings():
+    with temporary as folder, _sigterm_as_interrupt(), without_truncation_warnings():
         index_folder = _find_or_make_index(job, Path(folder))
         index = open_index(index_folder, job.model, job.loading)
         collection = draw_collection(index, name, job.label_fields, job.points, job.projection)
@@ -66,6 +70,20 @@ def run_demo(job: DemoJob) -> None:
         if job.opens_browser and _has_screen():
             webbrowser.open(address)
         page.block_thread()
+
+
+@contextmanager
+def _sigterm_as_interrupt() -> Iterator[None]:
+    """Let SIGTERM end the block as Ctrl-C does, so that temporary files are removed."""
+
+    def interrupt(signal_number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    earlier_handler = signal.signal(signal.SIGTERM, interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, earlier_handler)
 
 
 def is_index(path: Path) -> bool:

@@ -87,7 +87,7 @@ def _inverse_document_frequencies(
     for row in rows:
         texts += [text for text in row.values() if text]
     counts: Counter[int] = Counter()
-    for ids in tokenizer(texts)["input_ids"]:
+    for ids in tokenizer(texts, verbose=False)["input_ids"]:
         counts.update(set(ids))
     texts_with_token = np.ones(vocabulary_size)
     texts_with_token[list(counts)] = list(counts.values())

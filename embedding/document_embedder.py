@@ -27,13 +27,18 @@ import numpy as np
 import torch
 from torch import nn
 from tqdm.std import tqdm as tqdm_std
-from transformers import AutoModel, PreTrainedModel, PreTrainedTokenizerBase
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagModel, TmdeError
 from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
-from tmde.embedding.loading import DEFAULT_MODEL, default_prompt, local_or_hub
+from tmde.embedding.loading import (
+    DEFAULT_MODEL,
+    default_prompt,
+    load_encoder,
+    local_or_hub,
+)
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.sentence_density import SentenceDensity
@@ -248,7 +253,7 @@ class DocumentEmbedder:
             prompt = default_prompt(name, revision=revision, token=token)
         if dtype is not None:
             model_kwargs["dtype"] = dtype
-        whole_model = AutoModel.from_pretrained(name, **hub_options, **model_kwargs)
+        whole_model = load_encoder(name, **hub_options, **model_kwargs)
         model = encoder_body(whole_model.eval())
         if device is None and "device_map" not in model_kwargs:
             device = _best_device()

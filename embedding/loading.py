@@ -5,15 +5,19 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from huggingface_hub import hf_hub_download, try_to_load_from_cache
 from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from transformers import AutoModel, PreTrainedModel
 
 from modeling_tmde import TmdeError
+from modeling_tmde.inspection import is_ours
 from tmde.embedding.hub_names import HubNameError, check_model_path, check_repository
 
 DEFAULT_MODEL = "default"  # the name of the model that comes with the package
@@ -139,6 +143,48 @@ def check_model_folder(folder: Path) -> None:
                     raise TmdeError(
                         f"found the shard {shard!r}, expected a file of the same folder"
                     )
+
+
+@contextmanager
+def without_load_report() -> Iterator[None]:
+    """Hide what transformers logs of weights, such as the table of missing and unexpected ones.
+
+    Who loads a model here checks its weights. A user cannot act on the rest of that table: the
+    head of another task is unexpected, and the pooler of BERT, which no vector needs, is missing.
+    """
+    report_logger = logging.getLogger("transformers")
+    level = report_logger.level
+    report_logger.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        report_logger.setLevel(level)
+
+
+def load_encoder(name: str, **options: Any) -> PreTrainedModel:
+    """Call `AutoModel.from_pretrained`, and check that the weights are complete.
+
+    Args:
+        name: A folder or a Hub id.
+        options: As in transformers.
+
+    Raises:
+        TmdeError: The checkpoint lacks weights, which would be random numbers in the model. A
+            pooler on top of an encoder of another package may be missing: no vector needs it.
+    """
+    with without_load_report():
+        # A pair, because of `output_loading_info`; transformers annotates the model alone.
+        loaded: Any = AutoModel.from_pretrained(name, output_loading_info=True, **options)
+    model, loading = loaded
+    missing = sorted(loading["missing_keys"])
+    if not is_ours(model):
+        missing = [key for key in missing if "pooler" not in key.split(".")]
+    if missing:
+        raise TmdeError(
+            f"{name}: found a checkpoint without {len(missing)} of the weights of a "
+            f"{type(model).__name__}, such as {missing[0]}; expected all of them"
+        )
+    return model
 
 
 def default_prompt(

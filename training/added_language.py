@@ -15,7 +15,6 @@ from typing import Any
 import datasets
 import torch
 from transformers import (
-    AutoModel,
     AutoTokenizer,
     PreTrainedConfig,
     PreTrainedModel,
@@ -30,7 +29,7 @@ from modeling_tmde.configuration_ntdv import NtdvConfig
 from tmde.data.checks import is_code
 from tmde.data.io import write_atomically
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.loading import local_or_hub
+from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.eval.dev_retrieval import dev_retrieval
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.training.arguments import TmdeTrainingArguments
@@ -278,7 +277,7 @@ def _prepare(
     source = local_or_hub(checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(source)
     new_tokenizer = extended_tokenizer(recipe, tokenizer, data.train, new_tokens)
-    model = AutoModel.from_pretrained(source, dtype=torch.float32).to(arguments.device)
+    model = load_encoder(source, dtype=torch.float32).to(arguments.device)
     embedder = DocumentEmbedder(model, tokenizer, max_length=arguments.embed_max_length)
     report = _first_report(recipe, data.train)
     report["tokenizer"] = {

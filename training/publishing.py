@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 from huggingface_hub import CommitInfo, run_as_future
-from transformers import AutoModel, AutoTokenizer, Trainer
+from transformers import AutoTokenizer, Trainer
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
@@ -19,7 +19,7 @@ from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tmde import hub_cards
 from tmde.data import DOCUMENT_ID, load_parallel
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import load_encoder, reading
 from tmde.training.hub_repository import CARD, HubUploadError, Repository
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def push_model(
             "trained model (parallel rows need --repo-type dataset)"
         )
     # Both raise if files are missing or damaged.
-    model = AutoModel.from_pretrained(folder, local_files_only=True)
+    model = load_encoder(str(folder), local_files_only=True)
     AutoTokenizer.from_pretrained(folder, local_files_only=True)
     repository = Repository(repo_id, "model", **options)
     repository.check_kind(model.config.model_type)

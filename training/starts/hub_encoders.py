@@ -16,7 +16,7 @@ from modeling_tmde.inspection import position_limit
 from modeling_tmde.modeling_adapted import encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.data.tokens import text_bounds
-from tmde.embedding.loading import local_or_hub, reading
+from tmde.embedding.loading import local_or_hub, reading, without_load_report
 from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 
@@ -86,9 +86,10 @@ def _load_encoder(name: str) -> PreTrainedModel:
     model_class = encoder_class(config)
     options: dict[str, Any] = pooler_options(model_class)
     # A pair, because of `output_loading_info`; transformers annotates the model alone.
-    loaded: Any = model_class.from_pretrained(
-        name, config=config, dtype=torch.float32, output_loading_info=True, **options
-    )
+    with without_load_report():
+        loaded: Any = model_class.from_pretrained(
+            name, config=config, dtype=torch.float32, output_loading_info=True, **options
+        )
     model, loading = loaded
     missing = sorted(loading["missing_keys"])
     if missing:

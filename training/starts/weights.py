@@ -18,7 +18,7 @@ from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.modeling_bag import BagModel
-from tmde.embedding.loading import local_or_hub, reading
+from tmde.embedding.loading import local_or_hub, reading, without_load_report
 from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
 from tmde.training.starts.base import Report, open_config
 from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
@@ -163,9 +163,10 @@ def _open_source(checkpoint: str | os.PathLike) -> _Source:
     assert architecture is not None  # `open_config` refuses models of other packages.
     path = local_or_hub(checkpoint)
     # A pair, because of `output_loading_info`; transformers annotates the model alone.
-    loaded: Any = ARCHITECTURES[architecture].from_pretrained(
-        path, dtype=torch.float32, output_loading_info=True
-    )
+    with without_load_report():
+        loaded: Any = ARCHITECTURES[architecture].from_pretrained(
+            path, dtype=torch.float32, output_loading_info=True
+        )
     model, loading = loaded
     with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
         tokenizer = AutoTokenizer.from_pretrained(path)

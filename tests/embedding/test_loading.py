@@ -1,0 +1,62 @@
+"""Weights that a checkpoint lacks: an error, unless no vector needs them; never a table."""
+
+import logging
+
+import pytest
+from safetensors.torch import load_file, save_file
+from transformers import BertConfig, BertModel
+
+from modeling_tmde import TmdeError
+from tests.conftest import save, tiny_model
+from tmde.embedding.loading import load_encoder
+
+
+@pytest.fixture
+def bert_folder(tmp_path):
+    """The folder of a tiny BERT without a pooler."""
+    config = BertConfig(
+        vocab_size=20,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=8,
+    )
+    BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
+    return tmp_path / "bert"
+
+
+def remove_weight(folder, ending):
+    """Delete the weight whose name ends so from a checkpoint."""
+    path = folder / "model.safetensors"
+    weights = load_file(path)
+    (name,) = (name for name in weights if name.endswith(ending))
+    del weights[name]
+    save_file(weights, path, metadata={"format": "pt"})
+
+
+def test_a_missing_pooler_is_not_reported(bert_folder, caplog, monkeypatch):
+    # By default the logs of transformers reach no handler but its own.
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    model = load_encoder(str(bert_folder))
+    assert isinstance(model, BertModel)
+    assert caplog.text == ""
+
+
+def test_the_report_of_others_stays(bert_folder, caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    load_encoder(str(bert_folder))
+    BertModel.from_pretrained(bert_folder)
+    assert "pooler.dense.weight" in caplog.text
+
+
+def test_a_missing_layer_is_an_error(bert_folder):
+    remove_weight(bert_folder, "attention.self.query.weight")
+    with pytest.raises(TmdeError, match="without 1 of the weights of a BertModel.*query.weight"):
+        load_encoder(str(bert_folder))
+
+
+def test_a_missing_table_of_our_models_is_an_error(tokenizer, tmp_path):
+    save(tmp_path / "model", tiny_model(), tokenizer)
+    remove_weight(tmp_path / "model", "model.layers.0.fc1.weight")
+    with pytest.raises(TmdeError, match="without 1 of the weights of a TmdeModel"):
+        load_encoder(str(tmp_path / "model"))

@@ -1,6 +1,9 @@
 """`tmde demo` without a browser: what it reads, finds, draws and escapes."""
 
+import os
 import re
+import subprocess
+import sys
 
 import pytest
 
@@ -170,3 +173,19 @@ def test_everything_of_a_document_is_escaped(bag, tmp_path):
     assert views[0].count("&lt;script&gt;") >= 4
     hover_text = "".join(map_figure(shown).data[0].hovertext)
     assert set(re.findall(r"<(\w+)", hover_text)) <= {"b", "br", "i"}
+
+
+@pytest.mark.slow
+def test_sigterm_removes_the_temporary_files(tmp_path):
+    command = [sys.executable, "-m", "tmde", "demo", "--no-browser"]
+    environment = os.environ | {"TMPDIR": str(tmp_path)}
+    with subprocess.Popen(
+        command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as process:
+        for line in process.stdout:
+            if line.startswith("The page is at"):
+                break
+        assert list(tmp_path.glob("tmde-demo-*"))
+        process.terminate()
+        process.communicate(timeout=60)
+    assert list(tmp_path.glob("tmde-demo-*")) == []

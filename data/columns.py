@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from .checks import NOT_LANGUAGES, CorpusError, Unquoted, bad_value
 from .locales import fits_language, language_of_locale, names_a_language, same_locale
@@ -131,17 +131,29 @@ def named_languages(
     return names
 
 
-def languages_of_rows(
+class Header(NamedTuple):
+    """What the fields of a source hold.
+
+    Attributes:
+        languages: The languages, in order of appearance.
+        fields: All fields that were seen, also those that are no languages.
+    """
+
+    languages: list[str]
+    fields: list[str]
+
+
+def header_of_rows(
     rows: Iterable[Mapping[str, Any]],
     place: str,
     requested: tuple[str, ...] | None,
     columns: ColumnPairs,
     rows_differ: bool = False,
-) -> list[str]:
-    """Return the languages of rows, in order of appearance.
+) -> Header:
+    """Return the languages and the fields of rows.
 
-    They are the fields of `translation`, or else the columns, that are named by a language code or
-    a locale, by the user's columns, or as a requested language.
+    Languages are the fields of `translation`, or else the columns, that are named by a language
+    code or a locale, by the user's columns, or as a requested language.
 
     Args:
         rows: The rows of a part.
@@ -156,27 +168,30 @@ def languages_of_rows(
     """
     names = requested or ()
     name_of: dict[str, str] = {}  # the name of each field that the run or the user asks for
-    fields: dict[str, None] = {}  # the fields that may be languages, in order of appearance
+    fields: dict[str, None] = {}  # all fields, in order of appearance
+    text_fields: dict[str, None] = {}  # those that may be languages
     row: Mapping[str, Any] | None = None
     for row in rows:
         texts = texts_of(row)
+        fields |= dict.fromkeys(row)
         if isinstance(texts, Mapping):
+            fields |= dict.fromkeys(texts)
             for name, field in fields_by_name(tuple(texts), names, columns, place).items():
                 if name not in OTHER_NAMES or name in names:
                     name_of[field] = name
-            fields |= dict.fromkeys(_text_fields(texts, columns))
+            text_fields |= dict.fromkeys(_text_fields(texts, columns))
         has_requested = bool(names) and set(names) <= set(name_of.values())
         if has_requested or not rows_differ:
             break
     if row is None:
         advice = "Fetch or write the file again."
         raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
-    other_fields = [field for field in fields if field not in name_of]
+    other_fields = [field for field in text_fields if field not in name_of]
     name_of |= named_languages(other_fields, columns, name_of.values())
-    languages = [name_of[field] for field in [*fields, *name_of] if field in name_of]
+    languages = [name_of[field] for field in fields if field in name_of]
     if not languages:
-        raise missing_languages_error(place, list(row), requested)
-    return list(dict.fromkeys(languages))
+        raise missing_languages_error(place, list(fields), requested)
+    return Header(list(dict.fromkeys(languages)), list(fields))
 
 
 def texts_of(row: Mapping[str, Any]) -> Any:
@@ -233,9 +248,21 @@ def shown_fields(fields: Sequence[str]) -> str:
     return shown
 
 
+def check_columns(columns: ColumnPairs, fields: Collection[str], place: str) -> None:
+    """Raise [`CorpusError`] if the user's columns are not among the fields of a source."""
+    missing = [field for _, field in columns if field not in fields]
+    if not missing:
+        return
+    description = Unquoted(f"no column {', '.join(map(repr, missing))}")
+    expected = f"some of the columns {shown_fields(list(fields))}"
+    advice = "Correct the names after the equals signs."
+    raise bad_value(place, None, "columns", description, expected, advice)
+
+
 def proposed_columns(fields: Sequence[str], languages: Sequence[str]) -> str:
     """Return what `--columns` may be: `de=Source,en=Target` for the fields Source and Target."""
-    texts = [field for field in fields if field.lower() not in NOT_LANGUAGES | NUMBER_FIELDS]
+    no_texts = NOT_LANGUAGES.union(NUMBER_FIELDS, OTHER_NAMES)
+    texts = [field for field in fields if field.lower() not in no_texts]
     pairs = []
     for language, field in zip(languages, texts or fields, strict=False):
         pairs.append(f"{language}={field}")

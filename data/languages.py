@@ -7,7 +7,7 @@ from itertools import islice
 import datasets
 
 from .checks import is_code
-from .columns import ColumnPairs, column_pairs, languages_in, languages_of_rows
+from .columns import ColumnPairs, column_pairs, languages_in, header_of_rows
 from .files import AnyDataset, FileSource, find_files, open_parquet, read_rows
 from .locales import language_of_locale
 from .parts import Source, language_pairs
@@ -75,10 +75,10 @@ def _languages_of_file(file: FileSource, columns: ColumnPairs) -> list[str]:
         return languages_in(file.languages, columns)
     if file.format == "parquet":
         rows = open_parquet(file.paths[0], streaming=True)
-        return languages_of_rows(rows.take(1), file.place, None, columns)
+        return header_of_rows(rows.take(1), file.place, None, columns).languages
     numbered_rows = islice(read_rows(file), FIRST_ROWS)
     texts = (row for _, row in numbered_rows)
-    return languages_of_rows(texts, file.place, None, columns, rows_differ=True)
+    return header_of_rows(texts, file.place, None, columns, rows_differ=True).languages
 
 
 def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[str]:
@@ -92,4 +92,4 @@ def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[s
     if languages:
         return list(languages)
     rows: AnyDataset = datasets.load_dataset(path, configs[0], split=split, streaming=True)
-    return languages_of_rows(rows.take(1), path, None, columns)
+    return header_of_rows(rows.take(1), path, None, columns).languages

@@ -73,6 +73,8 @@ def check_languages(requested: Iterable[str], available: Iterable[str], place: s
         if similar:
             advice = f"Did you mean {similar[0]!r}?"
         else:
-            advice = f"Ask for those: languages=[{listed}]."
+            advice = (
+                f"Ask for those: languages=[{listed}] (tmde train: --languages {','.join(known)})."
+            )
         expected = f"one of the languages in the data ({listed})"
         raise bad_value(place, None, "languages", code, expected, advice)

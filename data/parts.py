@@ -252,7 +252,7 @@ def select_configs(
     Raises:
         CorpusError: A language is in no pair, or no config fits.
     """
-    pairs = _language_pairs(names)
+    pairs = language_pairs(names)
     available = set().union(*pairs.values())
     wanted = set(languages or available)
     pivots = set(pivot_languages or available)
@@ -271,7 +271,7 @@ def select_configs(
     raise _no_config_error(names, wanted, pivots, place)
 
 
-def _language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
+def language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
     """Return both languages of each config that is named by two codes, such as `de-en`."""
     pairs = {}
     for name in names:

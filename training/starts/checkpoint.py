@@ -47,7 +47,7 @@ class FromCheckpoint(Start):
     @cached_property
     def completed_recipe(self) -> Recipe:
         """The recipe with the checkpoint's tokenizer and bag options where it sets none."""
-        recipe = with_bag_options(self.recipe, open_config(self.checkpoint))
+        recipe = withbag_options(self.recipe, open_config(self.checkpoint))
         if recipe.tokenizer.settings():
             return recipe
         return with_settings(recipe, {"tokenizer.path": self.checkpoint})
@@ -68,7 +68,7 @@ class FromCheckpoint(Start):
         return BegunModel(model, report)
 
 
-def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
+def withbag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
     """Return the recipe with a checkpoint's way to make a bag, unless the recipe sets its own.
 
     Args:
@@ -77,13 +77,13 @@ def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
     """
     recipe_options = recipe.model.settings()
     settings = {}
-    for option, value in _bag_options(recipe, config).items():
+    for option, value in bag_options(recipe, config).items():
         if option not in recipe_options:
             settings[f"model.{option}"] = value
     return with_settings(recipe, settings)
 
 
-def _bag_options(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
+def bag_options(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
     """Return the options of its bag that a model takes from a checkpoint."""
     is_bag = config.model_type == BagConfig.model_type
     if recipe.architecture == TMDE:

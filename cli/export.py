@@ -97,7 +97,8 @@ def vocabulary(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
     text: Annotated[
-        list[str] | None, Option(metavar="FILE", help="Documents to read; repeatable.")
+        list[str] | None,
+        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
     ] = None,
     field: FieldOption = None,
     train: Annotated[
@@ -144,7 +145,7 @@ def vocabulary(
 
 
 def _texts_of(
-    files: Sequence[str], field: str | None, sources: Sequence[str], languages: str | None
+    files: Sequence[str], field: list[str] | None, sources: Sequence[str], languages: str | None
 ) -> Iterator[str]:
     """Yield the texts of files of documents, then those of parallel rows in all their languages."""
     from tmde.data import load_parallel

@@ -33,7 +33,7 @@ class DemoJob:
     collection: str | None
     loading: dict[str, Any]
     format: InputFormat | None
-    field: str | None
+    field: list[str] | None
     id_field: str | None
     language_field: str | None
     label_fields: list[str]
@@ -66,6 +66,14 @@ def run_demo(job: DemoJob) -> None:
         if job.opens_browser and _has_screen():
             webbrowser.open(address)
         page.block_thread()
+
+
+def is_collection(source: str) -> bool:
+    """Return whether an argument is a collection and no model: a file, an index or documents."""
+    path = Path(source)
+    if path.is_dir():
+        return is_index(path) or not (path / "config.json").exists()
+    return source == "-" or path.is_file()
 
 
 def is_index(path: Path) -> bool:

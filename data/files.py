@@ -7,7 +7,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import datasets
 import huggingface_hub
@@ -15,13 +15,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .checks import CorpusError, Unquoted, bad_value, is_code
+from .lines import NumberedRows as NumberedRows
+from .lines import Row as Row
 from .lines import read_lines as read_lines
-from .tables import csv_rows, tsv_rows
+from .tables import open_table
 from .translation_memories import unit_rows
 
 AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
-Row = dict[str, Any]
-NumberedRows = Iterator[tuple[int, Row]]
 
 FORMATS = {
     ".parquet": "parquet",
@@ -200,10 +200,10 @@ def read_rows(
         return _moses_rows(source)
     if source.format == "text":
         return _text_rows(source.paths[0], place)
-    if source.format == "tsv":
-        return tsv_rows(source.paths[0], place, names)
     if source.format == "csv":
-        return csv_rows(source.paths[0], place, names)
+        return open_table(source.paths[0], "csv", place, names or None)
+    if source.format == "tsv":
+        return open_table(source.paths[0], "tsv", place, names or None)
     if source.format == "tmx":
         return unit_rows(source.paths[0], place)
     return _jsonl_rows(source.paths[0], place)

@@ -7,7 +7,7 @@ from itertools import islice
 import datasets
 
 from .checks import is_code
-from .columns import ColumnPairs, column_pairs, languages_in, header_of_rows
+from .columns import ColumnPairs, column_pairs, header_of_rows, languages_in
 from .files import AnyDataset, FileSource, find_files, open_parquet, read_rows
 from .locales import language_of_locale
 from .parts import Source, language_pairs

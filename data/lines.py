@@ -3,9 +3,12 @@
 import gzip
 import zlib
 from collections.abc import Iterator
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 
 from .checks import CorpusError, Unquoted, bad_value
+
+Row = dict[str, Any]
+NumberedRows = Iterator[tuple[int, Row]]
 
 BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 UTF_16_MARKS = (b"\xff\xfe", b"\xfe\xff")

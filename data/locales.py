@@ -4,7 +4,7 @@ import re
 
 from .checks import NOT_LANGUAGES, is_code
 
-LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*", re.ASCII)
+LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*([.@][\w.@-]+)?", re.ASCII)
 # Only codes of two letters are taken for languages in capitals: SRC, URL and the like are none.
 CAPITAL_CODE = re.compile(r"[A-Z]{2}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
 NOT_CAPITAL_CODES = frozenset({"ID"})  # a usual name of a column of numbers
@@ -17,11 +17,11 @@ def language_of_locale(code: str) -> str:
     """
     if not _is_locale(code):
         return code
-    return re.split("[-_]", code)[0].lower()
+    return re.split("[-_.@]", code.strip())[0].lower()
 
 
 def _is_locale(name: str) -> bool:
-    return LOCALE.fullmatch(name) is not None and name.lower() not in NOT_LANGUAGES
+    return LOCALE.fullmatch(name.strip()) is not None and name.lower() not in NOT_LANGUAGES
 
 
 def names_a_language(name: str) -> bool:

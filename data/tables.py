@@ -1,155 +1,154 @@
-"""Read the rows of tables of text: CSV, with `,`, `;` or tabs between its cells, and TSV."""
+"""Read tables of text: CSV with any of three separators, and TSV.
+
+In CSV, a field may be quoted, and then hold separators, line ends and doubled quotes. In TSV, a
+quote is a plain character, because most files of sentences are written so: a reader that believes
+in quotes would lose all rows between two of them.
+"""
 
 import csv
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
+from typing import Literal
 
 from .checks import CorpusError, Unquoted, bad_value
-from .lines import read_lines
+from .lines import NumberedRows, read_lines
 
-TableRows = Iterator[tuple[int, dict[str, str]]]
+TableKind = Literal["csv", "tsv"]
 
-SEPARATORS = ",;\t"
-SEPARATOR_LINE = "sep="  # Excel writes it before the header, and reads it.
-LARGEST_CELL = 2**31 - 1  # characters; `csv` refuses cells of more than 131,072 by default
-
-
-def open_table(path: str | os.PathLike, place: str | None = None) -> TableRows:
-    """Yield the numbered rows of a CSV or TSV file, plain or gzipped, by its suffix.
-
-    Args:
-        path: The file.
-        place: Its name in messages.
-
-    Yields:
-        The number of a row, where the header is row 1, and its cells by column.
-
-    Raises:
-        CorpusError: See [`csv_rows`] and [`tsv_rows`].
-    """
-    path = os.fspath(path)
-    if path.lower().removesuffix(".gz").endswith(".csv"):
-        return csv_rows(path, place or path)
-    return tsv_rows(path, place or path)
+_SEPARATOR_LINE = "sep="  # Excel reads and writes it before the header: `sep=;`.
+_SEPARATORS = (",", ";", "\t")  # The first one is taken where all occur equally often.
+# A document is longer than the 131,072 characters that the csv module allows by default. This is
+# the largest number that it takes on every system.
+_LONGEST_FIELD = 2**31 - 1
+_Record = tuple[int, list[str]]  # the number of its first line, from 1, and its fields
 
 
-def tsv_rows(path: str, place: str, names: Sequence[str] = ()) -> TableRows:
-    """Yield the rows of a TSV file, where a quote is just a character and a line is a row.
+def open_table(
+    path: str, kind: TableKind, place: str | None = None, names: Sequence[str] | None = None
+) -> NumberedRows:
+    """Yield the rows of a table, each with the number of the line on which it begins.
+
+    Columns without a name, such as the index that pandas writes, are left out. Blank lines are
+    skipped.
 
     Args:
-        path: The file.
+        path: A file, plain or gzipped, in UTF-8.
+        kind: `"csv"` for commas, semicolons or tabs, whichever makes most columns of the header,
+            or the separator of a first line `sep=;`; `"tsv"` for tabs without quoting.
         place: Its name in messages.
-        names: The columns; if there are none, the first line names them.
+        names: The names of the columns; None if the first row holds them.
 
     Raises:
-        CorpusError: Two columns have one name, a row has another number of cells than the header,
-            or a line is not UTF-8.
+        CorpusError: The file is damaged or not UTF-8, two columns have one name, or a row has too
+            many or too few fields.
+        OSError: There is no such file.
     """
-    lines = read_lines(path, place)
-    if not names:
-        _, header = next(lines, (1, ""))
-        names = header.split("\t")
-        _check_names(names, place)
-    for number, line in lines:
-        if not line.strip(" "):
-            continue
-        values = line.split("\t")
-        if len(values) != len(names):
-            advice = (
-                "Correct the tabs of the row, or delete it. If the file quotes its cells, name it "
-                ".csv."
-            )
-            raise _cell_count_error(place, number, values, names, advice)
-        yield number, dict(zip(names, values, strict=True))
-
-
-def csv_rows(path: str, place: str, names: Sequence[str] = ()) -> TableRows:
-    r"""Yield the rows of a CSV file, whose cells may be quoted and hold ends of lines.
-
-    The separator is the one of `,`, `;` and tab that gives the header the most cells, or the one
-    that a first line `sep=;` names. Columns without a name are left out.
-
-    Args:
-        path: The file.
-        place: Its name in messages.
-        names: The columns; if there are none, the first row names them.
-
-    Yields:
-        The number of a row, as a spreadsheet shows it, and its cells.
-
-    Raises:
-        CorpusError: Two columns have one name, a row has another number of cells than the header,
-            a quote is never closed, or a line is not UTF-8.
-    """
-    numbered_lines = read_lines(path, place)
-    lines = (line + "\n" for _, line in numbered_lines)
-    first_line = next(lines, "")
-    skipped_rows = 0
-    if first_line.lower().startswith(SEPARATOR_LINE):
-        skipped_rows = 1
-        separator = first_line[len(SEPARATOR_LINE) :][:1]
-    else:
-        separator = separator_of(first_line)
-        lines = chain([first_line], lines)
-    rows = _parsed_rows(lines, separator, place, skipped_rows)
-    if not names:
-        _, header = next(rows, (1, []))
-        names = [name.strip() for name in header]
-        _check_names([name for name in names if name], place)
-    for number, values in rows:
-        if not any(values):
-            continue
-        if len(values) != len(names):
-            advice = (
-                f"Correct the row: cells are separated by {separator!r}, and a cell that holds one "
-                'stands in quotes ("...").'
-            )
-            raise _cell_count_error(place, number, values, names, advice)
-        row = dict(zip(names, values, strict=True))
+    place = place or path
+    records = _records(path, kind, place)
+    if names is None:
+        header = next(records, None)
+        if header is None:
+            return
+        names = _checked_names(header, place)
+    for number, fields in records:
+        if len(fields) != len(names):
+            raise _wrong_width(fields, names, kind, place, number)
+        row = dict(zip(names, fields, strict=True))
         row.pop("", None)
         yield number, row
 
 
-def separator_of(header: str) -> str:
-    """Return the one of `,`, `;` and tab that gives a header the most cells."""
-    cell_counts = {}
-    for separator in SEPARATORS:
-        cell_counts[separator] = len(next(csv.reader([header], delimiter=separator)))
-    return max(cell_counts, key=cell_counts.__getitem__)
+def header_of(path: str, kind: TableKind, place: str | None = None) -> list[str]:
+    """Return the names of the columns, those without a name left out; none for an empty file.
+
+    Raises:
+        CorpusError: See `open_table`.
+    """
+    place = place or path
+    header = next(_records(path, kind, place), None)
+    if header is None:
+        return []
+    return [name for name in _checked_names(header, place) if name]
 
 
-def _parsed_rows(
-    lines: Iterator[str], separator: str, place: str, skipped_rows: int
-) -> Iterator[tuple[int, list[str]]]:
-    """Yield the numbered rows of cells, where a blank line is a row without cells."""
-    # The limit is the process's. A higher one harms no other reader.
-    csv.field_size_limit(max(csv.field_size_limit(), LARGEST_CELL))
-    number = skipped_rows
-    try:
-        for number, values in enumerate(
-            csv.reader(lines, delimiter=separator, strict=True), skipped_rows + 1
-        ):
-            yield number, values
-    except csv.Error as error:
-        description = Unquoted(f"a quote that is not closed, or is followed by text ({error})")
-        advice = (
-            'Double the quotes inside a quoted cell (""). If quotes are just characters in this '
-            "file, separate its cells by tabs and name it .tsv."
-        )
-        raise bad_value(place, number + 1, None, description, "cells of CSV", advice) from None
+def _records(path: str, kind: TableKind, place: str) -> Iterator[_Record]:
+    lines = (f"{line}\n" for _, line in read_lines(path, place))
+    if kind == "tsv":
+        return _tsv_records(lines)
+    return _csv_records(lines, place)
 
 
-def _check_names(names: Sequence[str], place: str) -> None:
-    """Raise [`CorpusError`] if two columns have one name."""
-    if len(set(names)) < len(names):
+def _tsv_records(lines: Iterable[str]) -> Iterator[_Record]:
+    for number, line in enumerate(lines, 1):
+        if line.strip(" \n"):
+            yield number, line.removesuffix("\n").split("\t")
+
+
+def _csv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
+    first_line = next(lines, None)
+    if first_line is None:
+        return
+    line_number = 0  # of the line before those that the reader gets
+    if first_line.lower().startswith(_SEPARATOR_LINE):
+        separator = first_line[len(_SEPARATOR_LINE)]
+        line_number = 1
+    else:
+        separator = _separator_of(first_line)
+        lines = chain([first_line], lines)
+    csv.field_size_limit(_LONGEST_FIELD)
+    reader = csv.reader(lines, delimiter=separator, strict=True)
+    number = line_number + 1
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            description = Unquoted(f"a broken quotation ({error})")
+            expected = "quotes doubled within quoted fields, and closed"
+            advice = (
+                "Correct the quotes of this row. If quotes are plain characters and tabs separate "
+                "the fields, read the file as TSV."
+            )
+            raise bad_value(place, number, None, description, expected, advice) from None
+        if any(field.strip() for field in fields):
+            yield number, fields
+        number = line_number + reader.line_num + 1
+
+
+def _separator_of(header_line: str) -> str:
+    """Return the separator that cuts the header into most columns."""
+    column_counts = {}
+    for separator in _SEPARATORS:
+        fields = next(csv.reader([header_line], delimiter=separator), [])
+        column_counts[separator] = len(fields)
+    return max(column_counts, key=column_counts.__getitem__)
+
+
+def _checked_names(header: _Record, place: str) -> list[str]:
+    """Return the names of the columns, "" for one without.
+
+    Raises:
+        CorpusError: Two columns have one name.
+    """
+    number, fields = header
+    names = [field.strip() for field in fields]
+    given_names = [name for name in names if name]
+    if len(set(given_names)) < len(given_names):
         advice = "Rename or take out columns."
-        raise bad_value(place, 1, "header", list(names), "different names", advice)
+        raise bad_value(place, number, "header", given_names, "different names", advice)
+    return names
 
 
-def _cell_count_error(
-    place: str, number: int, values: Sequence[str], names: Sequence[str], advice: str
+def _wrong_width(
+    fields: Sequence[str], names: Sequence[str], kind: TableKind, place: str, number: int
 ) -> CorpusError:
-    description = Unquoted(f"{len(values)} field(s)")
+    description = Unquoted(f"{len(fields)} field(s)")
     expected = f"{len(names)} ({', '.join(names)})"
+    advice = "Correct the separators or quotes of the row, or delete it."
+    if kind == "tsv":
+        advice = (
+            "Correct the tabs of the row, or delete it. If fields with line ends are quoted, read "
+            "the file as CSV, which may have tabs too."
+        )
     return bad_value(place, number, None, description, expected, advice)

@@ -80,6 +80,43 @@ DevOption = Annotated[
     list[str] | None, Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
 ]
 
+ColumnsOption = Annotated[
+    list[str] | None,
+    Option(
+        "--columns",
+        metavar="NAME=COLUMN,...",
+        help="Columns of other names, such as de=Source,en=Target, also doc_id=... Repeatable.",
+    ),
+]
+
+
+def columns_of(items: Sequence[str] | None) -> dict[str, str] | None:
+    """Return the columns of `--columns` by the names of what they hold; None without the option.
+
+    Args:
+        items: `NAME=COLUMN`, several of them with commas between.
+
+    Raises:
+        OptionError: An item is not of this form, or a name occurs twice.
+    """
+    columns: dict[str, str] = {}
+    for item in ",".join(items or ()).split(","):
+        if not item.strip():
+            continue
+        name, _, column = item.partition("=")
+        name = name.strip()
+        column = column.strip()
+        if not name or not column:
+            raise OptionError(
+                f"--columns: found {item!r}, expected NAME=COLUMN, such as de=Source,en=Target"
+            )
+        if name in columns:
+            raise OptionError(
+                f"--columns: found {name} twice, {columns[name]!r} and {column!r}; give one of them"
+            )
+        columns[name] = column
+    return columns or None
+
 
 def one_or_all(sources: list[str]) -> str | list[str]:
     """Return the source of a repeatable option that was given once, or the list of all."""

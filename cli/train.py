@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 from tmde.cli.errors import OptionError
-from tmde.cli.options import DevOption, TrainOption
+from tmde.cli.options import ColumnsOption, DevOption, TrainOption, columns_of
 from tmde.cli.train_options import RunOptions, UserSettings, check_quoting
 
 DEFAULT_OUTPUT = Path("runs/tmde")
@@ -33,6 +33,7 @@ def train(
     ] = DEFAULT_OUTPUT,
     train_data: TrainOption = None,
     dev_data: DevOption = None,
+    columns: ColumnsOption = None,
     warm_start: Annotated[
         str | None,
         typer.Option(
@@ -105,6 +106,7 @@ def train(
             output=output,
             train_data=train_data,
             dev_data=dev_data,
+            columns=columns_of(columns),
             warm_start=warm_start,
             encoder=encoder,
             from_scratch=from_scratch,

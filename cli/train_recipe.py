@@ -30,6 +30,7 @@ class TrainCommand:
         output: The folder of the run.
         train_data: The sources of training data; None for those of the recipe.
         dev_data: The sources of held-out rows, `[NAME=]SOURCE`; None for those of the recipe.
+        columns: The columns of the data by what they hold; None for those of the recipe.
         warm_start: The checkpoint to begin with; None for the start of the recipe.
         encoder: The pretrained encoder to begin with; None for none.
         from_scratch: Whether the run does not begin with the packaged model.
@@ -41,6 +42,7 @@ class TrainCommand:
     output: Path
     train_data: list[str] | None = None
     dev_data: list[str] | None = None
+    columns: dict[str, str] | None = None
     warm_start: str | None = None
     encoder: str | None = None
     from_scratch: bool = False
@@ -80,6 +82,8 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
         recipe = with_settings(recipe, {"data.train": one_or_all(command.train_data)})
     if command.dev_data:
         recipe = with_settings(recipe, {"data.dev": named_sources(command.dev_data)})
+    if command.columns:
+        recipe = with_settings(recipe, {"data.columns": command.columns})
     earlier = command.resumed_recipe
     if earlier is not None:
         return RunRecipe(_as_begun(recipe, earlier, command))

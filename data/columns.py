@@ -249,9 +249,14 @@ def shown_fields(fields: Sequence[str]) -> str:
 
 
 def check_columns(columns: ColumnPairs, fields: Collection[str], place: str) -> None:
-    """Raise [`CorpusError`] if the user's columns are not among the fields of a source."""
+    """Raise [`CorpusError`] if some of the user's columns are not among the fields of a source.
+
+    A source that has none of them, but fields of the names, is read by these: held-out rows may
+    have other columns than training rows.
+    """
     missing = [field for _, field in columns if field not in fields]
-    if not missing:
+    has_names = all(name in fields for name, _ in columns)
+    if not missing or (has_names and len(missing) == len(columns)):
         return
     description = Unquoted(f"no column {', '.join(map(repr, missing))}")
     expected = f"some of the columns {shown_fields(list(fields))}"

@@ -81,6 +81,7 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
         "pivot_languages": recipe.data.pivot_languages,
         "bad_rows": recipe.data.bad_rows,
         "labels": recipe.named_texts is not None,
+        "columns": recipe.data.columns,
     }
 
 

@@ -103,6 +103,8 @@ class DataSection(Section):
             data.
         pivot_languages: The languages to translate into. `tmde train` takes those of them that the
             run has, unless the user names others.
+        columns: The column of each language, of `doc_id` or of `label` that has another name,
+            `{de: Source, en: Target}`, in all sources that have such columns.
         streaming: Read the training data as a stream.
         temperature: Mixes several corpora, see `load_parallel`.
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
@@ -120,6 +122,7 @@ class DataSection(Section):
     dev_split: str = "train"
     languages: list[str] = ["de", "en", "es", "fr", "it"]
     pivot_languages: list[str] = ["en", "es"]
+    columns: dict[str, str] | None = None
     streaming: bool = False
     temperature: float | int | None = None
     bad_rows: Literal["report", "raise"] = "report"

@@ -15,6 +15,7 @@ OTHER_NAMES = (DOCUMENT_ID, SEGMENT, LABEL, *NLI_TEXTS)  # what a field may hold
 FEWEST_LANGUAGES = 2
 NUMBER_FIELDS = frozenset({"id", "nr", "no", "#", ""})  # usual names of columns of numbers
 SHOWN_FIELDS = 12
+LONGEST_NAME = 40  # characters
 
 
 def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
@@ -126,9 +127,42 @@ def named_languages(
     languages = [language_of_locale(locale) for locale in locales]
     names = {}
     for locale, language in zip(locales, languages, strict=True):
+        if language in names_of_user.intersection(known):
+            continue  # The user has chosen another column of this language.
         is_clear = languages.count(language) == 1 and language not in known
         names[locale] = language if is_clear else locale
     return names
+
+
+def one_of_each(names: Sequence[str], place: str) -> list[str]:
+    """Return languages without the locales of those that are there by their own name.
+
+    Args:
+        names: Languages, and locales of languages with several, see [`named_languages`].
+        place: The source in messages.
+
+    Raises:
+        CorpusError: A language has several locales, and none is the language itself.
+    """
+    locales_of: dict[str, list[str]] = {}
+    for name in names:
+        locales_of.setdefault(language_of_locale(name), []).append(name)
+    chosen = []
+    for language, locales in locales_of.items():
+        if language in locales:
+            chosen.append(language)
+            continue
+        if len(locales) > 1:
+            advice = (
+                f"Choose one, --columns {language}={locales[0]}, or name the languages of the run, "
+                f"--languages {','.join(names)}."
+            )
+            description = Unquoted(f"several columns: {', '.join(locales)}")
+            raise bad_value(
+                place, None, language, description, f"one column for {language}", advice
+            )
+        chosen += locales
+    return chosen
 
 
 class Header(NamedTuple):
@@ -227,17 +261,25 @@ def missing_languages_error(
         fields: Its fields.
         requested: The languages of the run; None if it asks for none.
     """
-    proposal = proposed_columns(fields, requested or ("de", "en"))
-    advice = (
-        f"Say which column is which language, for example --columns {proposal} (in Python: "
-        "columns={...}), or rename them."
-    )
     expected = (
         "an object `translation` of texts by language, or one column per language, named by its "
         "code"
     )
     description = Unquoted(f"the columns {shown_fields(fields)}")
+    if any(map(_looks_like_a_sentence, fields)):
+        advice = "The first row must name the columns: add one, such as de and en."
+    else:
+        proposal = proposed_columns(fields, requested or ("de", "en"))
+        advice = (
+            f"Say which column is which language, for example --columns {proposal} (in Python: "
+            "columns={...}), or rename them."
+        )
     return bad_value(place, None, "translation", description, expected, advice)
+
+
+def _looks_like_a_sentence(field: str) -> bool:
+    """Return whether a field is probably no name, because the first row is no header."""
+    return len(field) > LONGEST_NAME or field.strip().endswith((".", "!", "?"))
 
 
 def shown_fields(fields: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from itertools import islice
 import datasets
 
 from .checks import is_code
-from .columns import ColumnPairs, column_pairs, header_of_rows, languages_in
+from .columns import ColumnPairs, column_pairs, header_of_rows, languages_in, one_of_each
 from .files import AnyDataset, FileSource, find_files, open_parquet, read_rows
 from .locales import language_of_locale
 from .parts import Source, language_pairs
@@ -26,7 +26,7 @@ def languages_of(
     """Return the languages of sources of parallel text, in order of appearance.
 
     Only schemas, headers, names of files and configs, or the first rows are read. A locale such as
-    `de-DE` is its language, unless the source has two of that language.
+    `de-DE` is its language. Beside a column `en`, one of `en-US` is left out.
 
     Args:
         sources: One of, or a list of, what `load_parallel` takes.
@@ -35,7 +35,8 @@ def languages_of(
         split: The split of a Hub dataset.
 
     Raises:
-        CorpusError: No file is there, or its columns are no languages.
+        CorpusError: No file is there, its columns are no languages, or two of them, such as
+            `en-US` and `en-GB`, are one language.
         OSError: A Hub dataset can't be reached.
 
     Example:
@@ -72,13 +73,15 @@ def _languages_of_files(files: Sequence[FileSource], columns: ColumnPairs) -> li
 
 def _languages_of_file(file: FileSource, columns: ColumnPairs) -> list[str]:
     if file.format == "moses":
-        return languages_in(file.languages, columns)
+        return one_of_each(languages_in(file.languages, columns), file.place)
     if file.format == "parquet":
         rows = open_parquet(file.paths[0], streaming=True)
-        return header_of_rows(rows.take(1), file.place, None, columns).languages
+        header = header_of_rows(rows.take(1), file.place, None, columns)
+        return one_of_each(header.languages, file.place)
     numbered_rows = islice(read_rows(file), FIRST_ROWS)
     texts = (row for _, row in numbered_rows)
-    return header_of_rows(texts, file.place, None, columns, rows_differ=True).languages
+    header = header_of_rows(texts, file.place, None, columns, rows_differ=True)
+    return one_of_each(header.languages, file.place)
 
 
 def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[str]:
@@ -92,4 +95,5 @@ def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[s
     if languages:
         return list(languages)
     rows: AnyDataset = datasets.load_dataset(path, configs[0], split=split, streaming=True)
-    return header_of_rows(rows.take(1), path, None, columns).languages
+    header = header_of_rows(rows.take(1), path, None, columns)
+    return one_of_each(header.languages, path)

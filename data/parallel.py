@@ -8,7 +8,7 @@ from functools import partial
 import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages
-from .columns import ColumnPairs, check_columns, column_pairs
+from .columns import ColumnPairs, check_columns, column_pairs, missing_languages_error
 from .files import AnyDataset, FileSource
 from .mixing import limits_of, mix
 from .parts import Part, PartOpener, Source
@@ -131,7 +131,9 @@ def load_parallel(
     parts: list[Part] = []
     for element in _as_list(source):
         parts += opener.open(element)
-    _check_columns(parts, pairs, str(source))
+    fields = _fields_of(parts)
+    if fields:
+        check_columns(pairs, fields, str(source))
     chosen = _choose_languages(parts, text_names, pivot_languages, str(source))
     loader = _PartLoader(
         languages=chosen,
@@ -177,13 +179,12 @@ def _as_list(source: Source | Sequence[Source]) -> list[Source]:
     return list(source)
 
 
-def _check_columns(parts: Sequence[Part], columns: ColumnPairs, place: str) -> None:
-    """Raise [`CorpusError`] if a column that the user names is in no part."""
+def _fields_of(parts: Sequence[Part]) -> list[str]:
+    """Return the fields of all parts, in order of appearance."""
     fields: dict[str, None] = {}
     for part in parts:
         fields |= dict.fromkeys(part.fields)
-    if fields:
-        check_columns(columns, fields, place)
+    return list(fields)
 
 
 def _choose_languages(
@@ -200,7 +201,12 @@ def _choose_languages(
     available: set[str] = set()
     for part in parts:
         available.update(part.languages)
-    check_languages([*(text_names or ()), *(pivot_languages or ())], available, place)
+    requested = [*(text_names or ()), *(pivot_languages or ())]
+    unnamed = [field for field in _fields_of(parts) if field not in available]
+    if len(available) < 2 and unnamed and not available.issuperset(requested):
+        missing = [name for name in requested if name not in available]
+        raise missing_languages_error(place, unnamed, missing)
+    check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
     if len(chosen) < 2:
         advice = "Request two or more, or load a source that has them."

@@ -40,7 +40,7 @@ class CorpusReport:
         rows: The rows read.
         kept: The rows that came through.
         empty_texts: The texts of the requested languages that were empty or only whitespace, and
-            became None.
+            became None. Empty cells of tables and lines of Moses files are no texts.
         dropped_rows: The rows dropped as bad: fewer than two texts, or fewer than two after the
             empty ones went.
         other_rows: The rows left out, though not bad: the source has further languages, and these
@@ -118,7 +118,8 @@ class CorpusReport:
         text = f"{self.rows} rows read, {self.kept} kept"
         if self.dropped_rows:
             reasons = [f"{count} {reason}" for reason, count in self.reasons.items()]
-            text += f", {self.dropped_rows} bad rows dropped ({', '.join(reasons)})"
+            rows = "row" if self.dropped_rows == 1 else "rows"
+            text += f", {self.dropped_rows} bad {rows} dropped ({', '.join(reasons)})"
         if self.empty_texts:
             text += f", {self.empty_texts} empty texts"
         if self.other_rows:

@@ -121,7 +121,7 @@ class RowChecker:
         examples = self._examples(rows, numbers)
         empty_counts = rows.empty.sum(axis=1)
         if self.has_cells:
-            empty_counts[rows.states != RowState.EMPTY_TEXT] = 0
+            empty_counts[:] = 0
         documents = _as_strings(columns.get(DOCUMENT_ID, missing))
         filled_texts = []
         for column, is_blank in zip(texts, blank, strict=True):

@@ -37,7 +37,7 @@ def unit_rows(path: str, place: str) -> Iterator[tuple[int, dict[str, str]]]:
     # Imported here, because nothing else needs it.
     from xml.etree.ElementTree import ParseError
 
-    from defusedxml.common import DefusedXmlException
+    from defusedxml.common import EntitiesForbidden
     from defusedxml.ElementTree import iterparse
 
     number = 0
@@ -60,8 +60,8 @@ def unit_rows(path: str, place: str) -> Iterator[tuple[int, dict[str, str]]]:
         description = Unquoted(f"invalid XML ({error})")
         advice = "Export the file again, or correct it."
         raise bad_value(place, number + 1, None, description, "a TMX file", advice) from None
-    except DefusedXmlException as error:
-        description = Unquoted(f"a declaration of entities ({error})")
+    except EntitiesForbidden as error:
+        description = Unquoted(f"a declaration of the entity {error.name!r}")
         advice = "Take the declaration out: entities can be made to fill the memory."
         raise bad_value(place, number + 1, None, description, "a TMX file", advice) from None
     except GZIP_ERRORS as error:

@@ -77,7 +77,8 @@ def _languages_in(source: Any, columns: dict[str, str] | None) -> list[str]:
         count = "none" if not languages else f"only {languages[0]}"
         raise RecipeError(
             f"{source}: found the languages of its texts: {count}; expected at least two. Name "
-            "each column by its language, such as de and en"
+            "each column by its language, such as de and en, or say which is which: --columns "
+            "de=Source,en=Target"
         )
     return languages
 

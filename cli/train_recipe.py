@@ -122,7 +122,7 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
         recipe = settings.with_all(begin_with(recipe, checkpoint))
-    return recipe
+    return _measured_at_start(_share_minutes(recipe, command).recipe)
 
 
 # ---- The start

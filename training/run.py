@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -14,6 +15,7 @@ from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.io import write_atomically
+from tmde.data.rows import document_numbers
 from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
@@ -24,7 +26,7 @@ from tmde.training.checkpoints import find_checkpoint
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
-from tmde.training.recipe import Recipe, RecipeError
+from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
@@ -152,6 +154,7 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
     if state.is_main_process:
         logger.warning(f"Stage 1 of 2: recipe {start.stage_name}, in {start.stage_folder}")
     stage = share_tokenizer(run.recipe, start.stage, inputs.data.train, run.folder)
+    stage = _without_useless_neighbors(stage, inputs.data.train)
     distributed_type = state.distributed_type
     is_begun = find_checkpoint(start.stage_folder) is not None
     train_recipe(stage, start.stage_folder, resume=is_begun, overwrite=True)
@@ -160,6 +163,19 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
     # changed the type.
     AcceleratorState._reset_state()
     state.distributed_type = distributed_type
+
+
+def _without_useless_neighbors(
+    stage: Recipe, rows: datasets.Dataset | datasets.IterableDataset
+) -> Recipe:
+    """Return a first stage that pairs no neighbors if its rows come from no documents.
+
+    Otherwise a warning would tell the user about a setting of the recipe that nobody has made.
+    """
+    is_stream = not isinstance(rows, datasets.Dataset)
+    if is_stream or not stage.training.neighbor_share or document_numbers(rows) is not None:
+        return stage
+    return with_settings(stage, {"training.neighbor_share": 0.0})
 
 
 # ---- 4. Tokenizer and model

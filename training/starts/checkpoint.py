@@ -47,7 +47,7 @@ class FromCheckpoint(Start):
     @cached_property
     def completed_recipe(self) -> Recipe:
         """The recipe with the checkpoint's tokenizer and bag options where it sets none."""
-        recipe = withbag_options(self.recipe, open_config(self.checkpoint))
+        recipe = with_bag_options(self.recipe, open_config(self.checkpoint))
         if recipe.tokenizer.settings():
             return recipe
         return with_settings(recipe, {"tokenizer.path": self.checkpoint})
@@ -68,7 +68,7 @@ class FromCheckpoint(Start):
         return BegunModel(model, report)
 
 
-def withbag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
+def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
     """Return the recipe with a checkpoint's way to make a bag, unless the recipe sets its own.
 
     Args:

@@ -13,7 +13,8 @@ ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
 SEGMENT = "segment"  # The number of a row in its document, as `tmde align` writes it.
 OTHER_NAMES = (DOCUMENT_ID, SEGMENT, LABEL, *NLI_TEXTS)  # what a field may hold beside languages
 FEWEST_LANGUAGES = 2
-NUMBER_FIELDS = frozenset({"id", "nr", "no", "#", ""})  # usual names of columns of numbers
+# Usual names of columns of numbers, of which some are codes of languages too.
+NUMBER_FIELDS = frozenset({"id", "nr", "no", "#", ""})
 SHOWN_FIELDS = 12
 LONGEST_NAME = 40  # characters
 
@@ -240,14 +241,14 @@ def _text_fields(texts: Mapping[str, Any], columns: ColumnPairs) -> list[str]:
     for name, text in texts.items():
         if not isinstance(text, str | None):
             continue
-        if name == "id" and name not in renamed and _is_identifier(text):
+        if name in NUMBER_FIELDS and name not in renamed and _is_identifier(text):
             continue
         names.append(name)
     return names
 
 
 def _is_identifier(text: str | None) -> bool:
-    """Return whether a text in a column `id` is no Indonesian: it is one word with a digit."""
+    """Return whether a text is none, such as Indonesian in a column `id`: a word with a digit."""
     return text is not None and bool(text) and " " not in text and any(map(str.isdigit, text))
 
 

@@ -1,7 +1,7 @@
 """`load_parallel`: one call from a name, a path or a list of them to a checked parallel corpus."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -19,6 +19,7 @@ from .rows import CLASSES, LABEL, NLI_TEXTS, features_of
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
 # the first one.
 TABLE_ROWS = 20 * BATCH_ROWS
+EXAMPLE_LANGUAGES = ("de", "en")
 FORMATS_WITH_CELLS = ("csv", "tsv", "moses")
 
 
@@ -203,8 +204,9 @@ def _choose_languages(
         available.update(part.languages)
     requested = [*(text_names or ()), *(pivot_languages or ())]
     unnamed = [field for field in _fields_of(parts) if field not in available]
-    if len(available) < 2 and unnamed and not available.issuperset(requested):
-        missing = [name for name in requested if name not in available]
+    if len(available) < 2 and unnamed and not _is_one_asked_for(requested, available):
+        wanted = requested or EXAMPLE_LANGUAGES
+        missing = [name for name in wanted if name not in available]
         raise missing_languages_error(place, unnamed, missing)
     check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
@@ -212,6 +214,11 @@ def _choose_languages(
         advice = "Request two or more, or load a source that has them."
         raise bad_value(place, None, "languages", list(chosen), "at least two languages", advice)
     return chosen
+
+
+def _is_one_asked_for(requested: Sequence[str], available: Collection[str]) -> bool:
+    """Return whether languages are requested, and the data has all of them."""
+    return bool(requested) and set(requested) <= set(available)
 
 
 @dataclass(frozen=True)

@@ -224,6 +224,8 @@ def header_of_rows(
     other_fields = [field for field in text_fields if field not in name_of]
     name_of |= named_languages(other_fields, columns, name_of.values())
     languages = [name_of[field] for field in fields if field in name_of]
+    if len(languages) < FEWEST_LANGUAGES:
+        check_columns(columns, fields, place)
     if not languages:
         raise missing_languages_error(place, list(fields), requested)
     return Header(list(dict.fromkeys(languages)), list(fields))

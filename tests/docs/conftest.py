@@ -1,5 +1,6 @@
 """Files that pages presuppose, by the names that the pages use, made from the built-in sample."""
 
+import csv
 import os
 import shutil
 import subprocess
@@ -66,10 +67,11 @@ def _make_italian_rows(path: Path) -> None:
 
 def _make_memory(path: Path) -> None:
     """Write a table as a translation tool exports it."""
-    lines = ["File;Source;Target"]
-    for number, row in enumerate(sample_sentences(300)["translation"]):
-        lines.append(f'{number // 10}.txt;"{row["de"]}";"{row["en"]}"')
-    _write(path, lines)
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(["File", "Source", "Target"])
+        for number, row in enumerate(sample_sentences(300)["translation"]):
+            writer.writerow([f"{number // 10}.txt", row["de"], row["en"]])
 
 
 def _make_news_table(path: Path) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tmde.cli.options import check_model_name
+from tmde.cli.options import ColumnsOption, check_model_name, columns_of
 
 
 def add_language(
@@ -34,6 +34,7 @@ def add_language(
     dev: Annotated[
         list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")
     ] = None,
+    columns: ColumnsOption = None,
     pivot: Annotated[
         list[str] | None, Option(help="A new language to translate into as well.")
     ] = None,
@@ -59,6 +60,7 @@ def add_language(
     """
     from tmde.training.added_language import add_languages, extension_recipe
     from tmde.training.language_report import describe
+    from tmde.training.recipe import with_settings
     from tmde.training.run_data import named_sources
 
     extended = extension_recipe(
@@ -72,6 +74,8 @@ def add_language(
         recipe=recipe,
         overrides=[value for value in languages if "=" in value],
     )
+    if columns:
+        extended = with_settings(extended, {"data.columns": columns_of(columns)})
     report = add_languages(
         extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite
     )

@@ -12,9 +12,12 @@ from tmde.cli.errors import OptionError
 @common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
 def align(
     a: Annotated[
-        str, Argument(metavar="A", help="File of documents of one language, or - for stdin.")
+        str,
+        Argument(metavar="A", help="File or folder of documents of one language, or - for stdin."),
     ],
-    b: Annotated[str, Argument(metavar="B", help="File of documents of the other language.")],
+    b: Annotated[
+        str, Argument(metavar="B", help="File or folder of documents of the other language.")
+    ],
     model: common.ModelOption = common.DEFAULT_MODEL,
     out: Annotated[
         Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")
@@ -56,7 +59,10 @@ def align(
     """Align documents one to one, and their sentences.
 
     OUT has a line for each pair, best first, after a header: score, id_a, id_b, and URLs if there
-    are any. Text input holds one document a line.
+    are any.
+
+    A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of
+    them gzipped; or folders of .txt and .md files (one document each) or of such tables.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 

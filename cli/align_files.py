@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import typer
 
-from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
 from tmde.cli.models import without_truncation_warnings
@@ -91,10 +90,7 @@ def _languages_of(sides: Sides) -> tuple[str, str]:
     first = sides[0].language
     second = sides[1].language
     if first is None or second is None:
-        raise TmdeError(
-            "--rows and --lawdr-rank need the languages of both sides; give --language-a and "
-            "--language-b"
-        )
+        raise document_sets.needed_languages(sides, "--rows and --lawdr-rank need")
     return first, second
 
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from tmde.cli.options import DevOption, TrainOption, one_or_all
+from tmde.cli.options import ColumnsOption, DevOption, TrainOption, columns_of, one_or_all
 
 
 def compare(
@@ -22,6 +22,7 @@ def compare(
     output: Annotated[Path, Option("--output", "-o", help="Folder for everything that is made.")],
     train_data: TrainOption = None,
     dev_data: DevOption = None,
+    columns: ColumnsOption = None,
     eval_data: Annotated[
         Path | None, Option(help="Folder where the files of tasks are looked for.")
     ] = None,
@@ -59,6 +60,8 @@ def compare(
         data["data.train"] = one_or_all(train_data)
     if dev_data:
         data["data.dev"] = named_sources(dev_data)
+    if columns:
+        data["data.columns"] = columns_of(columns)
     file, trainings = load_comparison(comparison, output, data, eval_data)
     eval_options = file.eval_options(output, eval_data)
     open_folder(output, eval_options, trainings, overwrite)

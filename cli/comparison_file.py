@@ -13,7 +13,7 @@ from tmde.cli.evaluation_options import find_tasks
 from tmde.eval.results import EVAL_NAME
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.resolving import check_trainable
-from tmde.training.starts import stage_recipe
+from tmde.training.starts import stage_recipe, without_automatic_start
 
 COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
 
@@ -274,6 +274,9 @@ def _make_recipe(entry: Entry, shared: dict[str, dict[str, Any]], fixed: dict[st
     architecture = overrides.get("model.architecture", recipe.architecture)
     for settings in (shared.get("all", {}), shared.get(architecture, {}), overrides, fixed):
         recipe = with_settings(recipe, settings)
+    # All systems begin as the file says, with the languages that it says: nothing is chosen later.
+    recipe = without_automatic_start(recipe)
+    recipe = with_settings(recipe, {"data.languages": recipe.data.languages})
     _check_recipe(recipe)
     return recipe
 

@@ -1,7 +1,5 @@
 """`tmde demo`: a local web page to search a collection in any language and to see it as a map."""
 
-import os
-from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
@@ -15,7 +13,8 @@ def demo(
         str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")
     ] = None,
     collection: Annotated[
-        str | None, Argument(help="File (- for stdin) or index. Default: a sample.")
+        str | None,
+        Argument(help="File or folder of documents, - for stdin, or index. Default: a sample."),
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
@@ -53,12 +52,9 @@ def demo(
 
         tmde demo news.index
     """
-    from tmde.cli.run_demo import DemoJob, is_index, run_demo
+    from tmde.cli.run_demo import DemoJob, is_collection, run_demo
 
-    is_collection = model is not None and (
-        model == "-" or os.path.isfile(model) or is_index(Path(model))
-    )
-    if collection is None and is_collection:
+    if collection is None and model is not None and is_collection(model):
         collection = model
         model = None
     job = DemoJob(

@@ -8,18 +8,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import typer
 
 from modeling_tmde import TmdeError
+from tmde.cli.language_columns import (
+    LANGUAGE_COLUMNS,
+    column_values,
+    known_code,
+    named_like_language,
+    only_language,
+)
 from tmde.cli.models import load_embedder
 from tmde.data.checks import is_code
-from tmde.data.documents import Documents, InputFormat
+from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.io import replacing
 from tmde.documents.quality import PairQuality
 from tmde.embedding import DocumentEmbedder
 
 _CHUNK_SIZE = 8192  # documents that are read at once
+Place = tuple[str, int]  # a file and a row
 
 
 @dataclass(frozen=True)
@@ -32,6 +39,8 @@ class DocumentSet:
         ids: Their ids.
         urls: Their URLs, "" for one without; None if no field of URLs was asked for.
         language: The code of the language of all; None if it was not given.
+        language_hint: The language that a column or a folder names for all, and where it does so;
+            None if there is none.
     """
 
     name: str
@@ -39,6 +48,7 @@ class DocumentSet:
     ids: list[str]
     urls: list[str] | None
     language: str | None
+    language_hint: tuple[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -69,7 +79,7 @@ class SidesOptions:
     """
 
     format: InputFormat | None = None
-    field: str | None = None
+    field: list[str] | None = None
     id_field: str | None = None
     language_a: str | None = None
     language_b: str | None = None
@@ -93,7 +103,8 @@ class SidesOptions:
 def read_sides(a: str, b: str, options: SidesOptions) -> Sides:
     """Read both files.
 
-    A file is text (one document a line), TSV (id, tab, text), JSONL or parquet; `-` is stdin.
+    A file is text (a document a line), CSV, TSV, JSONL or parquet; a folder holds texts or tables;
+    `-` is stdin.
 
     Raises:
         TmdeError: A file cannot be read, a column is missing, an id occurs twice, all documents are
@@ -111,39 +122,92 @@ def read_sides(a: str, b: str, options: SidesOptions) -> Sides:
 
 def _read_side(source: str, language: str | None, options: SidesOptions) -> DocumentSet:
     """Read one file; see `read_sides`."""
-    id_field = options.id_field or "id"
-    kept_columns = [id_field]
+    required: dict[str, str] = {}
+    if options.id_field is not None:
+        required[options.id_field] = "--id-field"
     if options.url_field is not None:
-        kept_columns.append(options.url_field)
+        required[options.url_field] = "--url-field"
+    id_field = options.id_field or "id"
+    kept_columns = [id_field, *required, *LANGUAGE_COLUMNS]
     with ExitStack() as stack:
         documents = Documents(
-            stack, source, options.format, options.field, kept_columns, _CHUNK_SIZE
+            stack,
+            source,
+            options.format,
+            options.field,
+            kept_columns,
+            _CHUNK_SIZE,
+            required=required,
         )
         chunks = list(documents.chunks)
-    _check_field(documents, "--id-field", options.id_field)
-    _check_field(documents, "--url-field", options.url_field)
     texts: list[str] = []
-    numbers: list[int] = []
+    ids: list[str] = []
+    urls: list[str] = []
+    place_of_id: dict[str, Place] = {}
     for chunk in chunks:
         texts += chunk.texts
-        numbers += chunk.numbers
+        ids += _ids_of(chunk, documents, id_field, place_of_id)
+        if options.url_field is not None:
+            chunk_urls = column_values(chunk, options.url_field)
+            urls += [_without_spaces(url) for url in chunk_urls]
     if not any(text.strip() for text in texts):
         raise TmdeError(f"{documents.name}: found no document with text, expected at least one")
-    columns = pa.concat_tables([chunk.columns for chunk in chunks]).to_pydict()
-    # Without ids, a document is known by its row.
-    id_values = columns.get(id_field, numbers)
-    ids = checked_ids(documents, id_field, id_values, numbers, row_of_id={})
-    urls = None
-    if options.url_field is not None:
-        urls = [_without_spaces(url) for url in columns[options.url_field]]
-    return DocumentSet(documents.name, texts, ids, urls, language)
+    return DocumentSet(
+        documents.name,
+        texts,
+        ids,
+        urls if options.url_field is not None else None,
+        language,
+        _language_hint(documents, chunks),
+    )
 
 
-def _check_field(documents: Documents, option: str, name: str | None) -> None:
-    if name is not None and name not in documents.fields:
-        raise TmdeError(
-            f"{documents.name}: no field {name!r}, found {list(documents.fields)}; see {option}"
-        )
+def _ids_of(
+    chunk: Chunk, documents: Documents, id_field: str, place_of_id: dict[str, Place]
+) -> list[str]:
+    """Return the ids of the documents of a chunk; without a field of ids, their rows."""
+    if id_field in documents.fields:
+        return checked_ids(chunk, id_field, place_of_id)
+    if len(documents.files) == 1:
+        return [str(number) for number in chunk.numbers]
+    return default_ids(chunk)
+
+
+def _language_hint(documents: Documents, chunks: Sequence[Chunk]) -> tuple[str, str] | None:
+    """Return the language that a column or the folder names for all documents, and where."""
+    column = documents.language_field or named_like_language(documents.fields)
+    if column is None:
+        return None
+    values: set = set()
+    for chunk in chunks:
+        values.update(column_values(chunk, column))
+    language = only_language(values)
+    if language is None:
+        return None
+    return language, f"the column {column!r} of {documents.name}"
+
+
+def needed_languages(sides: "Sides", purpose: str) -> TmdeError:
+    """Return (not raise) the error of sides whose languages are needed and not known.
+
+    Args:
+        sides: Both sides.
+        purpose: What needs the languages, as the beginning of a sentence.
+    """
+    proposals = []
+    hints = []
+    for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
+        if side.language is not None:
+            continue
+        code = "CODE"
+        if side.language_hint is not None:
+            code, place = side.language_hint
+            hints.append(f"{place} says {code}")
+        proposals.append(f"{option} {code}")
+    message = f"{purpose} the languages of both sides; give {' '.join(proposals)}"
+    if hints:
+        message += f" ({', '.join(hints)})"
+    return TmdeError(message)
 
 
 def _without_spaces(url: object) -> str:
@@ -151,35 +215,45 @@ def _without_spaces(url: object) -> str:
     return "".join(str(url or "").split())
 
 
-def checked_ids(
-    documents: Documents,
-    id_field: str,
-    values: Sequence,
-    numbers: Sequence[int],
-    row_of_id: dict[str, int],
-) -> list[str]:
-    """Return ids as strings.
+def checked_ids(chunk: Chunk, id_field: str, place_of_id: dict[str, Place]) -> list[str]:
+    """Return the ids of the documents of a chunk as strings.
 
     Args:
-        documents: The file, for messages.
-        id_field: The field of the ids, for messages.
-        values: The ids, strings or integers.
-        numbers: The row of each.
-        row_of_id: The rows of all ids so far; those of `values` are added.
+        chunk: The documents.
+        id_field: The field of their ids, strings or integers.
+        place_of_id: The file and row of all ids so far; those of the chunk are added.
 
     Raises:
         TmdeError: A value is no id, or it occurs twice.
     """
-    for number, value in zip(numbers, values, strict=True):
-        place = documents.place(number, id_field)
+    ids = []
+    for position, value in enumerate(column_values(chunk, id_field)):
         if isinstance(value, bool) or not isinstance(value, str | int):
+            place = chunk.place(position, id_field)
             raise TmdeError(f"{place}: found {value!r}, expected a string or an integer")
-        first_row = row_of_id.setdefault(str(value), number)
-        if first_row != number:
-            raise TmdeError(
-                f"{place}: found {value!r}, the id of row {first_row} too; expected unique ids"
-            )
-    return [str(value) for value in values]
+        id = str(value)
+        file = chunk.files[position]
+        number = chunk.numbers[position]
+        first_file, first_number = place_of_id.setdefault(id, (file, number))
+        if (first_file, first_number) != (file, number):
+            where = f"row {first_number}"
+            if first_file != file:
+                where += f" of {first_file}"
+            place = chunk.place(position, id_field)
+            raise TmdeError(f"{place}: found {value!r}, the id of {where} too; expected unique ids")
+        ids.append(id)
+    return ids
+
+
+def default_ids(chunk: Chunk) -> list[str]:
+    """Return the ids of documents that have none: their file and row.
+
+    The file is its whole path: files of one name in two folders keep their documents apart.
+    """
+    ids = []
+    for file, number in zip(chunk.files, chunk.numbers, strict=True):
+        ids.append(f"{file}:{number}")
+    return ids
 
 
 def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> DocumentEmbedder:
@@ -193,7 +267,7 @@ def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> Document
         return embedder
     known = embedder.model.config.languages
     for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
-        if side.language not in known:
+        if side.language is None or known_code(side.language, known) is None:
             raise TmdeError(
                 f"{option}: found {side.language!r}, expected a language of the model: "
                 f"{', '.join(known)}"

@@ -10,7 +10,7 @@ from tmde.cli import options as common
 
 @common.with_options(loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
 def embed(
-    source: Annotated[str, Argument(metavar="INPUT", help="File of documents, or - for stdin.")],
+    source: Annotated[str, Argument(metavar="INPUT", help=common.DOCUMENTS_HELP)],
     out: Annotated[
         Path, Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")
     ],
@@ -38,12 +38,16 @@ def embed(
 ) -> None:
     """Embed documents: one vector a document, in the order of the input.
 
-    Text input holds one document a line; an empty line is an empty document, so that row i is line
-    i. Parquet output keeps the columns of the input and adds "embedding".
+    INPUT is text (one document a line; an empty line is an empty document, so that row i is line
+    i), CSV, TSV, JSONL or parquet with a column "text", any of them gzipped; or a folder of .txt
+    and .md files (one document each) or of such tables. Parquet output keeps the columns of the
+    input and adds "embedding".
 
         tmde embed news.txt -o news.npy
 
-        zcat news.txt.gz | tmde embed - -o news.npy -m path/to/model
+        tmde embed articles.csv.gz -o articles.npy --field title --field body
+
+        tmde embed notes/ -o notes.parquet -m path/to/model
 
     Documents longer than the model takes, sentence by sentence; the mean of a document's sentences
     is its vector:

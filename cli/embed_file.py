@@ -20,11 +20,13 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde import __version__
+from tmde.cli.language_columns import known_code, named_like_language
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.io import locked
+from tmde.data.languages import language_of_locale
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.progress import progress_bar
 
@@ -42,7 +44,7 @@ class EmbedJob:
     model: str
     loading: dict[str, Any]
     format: InputFormat | None
-    field: str | None
+    field: list[str] | None
     language: str | None
     language_field: str | None
     batch_tokens: int | None
@@ -115,7 +117,7 @@ def embed_file(job: EmbedJob) -> None:
         embedder = load_embedder(job.model, **loading)
         shards = SHARDS_OF_SUFFIX[target.suffix](folder, documents.schema, embedder.dimension)
         if keeps_shards:
-            settings = _describe_run(job, embedder, target.suffix)
+            settings = _describe_run(job, documents, embedder, target.suffix)
             if worker.is_first:
                 shards.begin(settings, job.overwrite)
             else:
@@ -168,7 +170,9 @@ def _open_documents(stack: ExitStack, job: EmbedJob, output_suffix: str) -> Docu
     return documents
 
 
-def _describe_run(job: EmbedJob, embedder: DocumentEmbedder, output_suffix: str) -> dict[str, str]:
+def _describe_run(
+    job: EmbedJob, documents: Documents, embedder: DocumentEmbedder, output_suffix: str
+) -> dict[str, str]:
     """Return all that decides the content of the shards: only the same run may go on with them."""
     settings = {"compile": False} | job.loading | embedder.long_document_settings
     settings |= {
@@ -176,16 +180,24 @@ def _describe_run(job: EmbedJob, embedder: DocumentEmbedder, output_suffix: str)
         "batch_tokens": job.batch_tokens,
         "normalize": job.normalize,
         "tmde": __version__,
-        "field": job.field,
+        "field": ", ".join(job.field or ()),
         "language": job.language,
         "language_field": job.language_field,
         "output": output_suffix,
-        "input": _version_of(job.source),
+        "input": _version_of_input(job.source, documents.files),
         "model": _version_of(job.model),
         "commit": getattr(embedder.model.config, "_commit_hash", None),
     }
     settings.pop("device", None)
     return {name: str(value) for name, value in settings.items()}
+
+
+def _version_of_input(source: str, files: Sequence[Path]) -> str:
+    """Return a file or folder with the number of its files and the time of their last change."""
+    if not os.path.isdir(source):
+        return _version_of(source)
+    changed = max(file.stat().st_mtime_ns for file in files)
+    return f"{Path(source).resolve()}, {len(files)} files, changed {changed}"
 
 
 def _version_of(path: str) -> str:
@@ -248,25 +260,52 @@ def _languages_of(
     Args:
         chunk: The documents.
         job: Names the language, or the field that holds it.
-        documents: The open file, for the message.
+        documents: The open file, which knows the field of the languages.
         known_languages: The languages of a model that needs one; None if any code will do.
 
     Raises:
-        TmdeError: The model does not know the language of a text.
+        TmdeError: The model does not know the language of a text, or needs one.
     """
-    if job.language_field is None:
-        return job.language
-    codes = chunk.languages
-    assert codes is not None  # The documents were opened with the field of the languages.
-    if known_languages is not None:
-        for row, code in zip(chunk.numbers, codes, strict=True):
-            if code not in known_languages:
-                place = documents.place(row, job.language_field)
-                raise TmdeError(
-                    f"{place}: found {code!r}, expected one of the model's languages "
-                    f"{known_languages}"
-                )
+    if job.language is not None:
+        return _code_of_all(job.language, known_languages)
+    if chunk.languages is None or documents.language_field is None:
+        _check_needs_no_language(documents, known_languages)
+        return None
+    if known_languages is None:
+        return [language_of_locale(code) for code in chunk.languages]
+    codes = []
+    for position, code in enumerate(chunk.languages):
+        model_code = known_code(code, known_languages)
+        if model_code is None:
+            place = chunk.place(position, documents.language_field)
+            raise TmdeError(
+                f"{place}: found {code!r}, expected one of the model's languages {known_languages}"
+            )
+        codes.append(model_code)
     return codes
+
+
+def _code_of_all(language: str, known_languages: Sequence[str] | None) -> str:
+    """Return the code of --language as the model knows it; the embedder refuses an unknown one."""
+    if known_languages is None:
+        return language_of_locale(language)
+    return known_code(language, known_languages) or language
+
+
+def _check_needs_no_language(documents: Documents, known_languages: Sequence[str] | None) -> None:
+    """Raise `TmdeError` if the model needs the language of each text."""
+    if known_languages is None:
+        return
+    message = (
+        f"{documents.name}: the model needs the language of each text, one of {known_languages}; "
+        "give --language or --language-field"
+    )
+    column = named_like_language(documents.fields)
+    if column is not None:
+        message += (
+            f". The column {column!r} looks like the language; give --language-field {column}"
+        )
+    raise TmdeError(message)
 
 
 def _describe_work(report: EncodeReport, seconds: float, worker: Worker) -> str:

@@ -9,7 +9,15 @@ import typer
 from typer import Option
 
 from tmde.cli.errors import OptionError
-from tmde.cli.options import FieldOption, ModelArgument, check_new, model_options, with_options
+from tmde.cli.options import (
+    ColumnsOption,
+    FieldOption,
+    ModelArgument,
+    check_new,
+    columns_of,
+    model_options,
+    with_options,
+)
 
 _CHUNK_SIZE = 8192  # documents that are read at once
 
@@ -97,7 +105,8 @@ def vocabulary(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
     text: Annotated[
-        list[str] | None, Option(metavar="FILE", help="Documents to read; repeatable.")
+        list[str] | None,
+        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
     ] = None,
     field: FieldOption = None,
     train: Annotated[
@@ -106,6 +115,7 @@ def vocabulary(
     languages: Annotated[
         str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
     ] = None,
+    columns: ColumnsOption = None,
     max_tokens: Annotated[
         int | None, Option(min=1, help="Most entries of the new vocabulary.")
     ] = None,
@@ -135,7 +145,7 @@ def vocabulary(
 
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
     size_before = len(embedder.tokenizer)
-    texts = _texts_of(text or (), field, train or (), languages)
+    texts = _texts_of(text or (), field, train or (), languages, columns_of(columns))
     size_after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
     typer.echo(
         f"{output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens differ by "
@@ -144,7 +154,11 @@ def vocabulary(
 
 
 def _texts_of(
-    files: Sequence[str], field: str | None, sources: Sequence[str], languages: str | None
+    files: Sequence[str],
+    field: list[str] | None,
+    sources: Sequence[str],
+    languages: str | None,
+    columns: dict[str, str] | None,
 ) -> Iterator[str]:
     """Yield the texts of files of documents, then those of parallel rows in all their languages."""
     from tmde.data import load_parallel
@@ -158,7 +172,7 @@ def _texts_of(
     if not sources:
         return
     codes = languages.split(",") if languages else None
-    rows = load_parallel(list(sources), codes)
+    rows = load_parallel(list(sources), codes, columns=columns)
     for batch in rows.iter(batch_size=1000):
         for row in batch["translation"]:
             yield from filter(None, row.values())

@@ -14,9 +14,7 @@ def index(
     out: Annotated[
         Path, Option("--output", "-o", metavar="INDEX", help="Folder, created or updated.")
     ],
-    documents: Annotated[
-        str | None, Argument(metavar="DOCS", help="File of documents, or - for stdin.")
-    ] = None,
+    documents: Annotated[str | None, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)] = None,
     model: Annotated[
         str | None,
         Option(
@@ -49,7 +47,14 @@ def index(
     added, changed ones replaced. The other fields of DOCS are kept as metadata. Every 1,024
     documents, the work is on disk: after an interruption, the same command goes on.
 
+    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of them
+    gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ... name the
+    language) or of such tables. A column language, lang or locale is taken as the language if it
+    holds codes.
+
         tmde index news.jsonl -o news.index
+
+        tmde index articles.csv -o articles.index --field title --field body --id-field key
 
         tmde index -o news.index --delete 17 --delete 18
     """

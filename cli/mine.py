@@ -15,9 +15,12 @@ Search = Literal["auto", "exact", "hnsw"]
 @common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS)
 def mine(
     a: Annotated[
-        str, Argument(metavar="A", help="File of sentences of one language, or - for stdin.")
+        str,
+        Argument(metavar="A", help="File or folder of sentences of one language, or - for stdin."),
     ],
-    b: Annotated[str, Argument(metavar="B", help="File of sentences of the other language.")],
+    b: Annotated[
+        str, Argument(metavar="B", help="File or folder of sentences of the other language.")
+    ],
     out: Annotated[
         Path, Option("--output", "-o", metavar="OUT", help="File to write: .tsv or .jsonl.")
     ],
@@ -64,9 +67,10 @@ def mine(
 ) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
 
-    A repeated sentence takes part once, the first time it occurs. Without --threshold or
-    --max-pairs every sentence that finds a partner is written, right or wrong: look at the scores,
-    or let a gold list choose.
+    A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", any of
+    them gzipped, or folders of such tables. A repeated sentence takes part once, the first time it
+    occurs. Without --threshold or --max-pairs every sentence that finds a partner is written, right
+    or wrong: look at the scores, or let a gold list choose.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv --threshold 1.1
 

@@ -18,7 +18,7 @@ from tmde.embedding.hub_names import check_model_path
 # Values that the library defines too. Importing it takes seconds, so they are repeated here; a test
 # compares them.
 DEFAULT_MODEL = "default"
-InputFormat = Literal["text", "jsonl", "tsv", "parquet"]
+InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Scoring = Literal["cosine", "ratio", "distance"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
 Head = Literal["mlp", "ffn", "ffn_nli", "ffn_128", "logistic_regression", "svm"]
@@ -56,19 +56,30 @@ ModelOption = Annotated[
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
+# What the commands for documents take.
+DOCUMENTS_HELP = "File or folder of documents, or - for stdin."
 # Options that say how a file of documents is read.
-FormatOption = Annotated[InputFormat | None, _input(help="Default: by the suffix; text for stdin.")]
+FormatOption = Annotated[
+    InputFormat | None,
+    _input(
+        help="Format of a file. Default: by the suffix, such as .csv or .csv.gz; text for stdin."
+    ),
+]
 FieldOption = Annotated[
-    str | None, _input(help="JSONL field or parquet column of the text. Default: text.")
+    list[str] | None,
+    _input(
+        help="Column of the text. Repeatable: a blank line joins the columns, in this order. "
+        "Default: text."
+    ),
 ]
 IdFieldOption = Annotated[
-    str | None, _input(help="Field or column of the id. Default: id, or the line's number.")
+    str | None, _input(help="Column of the id. Default: id, or the row's number.")
 ]
 LanguageOption = Annotated[
     str | None, _input(help="Code of the language of all documents, such as de.")
 ]
 LanguageFieldOption = Annotated[
-    str | None, _input(help="Field or column of the language of each document.")
+    str | None, _input(help="Column of the language of each document; de-DE is de.")
 ]
 
 # Options of two files of documents, for `with_options`; the fields of `SidesOptions`.
@@ -90,6 +101,43 @@ TrainOption = Annotated[
 DevOption = Annotated[
     list[str] | None, Option("--dev", help="Held-out rows, [NAME=]SOURCE. Repeatable.")
 ]
+
+ColumnsOption = Annotated[
+    list[str] | None,
+    Option(
+        "--columns",
+        metavar="NAME=COLUMN,...",
+        help="Columns of other names, such as de=Source,en=Target, also doc_id=... Repeatable.",
+    ),
+]
+
+
+def columns_of(items: Sequence[str] | None) -> dict[str, str] | None:
+    """Return the columns of `--columns` by the names of what they hold; None without the option.
+
+    Args:
+        items: `NAME=COLUMN`, several of them with commas between.
+
+    Raises:
+        OptionError: An item is not of this form, or a name occurs twice.
+    """
+    columns: dict[str, str] = {}
+    for item in ",".join(items or ()).split(","):
+        if not item.strip():
+            continue
+        name, _, column = item.partition("=")
+        name = name.strip()
+        column = column.strip()
+        if not name or not column:
+            raise OptionError(
+                f"--columns: found {item!r}, expected NAME=COLUMN, such as de=Source,en=Target"
+            )
+        if name in columns:
+            raise OptionError(
+                f"--columns: found {name} twice, {columns[name]!r} and {column!r}; give one of them"
+            )
+        columns[name] = column
+    return columns or None
 
 
 def one_or_all(sources: list[str]) -> str | list[str]:

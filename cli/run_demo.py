@@ -37,7 +37,7 @@ class DemoJob:
     collection: str | None
     loading: dict[str, Any]
     format: InputFormat | None
-    field: str | None
+    field: list[str] | None
     id_field: str | None
     language_field: str | None
     label_fields: list[str]
@@ -84,6 +84,14 @@ def _sigterm_as_interrupt() -> Iterator[None]:
         yield
     finally:
         signal.signal(signal.SIGTERM, earlier_handler)
+
+
+def is_collection(source: str) -> bool:
+    """Return whether an argument is a collection and no model: a file, an index or documents."""
+    path = Path(source)
+    if path.is_dir():
+        return is_index(path) or not (path / "config.json").exists()
+    return source == "-" or path.is_file()
 
 
 def is_index(path: Path) -> bool:

@@ -16,9 +16,14 @@ def search(
     queries: Annotated[
         str | None, Option(metavar="FILE", help="Queries, one a line; - for stdin.")
     ] = None,
-    k: Annotated[int, Option("-k", min=1, help="Documents for each query.")] = 10,
+    k: Annotated[int, Option("--top-k", "-k", min=1, help="Documents for each query.")] = 10,
     filter: Annotated[
-        list[str] | None, Option(metavar="NAME=VALUE", help="By metadata; repeated: either.")
+        list[str] | None,
+        Option(
+            metavar="NAME=VALUE",
+            help="Only documents with this value of a field. Repeatable: either of the values of "
+            "one name, and all of the names.",
+        ),
     ] = None,
     as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False,
     exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False,
@@ -44,6 +49,9 @@ def search(
     first 256, that is nearest to the query.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
+
+        tmde search "a bridge is closed" news.index --filter language=de --filter language=fr
+        --filter topic=traffic
 
         tmde search news.index --queries queries.txt --json
     """

@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-import json
+import functools
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
-from tmde.cli.options import DevOption, TrainOption, check_model_name, one_or_all
-
-if TYPE_CHECKING:
-    from tmde.training.recipe import Recipe
-    from tmde.training.trainer import TmdeTrainer
+from tmde.cli.errors import OptionError
+from tmde.cli.options import ColumnsOption, DevOption, TrainOption, check_model_name, columns_of
+from tmde.cli.train_options import RunOptions, UserSettings, check_quoting
 
 DEFAULT_OUTPUT = Path("runs/tmde")
+
+_run_option = functools.partial(typer.Option, rich_help_panel="Run")
 
 
 def train(
@@ -33,6 +33,7 @@ def train(
     ] = DEFAULT_OUTPUT,
     train_data: TrainOption = None,
     dev_data: DevOption = None,
+    columns: ColumnsOption = None,
     warm_start: Annotated[
         str | None,
         typer.Option(
@@ -49,6 +50,28 @@ def train(
             callback=check_model_name,
         ),
     ] = None,
+    from_scratch: Annotated[
+        bool, typer.Option("--from-scratch", help="Do not begin with the packaged model.")
+    ] = False,
+    languages: Annotated[
+        str | None, _run_option("--languages", help="Such as de,en. Default: those of the data.")
+    ] = None,
+    pivots: Annotated[
+        str | None,
+        _run_option("--pivots", help="Languages to translate into, such as en. Default: en, es."),
+    ] = None,
+    minutes: Annotated[
+        float | None, _run_option("--minutes", help="Train so long; evaluations do not count.")
+    ] = None,
+    steps: Annotated[
+        int | None,
+        _run_option("--steps", min=1, help="Train so many steps, however long they take."),
+    ] = None,
+    seed: Annotated[int | None, _run_option("--seed", min=0, help="Default: 42.")] = None,
+    batch_tokens: Annotated[
+        int | None,
+        _run_option("--batch-tokens", min=1, help="Tokens of a step, by accumulation."),
+    ] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Resume the run in the folder.")] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Delete an earlier run in the folder.")
@@ -56,32 +79,59 @@ def train(
 ) -> None:
     r"""Train a document embedder on parallel text.
 
-        tmde train small --train my_corpus/ 'languages=\[de, en]' 'pivot_languages=\[en]'
+        tmde train bag --train memory.tsv --minutes 10
 
-    Recipes: tmde, ctmde, ctmde_p (the thesis's settings), bag (weighted subword vectors, minutes
-    on a CPU), small (cT-MDE that begins with such a bag, half an hour on a CPU), base (the same on
-    a GPU, larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors),
-    quickstart; docs/train.md has them all. Under `accelerate launch -m tmde train`, the same
-    command trains on several processes.
+    The languages are those of the data. Recipes: bag (weighted subword vectors, 5 minutes on a
+    CPU), small (cT-MDE that begins with such a bag, 10 minutes after it), base (the same on a GPU,
+    larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors), tmde,
+    ctmde, ctmde_p (the thesis's settings), quickstart; docs/train.md has them all. bag, small and
+    base begin with the packaged model if it has the languages. Under `accelerate launch -m tmde
+    train`, the same command trains on several processes.
     """
+    words = [word for word in (recipe, *(overrides or ())) if word is not None]
+    check_quoting(words)
+    if from_scratch and (warm_start or encoder):
+        raise OptionError("--from-scratch excludes --warm-start and --encoder; give one of them")
+    options = RunOptions(languages, pivots, minutes, steps, seed, batch_tokens)
+
     from accelerate import PartialState
 
+    from tmde.cli.train_recipe import TrainCommand, make_recipe
+    from tmde.cli.train_summary import summarize
     from tmde.training.run import train_recipe
     from tmde.training.run_folder import RECIPE_NAME, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
-    chosen = _read_recipe(name, overrides, train_data, dev_data, warm_start, encoder)
+    made = make_recipe(
+        TrainCommand(
+            name=name,
+            settings=UserSettings(overrides, options),
+            output=output,
+            train_data=train_data,
+            dev_data=dev_data,
+            columns=columns_of(columns),
+            warm_start=warm_start,
+            encoder=encoder,
+            from_scratch=from_scratch,
+            resume=resume,
+        )
+    )
     is_written_again = Path(name).name == RECIPE_NAME
     if overwrite and not resume and not is_written_again:
-        check_inputs_stay(chosen, output, name)
+        check_inputs_stay(made.recipe, output, name)
+    if PartialState().is_main_process:
+        for message in made.messages:
+            typer.echo(message, err=True)
     try:
-        trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
+        trainer = train_recipe(
+            made.recipe, output, resume=resume, overwrite=overwrite, measure_packaged=True
+        )
     except KeyboardInterrupt:
         message = f"Interrupted; `--resume -o {output}` continues from the last checkpoint."
         typer.secho(message, fg="yellow", err=True)
         raise typer.Exit(130) from None
     if PartialState().is_main_process:
-        _summarize(trainer, output)
+        summarize(trainer, output)
     # Without this, a process that ends first is an error for the others.
     PartialState().destroy_process_group()
 
@@ -102,47 +152,3 @@ def _recipe_and_overrides(
     if encoder and is_override:
         return "adapted", [recipe, *overrides]
     return recipe, overrides
-
-
-def _read_recipe(
-    name: str,
-    overrides: list[str],
-    train_data: list[str] | None,
-    dev_data: list[str] | None,
-    warm_start: str | None,
-    encoder: str | None,
-) -> Recipe:
-    """Return the recipe with all that the command line says."""
-    from tmde.training.recipe import load_recipe, with_overrides, with_settings
-    from tmde.training.run_data import named_sources
-    from tmde.training.starts import begin_with
-
-    recipe = load_recipe(name, overrides, encoder)
-    if train_data:
-        recipe = with_settings(recipe, {"data.train": one_or_all(train_data)})
-    if dev_data:
-        recipe = with_settings(recipe, {"data.dev": named_sources(dev_data)})
-    if warm_start:
-        recipe = begin_with(recipe, warm_start)
-        # The start has set keys of its own; those of the user go before them.
-        recipe = with_overrides(recipe, overrides)
-    return recipe
-
-
-def _summarize(trainer: TmdeTrainer, output: Path) -> None:
-    """Print the measures of the best checkpoint."""
-    from huggingface_hub.constants import ENDPOINT
-    from tabulate import tabulate
-
-    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    rows = []
-    for key, value in (results["best"] or {}).items():
-        if "_p1_" in key or "cross" in key or "accuracy" in key:
-            rows.append((key.removeprefix("eval_"), f"{100 * value:.1f}"))
-    if rows:
-        typer.echo(tabulate(rows, ["Best checkpoint", "%"]))
-    typer.echo(
-        f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}"
-    )
-    if trainer.hub_model_id is not None:
-        typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")

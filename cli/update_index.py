@@ -2,7 +2,7 @@
 
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,10 +11,12 @@ from typing import Any
 import typer
 
 from modeling_tmde import TmdeError
-from tmde.cli.document_sets import checked_ids
+from tmde.cli.document_sets import Place, checked_ids, default_ids
+from tmde.cli.language_columns import column_values, language_column
 from tmde.cli.models import load_embedder, without_truncation_warnings
-from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
+from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.files import read_lines
+from tmde.data.languages import language_of_locale
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding import DEFAULT_MODEL
@@ -39,7 +41,7 @@ class IndexJob:
     model: str | None
     loading: dict[str, Any]
     format: InputFormat | None
-    field: str | None
+    field: list[str] | None
     id_field: str | None
     language: str | None
     language_field: str | None
@@ -93,11 +95,13 @@ def update_index(job: IndexJob) -> None:
             update.deleted = index.delete(unwanted_ids)
         else:
             documents = _open_documents(stack, job.documents, job)
+            language_field = _find_language_field(job, documents)
             index = _open_or_create(job)
             id_field = _find_id_field(job, documents, index)
             stack.enter_context(index.writing())
             update.deleted = index.delete(unwanted_ids, missing_ok=True)
-            _add_documents(job, documents, id_field, index, update)
+            columns = _Columns(id_field, language_field, _metadata_left_out(job, id_field))
+            _add_documents(job, documents, columns, index, update)
         if job.prune:
             absent_ids = [id for id in index if id not in update.present_ids]
             update.deleted += index.delete(absent_ids)
@@ -137,7 +141,10 @@ def read_texts(file: str) -> list[str]:
 
 
 def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
-    documents = Documents(
+    required = {}
+    if job.id_field is not None:
+        required[job.id_field] = "--id-field"
+    return Documents(
         stack,
         source,
         job.format,
@@ -145,13 +152,8 @@ def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
         True,
         BATCH,
         language_field=job.language_field,
+        required=required,
     )
-    if job.id_field is not None and job.id_field not in documents.fields:
-        raise TmdeError(
-            f"{documents.name}: no column {job.id_field!r}, found {documents.fields}; see "
-            "--id-field"
-        )
-    return documents
 
 
 def _open_or_create(job: IndexJob) -> DocumentIndex:
@@ -180,20 +182,70 @@ def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) ->
     return None
 
 
+def _find_language_field(job: IndexJob, documents: Documents) -> str | None:
+    """Return the field of the language: the one that was named, or a column that looks like it.
+
+    Such a column is taken by itself, because its first values are codes, and because languages
+    only label the hits and help to find the ends of sentences.
+    """
+    if job.language is not None or documents.language_field is not None:
+        return documents.language_field
+    column = language_column(documents)
+    if column is not None and column != "language":
+        typer.echo(
+            f"{documents.name}: the column {column!r} is taken as the language of each document "
+            f"(as by --language-field {column})",
+            err=True,
+        )
+    return column
+
+
+def _metadata_left_out(job: IndexJob, id_field: str | None) -> set[str]:
+    """Return the columns that are no metadata: text, id and vector.
+
+    If several columns make the text, a title among them stays metadata, because hits show it.
+    """
+    text_fields = text_fields_of(job.field)
+    names = {*text_fields, VECTOR_COLUMN}
+    if len(text_fields) > 1:
+        names.discard("title")
+    if id_field is not None:
+        names.add(id_field)
+    return names
+
+
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of documents that mean something to the index.
+
+    Attributes:
+        id: The column of the ids; None if there is none.
+        language: The column of the languages; None if there is none.
+        left_out: The columns that are no metadata.
+    """
+
+    id: str | None
+    language: str | None
+    left_out: set[str]
+
+
 def _add_documents(
     job: IndexJob,
     documents: Documents,
-    id_field: str | None,
+    columns: _Columns,
     index: DocumentIndex,
     update: Update,
 ) -> None:
     """Add the documents that are not empty to the index, batch by batch."""
-    # Maps the id of each document so far to its row, to find ids that occur twice.
-    row_of_id: dict[str, int] = {}
+    # The place of each id so far tells of ids that occur twice.
+    place_of_id: dict[str, Place] = {}
     bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
     for chunk in bar:
-        ids = _ids_of(documents, chunk, id_field, row_of_id)
-        rows = [row for row in _rows_of(job, chunk, ids, id_field) if row.text.strip()]
+        if columns.id is None:
+            ids = default_ids(chunk)
+        else:
+            ids = checked_ids(chunk, columns.id, place_of_id)
+        rows = [row for row in _rows_of(job, chunk, ids, columns) if row.text.strip()]
         update.empty += len(ids) - len(rows)
         if not rows:
             continue
@@ -206,32 +258,31 @@ def _add_documents(
         update.present_ids.update(row.id for row in rows)
 
 
-def _ids_of(
-    documents: Documents, chunk: Chunk, id_field: str | None, row_of_id: dict[str, int]
-) -> list[str]:
-    """Return the ids of the documents of a chunk; `row_of_id` gets them too."""
-    if id_field is None:
-        # The whole path: files of one name in two folders keep their documents apart.
-        return [f"{documents.name}:{number}" for number in chunk.numbers]
-    values = chunk.columns.column(id_field).to_pylist()
-    return checked_ids(documents, id_field, values, chunk.numbers, row_of_id)
-
-
-def _rows_of(
-    job: IndexJob, chunk: Chunk, ids: list[str], id_field: str | None
-) -> Iterator[IndexRow]:
+def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> Iterator[IndexRow]:
     """Yield the documents of a chunk; all fields but text, id and vector are metadata."""
-    used_fields = {job.field or "text", id_field, VECTOR_COLUMN}
-    codes: Sequence[str | None] = [job.language] * len(chunk.texts)
-    if chunk.languages is not None:
-        codes = chunk.languages
+    codes = _codes_of(job, chunk, columns)
     rows = chunk.columns.to_pylist()
     for id, text, row, code in zip(ids, chunk.texts, rows, codes, strict=True):
         metadata: dict[str, Any] = {"language": code}
         for name, value in row.items():
-            if name not in used_fields:
+            if name not in columns.left_out:
                 metadata[name] = value
+        if columns.language is not None:
+            metadata["language"] = code  # A column `language` may hold locales.
         yield IndexRow(id, text, metadata, code)
+
+
+def _codes_of(job: IndexJob, chunk: Chunk, columns: _Columns) -> list[str | None]:
+    """Return the language of each document of a chunk; None where it is not known."""
+    if job.language is not None:
+        return [language_of_locale(job.language)] * len(chunk.texts)
+    if columns.language is None:
+        return [None] * len(chunk.texts)
+    codes: list[str | None] = []
+    for value in column_values(chunk, columns.language):
+        is_filled = isinstance(value, str) and value != ""
+        codes.append(language_of_locale(value) if is_filled else None)
+    return codes
 
 
 def _describe(update: Update, index: DocumentIndex, folder: Path, seconds: float) -> str:

@@ -63,16 +63,17 @@ def is_code(name: str) -> bool:
 
 
 def check_languages(requested: Iterable[str], available: Iterable[str], place: str) -> None:
-    """Raise [`CorpusError`] if a requested language is not among the available ones."""
+    """Raise [`CorpusError`] if requested languages are not among the available ones."""
     known = sorted(set(available))
     listed = ", ".join(name[:20] for name in known[:LISTED_LANGUAGES])
-    for code in requested:
-        if code in known:
-            continue
-        similar = difflib.get_close_matches(code, known, n=1, cutoff=CLOSE_ENOUGH)
-        if similar:
-            advice = f"Did you mean {similar[0]!r}?"
-        else:
-            advice = f"Ask for those: languages=[{listed}]."
-        expected = f"one of the languages in the data ({listed})"
-        raise bad_value(place, None, "languages", code, expected, advice)
+    missing = [code for code in dict.fromkeys(requested) if code not in known]
+    if not missing:
+        return
+    similar = difflib.get_close_matches(missing[0], known, n=1, cutoff=CLOSE_ENOUGH)
+    if similar and len(missing) == 1:
+        advice = f"Did you mean {similar[0]!r}?"
+    else:
+        advice = f"Ask for those: languages=[{listed}] (tmde train: --languages {','.join(known)})."
+    expected = f"one of the languages in the data ({listed})"
+    description = Unquoted(", ".join(map(repr, missing)))
+    raise bad_value(place, None, "languages", description, expected, advice)

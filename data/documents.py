@@ -1,90 +1,59 @@
-"""Documents of one file or of stdin, in chunks: text, TSV, JSONL or parquet."""
+"""Documents of a file, of stdin or of a folder, in chunks.
 
-import shutil
-import sys
-import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+A file is text, CSV, TSV, JSONL or parquet, plain or gzipped. A folder holds texts, one document a
+file, or tables.
+"""
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
-from typing import Literal
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
 from modeling_tmde import TmdeError
 
-from .checks import CorpusError, Unquoted, bad_value
-from .files import FileSource, Row, blocks_of, check_text, column_of, read_rows
+from .checks import Unquoted, bad_value
+from .document_fields import Chunk, FieldSelection, missing_columns
+from .document_files import DocumentFile, InputFormat, TextFolder, files_of, find_documents
+from .document_readers import Reader, open_folder_reader, open_reader
+
+__all__ = ["VECTOR_COLUMN", "Chunk", "Documents", "InputFormat", "missing_columns"]
 
 VECTOR_COLUMN = "embedding"
-InputFormat = Literal["text", "jsonl", "tsv", "parquet"]
-
-_FORMAT_BY_SUFFIX = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-}
-# A file with one of these suffixes is not taken for text, unless the user says so.
-_NO_TEXT = {
-    ".csv",
-    ".tsv",
-    ".gz",
-    ".bz2",
-    ".xz",
-    ".zst",
-    ".zip",
-    ".arrow",
-    ".npy",
-    ".xml",
-    ".html",
-    ".pdf",
-}
-_FIELDS_OF_LINES = {"text": ("text",), "tsv": ("id", "text")}
-
-
-@dataclass(frozen=True)
-class Chunk:
-    """Consecutive documents.
-
-    Attributes:
-        numbers: Their rows in the file, as an editor counts lines, from 1.
-        columns: The columns that are kept.
-        texts: The text of each document.
-        languages: The language of each text, if a field of the input holds it.
-    """
-
-    numbers: Sequence[int]
-    columns: pa.Table
-    texts: list[str]
-    languages: list[str] | None = None
 
 
 class Documents:
-    """An open file, or stdin as `-`, which is copied to a temporary file.
+    """An open source of documents.
 
     Args:
         stack: Closes and removes what was opened.
-        source: The file.
+        source: A file, `-` for stdin, which is copied to a temporary file, or a folder.
         format: None for the format of the suffix, or text for stdin. A line of text is a document;
-            a line of TSV is an id, a tab and the text.
-        field: The JSONL field or parquet column of the text; None is "text".
+            CSV and TSV have a header. If `"tsv"` is named and the first row has no field `text`, a
+            line of it is an id, a tab and the text.
+        field: The field or column of the text, or several, which are joined by a blank line; None
+            is "text".
         keep_columns: Whether chunks hold all columns; or the names of those that they hold beside
             the text and the language, as far as the file has them.
         size: The number of documents in a chunk.
-        language_field: The JSONL field or parquet column of each text's language.
+        language_field: The field or column of each text's language; None for the folders `de/`,
+            `en/` ... of a folder of texts that has them.
+        required: Further columns that must be there, each with the option that names it.
 
     Attributes:
-        name: The file in messages.
+        name: The source in messages.
         chunks: Its documents, read as they are asked for.
+        first_chunk: The first of them; None if there is no document.
         schema: The schema of the columns that are kept.
         rows: The number of documents, if it is known.
         fields: The names of all columns, kept or not.
+        files: The files that are read.
+        language_field: The field or column of each text's language; None if no one is known.
 
     Raises:
-        TmdeError: The input can't be read; while iterating over `chunks`, also a bad row.
+        TmdeError: The input can't be read, or lacks columns; while iterating over `chunks`, also a
+            bad row.
         OSError: There is no such file.
     """
 
@@ -93,268 +62,162 @@ class Documents:
         stack: ExitStack,
         source: str,
         format: InputFormat | None,
-        field: str | None,
+        field: str | Sequence[str] | None,
         keep_columns: bool | Sequence[str],
         size: int,
         language_field: str | None = None,
-    ):
-        kind = format or _format_of(source)
-        _check_field_options(kind, field, language_field)
+        required: Mapping[str, str] | None = None,
+    ) -> None:
+        text_fields = text_fields_of(field)
+        _check_language_field(text_fields, language_field)
         self.name = "stdin" if source == "-" else source
-        fields = _FieldSelection(field or "text", language_field, keep_columns)
-        path = _readable_path(stack, source)
-        reader: _ParquetReader | _LineReader
-        if kind == "parquet":
-            reader = _ParquetReader(self.name, path, fields, size)
-        else:
-            reader = _LineReader(self.name, path, fields, size, kind)
-        self.schema = reader.schema
-        self.rows = reader.rows
-        self.fields = reader.fields
-        chunks = reader.chunks()
+        source_files = find_documents(stack, source, format)
+        self.files: list[Path] = list(files_of(source_files))
+        if language_field is None:
+            language_field = _language_field_of(source_files)
+        self.language_field = language_field
+        selection = FieldSelection(text_fields, language_field, keep_columns, required or {})
+        # A user who names the format knows the file; a suffix alone does not tell of a header.
+        names_are_optional = format == "tsv" and field is None
+        readers = _open_readers(source_files, selection, size, names_are_optional)
+        self.schema = _common_schema(readers, self.name)
+        self.rows = _row_count(readers)
+        self.fields: list[str] = list(
+            dict.fromkeys(chain.from_iterable(reader.fields for reader in readers))
+        )
+        chunks = readers[0].chunks()
+        if len(readers) > 1:
+            chunks = _filled(_chunks_of(readers, self.schema), size)
         # The first chunk is read now, before a model is loaded, because most mistakes show there.
         first_chunks = list(islice(chunks, 1))
+        self.first_chunk: Chunk | None = None
+        if first_chunks:
+            self.first_chunk = first_chunks[0]
         self.chunks: Iterator[Chunk] = chain(first_chunks, chunks)
 
-    def place(self, number: int, field: str) -> str:
-        """Return where a value stands, for an error."""
-        return f"{self.name}, row {number}, field '{field}'"
+
+def text_fields_of(field: str | Sequence[str] | None) -> tuple[str, ...]:
+    """Return the fields of the text, each once: "text" if none is named."""
+    if not field:
+        return ("text",)
+    if isinstance(field, str):
+        return (field,)
+    return tuple(dict.fromkeys(field))
 
 
-def _format_of(source: str) -> str:
-    """Return the format that the suffix of a file says.
-
-    Raises:
-        TmdeError: The suffix is that of no input format.
-    """
-    suffix = Path(source).suffix.lower()
-    if suffix in _NO_TEXT:
+def _check_language_field(text_fields: Sequence[str], language_field: str | None) -> None:
+    """Raise `TmdeError` if the text and its language are one field."""
+    if language_field in text_fields:
         raise TmdeError(
-            f"{source}: {suffix} is not an input format; give --format, or pipe text into -"
+            f"--language-field {language_field}: found the field of the text, expected the "
+            "field that holds its language"
         )
-    return _FORMAT_BY_SUFFIX.get(suffix, "text")
 
 
-def _check_field_options(kind: str, field: str | None, language_field: str | None) -> None:
-    """Check the options that name a field.
+def _language_field_of(source_files: list[DocumentFile] | TextFolder) -> str | None:
+    """Return the field of the languages that a folder of texts names by its folders."""
+    if isinstance(source_files, TextFolder) and source_files.has_languages:
+        return "language"
+    return None
+
+
+def _open_readers(
+    source_files: list[DocumentFile] | TextFolder,
+    selection: FieldSelection,
+    size: int,
+    names_are_optional: bool,
+) -> list[Reader]:
+    if isinstance(source_files, TextFolder):
+        return [open_folder_reader(source_files, selection, size)]
+    return [open_reader(file, selection, size, names_are_optional) for file in source_files]
+
+
+def _common_schema(readers: Sequence[Reader], place: str) -> pa.Schema:
+    """Return the schema of the kept columns of all files.
 
     Raises:
-        TmdeError: The format has no named fields, or the text and its language are one field.
+        CorpusError: A column has values of different types.
     """
-    if kind not in _FIELDS_OF_LINES:
-        if language_field == (field or "text"):
-            raise TmdeError(
-                f"--language-field {language_field}: found the field of the text, expected the "
-                "field that holds its language"
-            )
-        return
-    for option, value in (("--field", field), ("--language-field", language_field)):
-        if value is not None:
-            names = " and ".join(_FIELDS_OF_LINES[kind])
-            raise TmdeError(f"{option} {value}: {kind} has the fields {names}; see --format")
+    if len(readers) == 1:
+        return readers[0].schema
+    schemas = [reader.schema.remove_metadata() for reader in readers]
+    try:
+        return pa.unify_schemas(schemas, promote_options="permissive")
+    except pa.ArrowException as error:
+        description = Unquoted(f"files whose columns differ ({error})")
+        advice = "Write the column in the same way in all files."
+        raise bad_value(place, None, None, description, "one type a column", advice) from None
 
 
-def _readable_path(stack: ExitStack, source: str) -> str:
-    """Return the path of a file that can be read twice, as parquet and JSONL are.
+def _row_count(readers: Sequence[Reader]) -> int | None:
+    """Return the number of all documents; None if it is not known of one file."""
+    total = 0
+    for reader in readers:
+        if reader.rows is None:
+            return None
+        total += reader.rows
+    return total
 
-    Stdin and pipes are copied to a temporary file.
-    """
-    if source != "-" and Path(source).is_file():
-        return source
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    path = Path(folder, "documents")
-    with path.open("wb") as copy:
-        if source == "-":
-            shutil.copyfileobj(sys.stdin.buffer, copy)
+
+def _chunks_of(readers: Iterable[Reader], schema: pa.Schema) -> Iterator[Chunk]:
+    """Yield the chunks of all files with the columns of one schema."""
+    for reader in readers:
+        for chunk in reader.chunks():
+            columns = _with_schema(chunk.columns, schema)
+            yield Chunk(chunk.files, chunk.numbers, columns, chunk.texts, chunk.languages)
+
+
+def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Return a table with the columns of a schema; those that it lacks are null."""
+    columns = []
+    for field in schema:
+        if field.name in table.column_names:
+            columns.append(table[field.name].cast(field.type))
         else:
-            with open(source, "rb") as stream:
-                shutil.copyfileobj(stream, copy)
-    return str(path)
+            columns.append(pa.nulls(len(table), field.type))
+    return pa.table(columns, schema=schema)
 
 
-@dataclass(frozen=True)
-class _FieldSelection:
-    """The fields of a document that are read and kept.
+def _filled(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
+    """Yield chunks of `size` documents that hold those of smaller ones, in the same order.
 
-    Attributes:
-        text: The field of the text.
-        language: The field of its language.
-        keep: Whether all columns are kept, or the names of those that are.
+    A folder may have thousands of files of a few documents, and a model works on many at once.
     """
-
-    text: str
-    language: str | None
-    keep: bool | Sequence[str]
-
-    @property
-    def options(self) -> dict[str, str]:
-        """The fields that must hold strings, each with the option that names it."""
-        options = {self.text: "--field"}
-        if self.language is not None:
-            options[self.language] = "--language-field"
-        return options
-
-    def keeps(self, column: str) -> bool:
-        if column in self.options:
-            return True
-        if isinstance(self.keep, bool):
-            return self.keep
-        return column in self.keep
-
-    def chunk(self, numbers: Sequence[int], columns: pa.Table, strings: list[list]) -> Chunk:
-        """Return a chunk.
-
-        Args:
-            numbers: The rows in the file.
-            columns: The columns that are kept.
-            strings: The values of each field of `options`.
-        """
-        texts = strings[0]
-        languages = None
-        if self.language is not None:
-            languages = strings[1]
-        return Chunk(numbers=numbers, columns=columns, texts=texts, languages=languages)
-
-    def check_present(self, columns: Iterable[str], place: str, number: int | None) -> None:
-        """Raise [`CorpusError`] if a field that must hold strings is not among the columns."""
-        for field, option in self.options.items():
-            if field not in columns:
-                description = Unquoted(f"no such field among {list(columns)}")
-                raise bad_value(place, number, field, description, "strings", f"See {option}.")
-
-    def check_strings(self, strings: list[list], place: str, numbers: Sequence[int]) -> None:
-        """Raise [`CorpusError`] if a value of the fields of `options` is not a string.
-
-        Args:
-            strings: The values of each field.
-            place: The file in messages.
-            numbers: The rows of the values.
-        """
-        for field, values in zip(self.options, strings, strict=True):
-            for number, value in zip(numbers, values, strict=True):
-                check_text(value, place, number, field)
+    waiting: list[Chunk] = []
+    waiting_count = 0
+    for chunk in chunks:
+        waiting.append(chunk)
+        waiting_count += len(chunk.texts)
+        if waiting_count >= size:
+            joined = _joined(waiting)
+            yield _slice(joined, 0, size)
+            waiting = [_slice(joined, size, waiting_count)]
+            waiting_count -= size
+    if waiting_count:
+        yield _joined(waiting)
 
 
-class _LineReader:
-    """Reads documents of text, TSV or JSONL, one a line.
-
-    Args:
-        place: The file in messages.
-        path: The file.
-        selection: The fields that are read and kept.
-        size: The number of documents in a chunk.
-        kind: The format.
-
-    Attributes:
-        schema, rows, fields: As in [`Documents`].
-    """
-
-    def __init__(
-        self, place: str, path: str, selection: _FieldSelection, size: int, kind: str
-    ) -> None:
-        self.place = place
-        self.path = path
-        self.selection = selection
-        self.size = size
-        self.kind = kind
-        self.fields: Sequence[str] = _FIELDS_OF_LINES.get(kind, ())
-        self.rows: int | None = None
-        self.schema = pa.schema([(field, pa.string()) for field in selection.options])
-        if selection.keep:
-            self._infer_schema()
-
-    def _blocks(self) -> Iterator[tuple[list[int], list[Row]]]:
-        source = FileSource(self.kind, (self.path,))
-        names = _FIELDS_OF_LINES.get(self.kind, ())
-        return blocks_of(read_rows(source, self.place, names), self.size)
-
-    def _infer_schema(self) -> None:
-        """Find the types of the kept fields, the number of rows and the names of all fields."""
-        row_count = 0
-        names: dict[str, None] = {}  # an ordered set
-        for numbers, rows in self._blocks():
-            row_count += len(rows)
-            names.update(dict.fromkeys(chain.from_iterable(rows)))
-            for name in names:
-                if name not in self.selection.options and self.selection.keeps(name):
-                    self._add_type(name, rows, numbers)
-        self.rows = row_count
-        self.fields = list(names)
-
-    def _add_type(self, name: str, rows: list[Row], numbers: list[int]) -> None:
-        """Widen the schema by the values of a field in some rows."""
-        try:
-            values = pa.array(column_of(rows, name))
-            value_schema = pa.schema([(name, values.type)])
-            self.schema = pa.unify_schemas(
-                [self.schema, value_schema], promote_options="permissive"
-            )
-        except (pa.ArrowException, ValueError, OverflowError) as error:
-            description = Unquoted(
-                f"values that a parquet file can't hold ({error}) from here to row {numbers[-1]}"
-            )
-            raise bad_value(
-                self.place, numbers[0], name, description, "one type", "Correct the values."
-            ) from None
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the documents."""
-        for numbers, rows in self._blocks():
-            for number, row in zip(numbers, rows, strict=True):
-                self.selection.check_present(row, self.place, number)
-            strings = [column_of(rows, field) for field in self.selection.options]
-            self.selection.check_strings(strings, self.place, numbers)
-            # The table is made after the check, which names the row of a value that is no string.
-            columns = pa.Table.from_pylist(rows, self.schema)
-            yield self.selection.chunk(numbers, columns, strings)
+def _joined(chunks: Sequence[Chunk]) -> Chunk:
+    languages = None
+    if chunks[0].languages is not None:
+        languages = list(chain.from_iterable(chunk.languages or () for chunk in chunks))
+    return Chunk(
+        files=list(chain.from_iterable(chunk.files for chunk in chunks)),
+        numbers=list(chain.from_iterable(chunk.numbers for chunk in chunks)),
+        columns=pa.concat_tables([chunk.columns for chunk in chunks]),
+        texts=list(chain.from_iterable(chunk.texts for chunk in chunks)),
+        languages=languages,
+    )
 
 
-class _ParquetReader:
-    """Reads documents of a parquet file. Arguments and attributes are those of [`_LineReader`]."""
-
-    def __init__(self, place: str, path: str, selection: _FieldSelection, size: int) -> None:
-        self.place = place
-        self.selection = selection
-        self.size = size
-        try:
-            self.file = pq.ParquetFile(path, memory_map=True)
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error, number=1) from None
-        file_schema = self.file.schema_arrow
-        self.rows = self.file.metadata.num_rows
-        self.fields: Sequence[str] = file_schema.names
-        selection.check_present(self.fields, place, None)
-        kept_fields = [field for field in file_schema if selection.keeps(field.name)]
-        self.schema = pa.schema(kept_fields, file_schema.metadata)
-
-    def _damaged(self, error: Exception, number: int) -> CorpusError:
-        description = Unquoted(f"no parquet, or damaged data ({error})")
-        advice = "See --format, or write the file again."
-        return bad_value(self.place, number, None, description, "parquet", advice)
-
-    def chunks(self) -> Iterator[Chunk]:
-        """Yield the documents, `size` at a time."""
-        first_number = 1
-        try:
-            for table in self._tables():
-                numbers = range(first_number, first_number + len(table))
-                strings = [table[field].to_pylist() for field in self.selection.options]
-                self.selection.check_strings(strings, self.place, numbers)
-                yield self.selection.chunk(numbers, table, strings)
-                first_number += len(table)
-        except (pa.ArrowException, OSError) as error:
-            raise self._damaged(error, first_number) from None
-
-    def _tables(self) -> Iterator[pa.Table]:
-        """Yield tables of `size` rows.
-
-        A batch of pyarrow may have fewer, because it ends where a row group or a dictionary ends.
-        """
-        waiting = self.schema.empty_table()
-        for batch in self.file.iter_batches(self.size, columns=self.schema.names):
-            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
-            while len(waiting) >= self.size:
-                yield waiting[: self.size]
-                waiting = waiting[self.size :]
-        if len(waiting):
-            yield waiting
+def _slice(chunk: Chunk, start: int, end: int) -> Chunk:
+    languages = None
+    if chunk.languages is not None:
+        languages = chunk.languages[start:end]
+    return Chunk(
+        files=chunk.files[start:end],
+        numbers=chunk.numbers[start:end],
+        columns=chunk.columns[start:end],
+        texts=chunk.texts[start:end],
+        languages=languages,
+    )

@@ -1,15 +1,13 @@
-"""Find the files of a source, and read the rows of JSONL, TSV, text, Moses and parquet files."""
+"""Find the files of a source, and read their rows: JSONL, CSV, TSV, TMX, text, Moses, parquet."""
 
 import glob
-import gzip
 import json
 import os
 import re
-import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, TypeAlias, overload
+from typing import TypeAlias, overload
 
 import datasets
 import huggingface_hub
@@ -17,25 +15,34 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from .checks import CorpusError, Unquoted, bad_value, is_code
+from .lines import NumberedRows as NumberedRows
+from .lines import Row as Row
+from .lines import read_lines as read_lines
+from .tables import open_table
+from .translation_memories import unit_rows
 
 AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
-Row = dict[str, Any]
-NumberedRows = Iterator[tuple[int, Row]]
 
 FORMATS = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
+    ".csv": "csv",
     ".tsv": "tsv",
+    ".tmx": "tmx",
     ".jsonl.gz": "jsonl",
+    ".csv.gz": "csv",
     ".tsv.gz": "tsv",
+    ".tmx.gz": "tmx",
 }
+EXPECTED_FILES = (
+    "files ending in .parquet, .jsonl, .csv, .tsv or .tmx (all but parquet also gzipped, .gz), or "
+    "two or more Moses files"
+)
 ADVICE = (
-    "Pass a .parquet, .jsonl or .tsv file, or Moses files by their prefix or as "
+    "Pass a file of these, a folder of them, or Moses files by their prefix or as "
     "{'de': 'corpus.de', ...}."
 )
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"
-CONTEXT_BYTES = 10  # quoted by an error on both sides of bytes that can't be decoded
 
 
 # ---- Finding
@@ -46,7 +53,7 @@ class FileSource:
     """The file, or the Moses files, that hold one table of rows.
 
     Attributes:
-        format: `"parquet"`, `"jsonl"`, `"tsv"`, `"text"` or `"moses"`.
+        format: `"parquet"`, `"jsonl"`, `"csv"`, `"tsv"`, `"tmx"`, `"text"` or `"moses"`.
         paths: The files: one, or one per language.
         languages: The language of each file, for `"moses"`.
     """
@@ -75,8 +82,8 @@ def find_files(
     """Find the files of a source, in a fixed order.
 
     Args:
-        source: A file, a folder (searched recursively for parquet, JSONL and TSV files), a glob,
-            the prefix of Moses files, or Moses files by language.
+        source: A file, a folder (searched recursively for parquet, JSONL, CSV, TSV and TMX files),
+            a glob, the prefix of Moses files, or Moses files by language.
 
     Returns:
         The files; None for a Hub dataset: a folder laid out like one, or a name of nothing here
@@ -105,10 +112,10 @@ def find_files(
 
 
 def _file_source(path: str) -> FileSource:
-    """Return a parquet, JSONL or TSV file.
+    """Return a file of one of the `FORMATS`.
 
     Raises:
-        CorpusError: Its name says none of these formats.
+        CorpusError: Its name says none of them.
     """
     format = format_of(path)
     if format is None:
@@ -123,7 +130,9 @@ def _moses_source(files: Mapping[str, str | os.PathLike]) -> FileSource:
 
 
 def _moses_files(prefix: str) -> dict[str, str]:
-    """Return the files `prefix.de`, `prefix.en`, ... (or `prefix.de.gz`) by language.
+    """Return the files `prefix.de`, `prefix.en`, ... by language.
+
+    Their names may also end in `.de.gz`, `.de.txt` or `.de.txt.gz`.
 
     The result is empty if there are fewer than two, or a file of the name `prefix`.
     """
@@ -131,7 +140,7 @@ def _moses_files(prefix: str) -> dict[str, str]:
         return {}
     files: dict[str, str] = {}
     for path in sorted(glob.glob(glob.escape(prefix) + ".*")):
-        code = path[len(prefix) + 1 :].removesuffix(".gz")
+        code = path[len(prefix) + 1 :].removesuffix(".gz").removesuffix(".txt")
         if is_code(code):
             files.setdefault(code, path)
     return files if len(files) > 1 else {}
@@ -167,52 +176,7 @@ def format_of(path: str) -> str | None:
 
 
 def _no_files_error(place: str, description: str) -> CorpusError:
-    expected = f"files ending in {', '.join(FORMATS)}, or two or more Moses files"
-    return bad_value(place, None, None, Unquoted(description), expected, ADVICE)
-
-
-# ---- Lines
-
-
-def read_lines(
-    path: str, place: str | None = None, name: str | None = None
-) -> Iterator[tuple[int, str]]:
-    r"""Yield line numbers, from 1, and lines without their ends.
-
-    Only \n (or \r\n) ends a line: U+2028 and the like may stand inside a text.
-
-    Args:
-        path: A file, plain or gzipped.
-        place: Its name in messages.
-        name: The field that the lines hold, for messages.
-
-    Raises:
-        CorpusError: The file is damaged, or has bytes that are not UTF-8.
-        OSError: There is no such file.
-    """
-    place = place or path
-    number = 0
-    open_file = gzip.open if path.endswith(".gz") else open
-    try:
-        with open_file(path, "rb") as file:
-            for number, line in enumerate(file, 1):
-                if number == 1:
-                    line = line.removeprefix(BYTE_ORDER_MARK)
-                yield number, line.removesuffix(b"\n").removesuffix(b"\r").decode()
-    except UnicodeDecodeError as error:
-        bad_bytes = line[error.start : error.end]
-        first = max(error.start - CONTEXT_BYTES, 0)
-        context = line[first : error.end + CONTEXT_BYTES]
-        description = Unquoted(f"the undecodable bytes {bad_bytes!r} in {context!r}")
-        advice = (
-            "Convert the file to UTF-8 (for example: iconv -f latin1 -t utf-8) or correct the row."
-        )
-        raise bad_value(place, number, name, description, "UTF-8", advice) from None
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        description = Unquoted(f"a damaged file ({error})")
-        raise bad_value(
-            place, number + 1, name, description, "a text file", "Fetch it again."
-        ) from error
+    return bad_value(place, None, None, Unquoted(description), EXPECTED_FILES, ADVICE)
 
 
 # ---- Rows
@@ -221,23 +185,27 @@ def read_lines(
 def read_rows(
     source: FileSource, place: str | None = None, names: Sequence[str] = ()
 ) -> NumberedRows:
-    """Yield the numbered rows of files of text, TSV, JSONL or Moses.
+    """Yield the numbered rows of files of text, CSV, TSV, JSONL, TMX or Moses.
 
     Args:
         source: The file or files.
         place: Their name in messages.
-        names: The fields of TSV; if there are none, the first line names them.
+        names: The fields of CSV or TSV; if there are none, the first line names them.
 
     Raises:
-        CorpusError: A line is not JSON, or has too many or too few fields.
+        CorpusError: A line is not JSON, a row has too many or too few fields, or a file is no TMX.
     """
     place = place or source.place
     if source.format == "moses":
         return _moses_rows(source)
     if source.format == "text":
         return _text_rows(source.paths[0], place)
+    if source.format == "csv":
+        return open_table(source.paths[0], "csv", place, names or None)
     if source.format == "tsv":
-        return _tsv_rows(source.paths[0], place, names)
+        return open_table(source.paths[0], "tsv", place, names or None)
+    if source.format == "tmx":
+        return unit_rows(source.paths[0], place)
     return _jsonl_rows(source.paths[0], place)
 
 
@@ -254,27 +222,6 @@ def _moses_rows(source: FileSource) -> NumberedRows:
 def _text_rows(path: str, place: str) -> NumberedRows:
     for number, line in read_lines(path, place):
         yield number, {"text": line}
-
-
-def _tsv_rows(path: str, place: str, names: Sequence[str]) -> NumberedRows:
-    """Yield the rows of a TSV file, where a quote is just a character."""
-    lines = read_lines(path, place)
-    if not names:
-        _, header = next(lines, (1, ""))
-        names = header.split("\t")
-        if len(set(names)) < len(names):
-            advice = "Rename or take out columns."
-            raise bad_value(place, 1, "header", names, "different names", advice)
-    for number, line in lines:
-        if not line.strip(" "):
-            continue
-        values = line.split("\t")
-        if len(values) != len(names):
-            description = Unquoted(f"{len(values)} field(s)")
-            expected = f"{len(names)} ({', '.join(names)})"
-            advice = "Correct the tabs of the row, or delete it."
-            raise bad_value(place, number, None, description, expected, advice)
-        yield number, dict(zip(names, values, strict=True))
 
 
 def _jsonl_rows(path: str, place: str) -> NumberedRows:

@@ -1,13 +1,14 @@
 """`load_parallel`: one call from a name, a path or a list of them to a checked parallel corpus."""
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages
+from .columns import ColumnPairs, check_columns, column_pairs, missing_languages_error
 from .files import AnyDataset, FileSource
 from .mixing import limits_of, mix
 from .parts import Part, PartOpener, Source
@@ -18,6 +19,8 @@ from .rows import CLASSES, LABEL, NLI_TEXTS, features_of
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
 # the first one.
 TABLE_ROWS = 20 * BATCH_ROWS
+EXAMPLE_LANGUAGES = ("de", "en")
+FORMATS_WITH_CELLS = ("csv", "tsv", "moses")
 
 
 def load_parallel(
@@ -36,6 +39,7 @@ def load_parallel(
     report: CorpusReport | None = None,
     document_ids: bool = False,
     labels: bool = False,
+    columns: Mapping[str, str] | None = None,
 ) -> AnyDataset:
     r"""Load a parallel corpus and check every row of it.
 
@@ -46,11 +50,13 @@ def load_parallel(
             - The id of a Hub dataset, such as `"Helsinki-NLP/europarl"`, or a folder laid out like
               one (a README.md that lists `configs`).
             - A parquet or JSONL file, with a column `translation` = `{language: text}` or one
-              column per language; a TSV file with the language codes as header (a quote is just a
-              character); JSONL and TSV may be gzipped. Or a glob of, or a folder with, such files.
+              column per language; a CSV or TSV file with the language codes as header (a quote in
+              TSV is just a character); a translation memory, TMX. All but parquet may be gzipped.
+              Or a glob of, or a folder with, such files.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
-        languages: The languages of the result; None for all that the source has.
+        languages: The languages of the result; None for all that the source has. A column of
+            exactly that name goes first, then one of its locale (`de-DE`, `DE` for `de`).
         pivot_languages: Take only Hub configs (language pairs) with at least one of these. Rows of
             files are not selected by it.
         split: The split of a Hub dataset or of the sample. Files have no splits: all their rows are
@@ -78,6 +84,9 @@ def load_parallel(
             its number in this order or in that of a `ClassLabel`. A row with another one, such as
             the -1 of SNLI, is a bad row. `languages` then choose among the configs of a Hub
             dataset.
+        columns: The column of each language, of `doc_id` or of `label` that has another name,
+            `{"de": "Source", "en": "Target"}`. If two or more languages are named, the other
+            columns are not taken for languages.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each
@@ -100,6 +109,7 @@ def load_parallel(
         {'de': 'Das Haus', 'en': 'The house'}
     """
     _check_arguments(languages, bad_rows, temperature)
+    pairs = column_pairs(columns)
     report = CorpusReport() if report is None else report
     requested = None if languages is None else tuple(sorted(set(languages)))
     text_names = requested
@@ -117,10 +127,14 @@ def load_parallel(
         revision=revision,
         token=token,
         max_rows=max_rows,
+        columns=pairs,
     )
     parts: list[Part] = []
     for element in _as_list(source):
         parts += opener.open(element)
+    fields = _fields_of(parts)
+    if fields:
+        check_columns(pairs, fields, str(source))
     chosen = _choose_languages(parts, text_names, pivot_languages, str(source))
     loader = _PartLoader(
         languages=chosen,
@@ -128,6 +142,7 @@ def load_parallel(
         features=features_of(chosen, document_ids, labels),
         report=report,
         streaming=streaming,
+        columns=pairs,
     )
     # A stream is cut at the end, because nobody knows yet how many rows each part gives.
     limits = limits_of(parts, None if streaming else max_rows, temperature)
@@ -165,6 +180,14 @@ def _as_list(source: Source | Sequence[Source]) -> list[Source]:
     return list(source)
 
 
+def _fields_of(parts: Sequence[Part]) -> list[str]:
+    """Return the fields of all parts, in order of appearance."""
+    fields: dict[str, None] = {}
+    for part in parts:
+        fields |= dict.fromkeys(part.fields)
+    return list(fields)
+
+
 def _choose_languages(
     parts: Sequence[Part],
     text_names: tuple[str, ...] | None,
@@ -179,12 +202,23 @@ def _choose_languages(
     available: set[str] = set()
     for part in parts:
         available.update(part.languages)
-    check_languages([*(text_names or ()), *(pivot_languages or ())], available, place)
+    requested = [*(text_names or ()), *(pivot_languages or ())]
+    unnamed = [field for field in _fields_of(parts) if field not in available]
+    if len(available) < 2 and unnamed and not _is_one_asked_for(requested, available):
+        wanted = requested or EXAMPLE_LANGUAGES
+        missing = [name for name in wanted if name not in available]
+        raise missing_languages_error(place, unnamed, missing)
+    check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
     if len(chosen) < 2:
         advice = "Request two or more, or load a source that has them."
         raise bad_value(place, None, "languages", list(chosen), "at least two languages", advice)
     return chosen
+
+
+def _is_one_asked_for(requested: Sequence[str], available: Collection[str]) -> bool:
+    """Return whether languages are requested, and the data has all of them."""
+    return bool(requested) and set(requested) <= set(available)
 
 
 @dataclass(frozen=True)
@@ -197,6 +231,7 @@ class _PartLoader:
         features: The columns of the result.
         report: The counts that are filled in.
         streaming: Whether to return streams.
+        columns: Names, and the fields that the user says hold them.
     """
 
     languages: tuple[str, ...]
@@ -204,6 +239,7 @@ class _PartLoader:
     features: datasets.Features
     report: CorpusReport
     streaming: bool
+    columns: ColumnPairs
 
     def load(self, part: Part, limit: int | None) -> AnyDataset:
         """Return the good rows among the first `limit` of a part.
@@ -240,6 +276,8 @@ class _PartLoader:
             has_other_languages=not set(part.languages) <= set(self.languages),
             raise_on_bad=self.raise_on_bad,
             class_names=_class_names(part.source) if LABEL in self.features else (),
+            columns=self.columns,
+            has_cells=_has_cells(part.source),
         )
 
     def _check_file(self, file: FileSource, limit: int | None, checker: RowChecker) -> AnyDataset:
@@ -277,6 +315,11 @@ def _class_names(source: FileSource | AnyDataset) -> tuple[str, ...]:
     if isinstance(label_feature, datasets.ClassLabel):
         return tuple(name.lower() for name in label_feature.names)
     return CLASSES
+
+
+def _has_cells(source: FileSource | AnyDataset) -> bool:
+    """Return whether a row of a source says by an empty cell or line that it lacks a language."""
+    return isinstance(source, FileSource) and source.format in FORMATS_WITH_CELLS
 
 
 def _stamps_of(file: FileSource) -> str:

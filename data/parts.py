@@ -1,7 +1,7 @@
 """Open the sources of a corpus: the sample, configs of Hub datasets, and files."""
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import datasets
@@ -10,11 +10,13 @@ import pyarrow.parquet as pq
 from tmde.embedding.hub_names import check_repository
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
-from .files import AnyDataset, FileSource, Row, find_files, open_parquet, read_lines, read_rows
+from .columns import ColumnPairs, header_of_rows
+from .files import AnyDataset, FileSource, find_files, open_parquet, read_lines, read_rows
 from .sample import LANGUAGES, sample_parallel
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 
+FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")  # Rows have languages of their own.
 SAMPLE_ROWS = 20_000
 SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
 
@@ -27,6 +29,7 @@ class Part:
         source: A text file, or rows with `translation` or one column per language.
         place: Its name in messages.
         languages: The languages it holds; of a JSONL file at least the requested ones.
+        fields: Its fields; empty if they are not looked at.
         rows: The number of its rows; None if it is not known.
         is_config: Whether it is a config of a Hub dataset.
     """
@@ -34,6 +37,7 @@ class Part:
     source: FileSource | AnyDataset
     place: str
     languages: Sequence[str]
+    fields: Sequence[str] = ()
     rows: int | None = None
     is_config: bool = False
 
@@ -54,6 +58,7 @@ class PartOpener:
         revision: The revision of a Hub dataset.
         token: The token for private Hub datasets.
         max_rows: How many rows of the sample to make.
+        columns: Names, and the fields that the user says hold them.
     """
 
     text_names: tuple[str, ...] | None
@@ -66,6 +71,7 @@ class PartOpener:
     revision: str | None
     token: str | bool | None
     max_rows: int | None
+    columns: ColumnPairs = ()
 
     def open(self, source: Source) -> list[Part]:
         """Return the parts of one source.
@@ -91,8 +97,8 @@ class PartOpener:
         rows = sample_parallel(self.max_rows or SAMPLE_ROWS, split=split, seed=self.seed)
         place = f"sample (split {self.split})"
         if self.streaming:
-            return Part(rows.to_iterable_dataset(), place, LANGUAGES, len(rows))
-        return Part(rows, place, LANGUAGES, len(rows))
+            return Part(rows.to_iterable_dataset(), place, LANGUAGES, rows=len(rows))
+        return Part(rows, place, LANGUAGES, rows=len(rows))
 
     # ---- Hub datasets
 
@@ -119,8 +125,9 @@ class PartOpener:
             token=self.token,
         )
         place = f"{path} (config {config}, split {self.split})"
-        languages = self._languages_of(rows.take(1), place)
-        return Part(rows, place, languages, self._row_count(rows), is_config=True)
+        header = header_of_rows(rows.take(1), place, self.text_names, self.columns)
+        count = self._row_count(rows)
+        return Part(rows, place, header.languages, header.fields, count, is_config=True)
 
     def _row_count(self, rows: AnyDataset) -> int | None:
         """Return the number of rows; of a stream the one that its card states, if it does."""
@@ -151,68 +158,16 @@ class PartOpener:
         if file.format == "parquet":
             path = file.paths[0]
             rows = open_parquet(path, self.streaming)
-            languages = self._languages_of(rows.take(1), file.place)
-            return Part(rows, file.place, languages, pq.read_metadata(path).num_rows)
+            header = header_of_rows(rows.take(1), file.place, self.text_names, self.columns)
+            count = pq.read_metadata(path).num_rows
+            return Part(rows, file.place, header.languages, header.fields, count)
         count = None
         if file.format == "moses":
             count = _count_lines(file)
-        rows = (row for _, row in read_rows(file))
-        languages = self._languages_of(rows, file.place, rows_differ=file.format == "jsonl")
-        return Part(file, file.place, languages, count)
-
-    # ---- Languages
-
-    def _languages_of(
-        self, rows: Iterable[Row], place: str, rows_differ: bool = False
-    ) -> list[str]:
-        """Return the languages of rows.
-
-        They are the fields of `translation`, or else the columns, that are named by a language
-        code or are among `text_names`.
-
-        Args:
-            rows: The rows of a part.
-            place: Its name in messages.
-            rows_differ: Whether rows may have different fields. Then all rows are read, or as many
-                as it takes to see all `text_names`.
-
-        Raises:
-            CorpusError: There are no rows, or none of their fields is a language.
-        """
-        requested = set(self.text_names or ())
-        languages: set[str] = set()
-        fields: Row | None = None  # the fields of the last row that was read
-        for row in rows:
-            fields = row
-            texts = row.get("translation", row)
-            if isinstance(texts, dict):
-                fields = texts
-                languages |= _code_fields(texts)
-                languages |= requested & texts.keys()
-            has_requested = bool(requested) and requested <= languages
-            if has_requested or not rows_differ:
-                break
-        if languages:
-            return sorted(languages)
-        if fields is None:
-            description = Unquoted("no rows")
-        else:
-            description = Unquoted(f"the columns {list(fields)}")
-        expected = (
-            "an object `translation` of texts by language, "
-            "or one column per language, named by its code"
-        )
-        advice = "Rename the columns, or pass languages=[...] with those to take."
-        raise bad_value(place, None, "translation", description, expected, advice)
-
-
-def _code_fields(texts: Row) -> set[str]:
-    """Return the names of the fields that look like language codes and hold a text or None."""
-    codes = set()
-    for name, text in texts.items():
-        if is_code(name) and isinstance(text, str | None):
-            codes.add(name)
-    return codes
+        texts = (row for _, row in read_rows(file))
+        rows_differ = file.format in FORMATS_OF_DIFFERENT_ROWS
+        header = header_of_rows(texts, file.place, self.text_names, self.columns, rows_differ)
+        return Part(file, file.place, header.languages, header.fields, count)
 
 
 def _count_lines(file: FileSource) -> int:
@@ -255,7 +210,7 @@ def select_configs(
     Raises:
         CorpusError: A language is in no pair, or no config fits.
     """
-    pairs = _language_pairs(names)
+    pairs = language_pairs(names)
     available = set().union(*pairs.values())
     wanted = set(languages or available)
     pivots = set(pivot_languages or available)
@@ -274,7 +229,7 @@ def select_configs(
     raise _no_config_error(names, wanted, pivots, place)
 
 
-def _language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
+def language_pairs(names: Sequence[str]) -> dict[str, set[str]]:
     """Return both languages of each config that is named by two codes, such as `de-en`."""
     pairs = {}
     for name in names:

@@ -19,7 +19,17 @@ class RowState(enum.IntEnum):
 
     KEPT = 0
     OTHER_LANGUAGES = 1
-    BAD = 2
+    TOO_FEW_TEXTS = 2
+    EMPTY_TEXT = 3
+    NO_LABEL = 4
+
+
+REASONS = {
+    RowState.TOO_FEW_TEXTS: "with fewer than two languages",
+    RowState.EMPTY_TEXT: "with an empty text",
+    RowState.NO_LABEL: "without a known label",
+}
+BAD_STATES = tuple(REASONS)
 
 
 @dataclass
@@ -30,12 +40,13 @@ class CorpusReport:
         rows: The rows read.
         kept: The rows that came through.
         empty_texts: The texts of the requested languages that were empty or only whitespace, and
-            became None.
+            became None. Empty cells of tables and lines of Moses files are no texts.
         dropped_rows: The rows dropped as bad: fewer than two texts, or fewer than two after the
             empty ones went.
         other_rows: The rows left out, though not bad: the source has further languages, and these
             rows lack two of the requested ones.
         first_examples: The first few bad rows, with what was found and expected.
+        reasons: The number of dropped rows by reason.
     """
 
     rows: int = 0
@@ -44,9 +55,11 @@ class CorpusReport:
     dropped_rows: int = 0
     other_rows: int = 0
     first_examples: list[str] = field(default_factory=list)
+    reasons: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._last_rows: dict[str, int] = {}  # the last row counted, by place
+        self._warned_places: set[str] = set()
 
     def __deepcopy__(self, memo: dict) -> "CorpusReport":
         """Return the report itself.
@@ -69,14 +82,19 @@ class CorpusReport:
             Positions in `checked`.
         """
         states = checked["state"]
+        is_first = False
         with _LOCK:
             is_new = last_row > self._last_rows.get(place, 0)
             if is_new:
                 self._last_rows[place] = last_row
                 counted = _count(checked)
                 self._include(counted)
-        if is_new and counted.first_examples:
-            logger.warning("%s: %s", place, counted.summary())
+                is_first = bool(counted.first_examples) and place not in self._warned_places
+            if is_first:
+                self._warned_places.add(place)
+        if is_first:
+            # A stream warns of its first bad rows alone; its report counts all of them.
+            logger.warning("%s: %s", place, counted.summary(place))
         return [index for index, state in enumerate(states) if state == RowState.KEPT]
 
     def _include(self, other: "CorpusReport") -> None:
@@ -87,16 +105,30 @@ class CorpusReport:
         self.other_rows += other.other_rows
         self.first_examples += other.first_examples
         del self.first_examples[MAX_EXAMPLES:]
+        for reason, count in other.reasons.items():
+            self.reasons[reason] = self.reasons.get(reason, 0) + count
 
-    def summary(self) -> str:
-        """Return one sentence with the counts and the first examples."""
-        text = (
-            f"{self.rows} rows read, {self.kept} kept, {self.dropped_rows} bad rows dropped, "
-            f"{self.empty_texts} empty texts set to None, {self.other_rows} rows without two of "
-            "the requested languages left out"
-        )
+    def summary(self, place: str | None = None) -> str:
+        """Return one line with the counts and an example.
+
+        Args:
+            place: What the rows were read from, if the line begins with it; the example does not
+                repeat it.
+        """
+        text = f"{self.rows} rows read, {self.kept} kept"
+        if self.dropped_rows:
+            reasons = [f"{count} {reason}" for reason, count in self.reasons.items()]
+            rows = "row" if self.dropped_rows == 1 else "rows"
+            text += f", {self.dropped_rows} bad {rows} dropped ({', '.join(reasons)})"
+        if self.empty_texts:
+            text += f", {self.empty_texts} empty texts"
+        if self.other_rows:
+            text += f", {self.other_rows} rows without two of the requested languages left out"
         if self.first_examples:
-            text += f". First bad ones: {'; '.join(self.first_examples)}"
+            example = self.first_examples[0]
+            if place is not None:
+                example = example.removeprefix(f"{place}, ")
+            text += f". First: {example}"
         return text
 
 
@@ -104,11 +136,16 @@ def _count(checked: Mapping[str, Sequence]) -> CorpusReport:
     """Return the counts of checked rows alone."""
     states = list(checked["state"])
     examples = [example for example in checked["example"] if example]
+    reasons = {}
+    for state, reason in REASONS.items():
+        if state in states:
+            reasons[reason] = states.count(state)
     return CorpusReport(
         rows=len(states),
         kept=states.count(RowState.KEPT),
         empty_texts=sum(checked["empty"]),
-        dropped_rows=states.count(RowState.BAD),
+        dropped_rows=sum(reasons.values()),
         other_rows=states.count(RowState.OTHER_LANGUAGES),
         first_examples=examples[:MAX_EXAMPLES],
+        reasons=reasons,
     )

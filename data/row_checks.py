@@ -11,8 +11,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from .checks import CorpusError, Unquoted, bad_value
-from .files import FileSource, Row, blocks_of, check_text, column_of, read_rows
-from .report import MAX_EXAMPLES, RowState
+from .columns import ColumnPairs, fields_by_name, texts_of
+from .files import FileSource, Row, blocks_of, check_text, read_rows
+from .report import BAD_STATES, MAX_EXAMPLES, RowState
 from .rows import CLASSES, DOCUMENT_ID, LABEL, features_of
 
 Columns = Mapping[str, list | pa.Array]
@@ -62,6 +63,9 @@ class RowChecker:
         raise_on_bad: Whether a bad row raises an error; otherwise it is counted.
         class_names: The classes that the numbers of labels mean, in lower case; () where rows
             need no label.
+        columns: Names, and the fields that the user says hold them.
+        has_cells: Whether rows are lines or cells of a table, where an empty one is how a row says
+            that it lacks a language. It is not bad if the row has two texts.
     """
 
     place: str
@@ -69,6 +73,8 @@ class RowChecker:
     has_other_languages: bool
     raise_on_bad: bool
     class_names: tuple[str, ...] = ()
+    columns: ColumnPairs = ()
+    has_cells: bool = False
 
     @property
     def features(self) -> datasets.Features:
@@ -113,6 +119,9 @@ class RowChecker:
         )
         rows.states[:] = self._states(rows)
         examples = self._examples(rows, numbers)
+        empty_counts = rows.empty.sum(axis=1)
+        if self.has_cells:
+            empty_counts[:] = 0
         documents = _as_strings(columns.get(DOCUMENT_ID, missing))
         filled_texts = []
         for column, is_blank in zip(texts, blank, strict=True):
@@ -122,7 +131,7 @@ class RowChecker:
                 "translation": pa.StructArray.from_arrays(filled_texts, self.languages),
                 DOCUMENT_ID: pa.array(documents, pa.string()),
                 LABEL: pa.array(class_numbers, pa.int64()),
-                "empty": rows.empty.sum(axis=1),
+                "empty": empty_counts,
                 "state": rows.states,
                 "example": pa.array(examples, pa.string()),
             }
@@ -159,11 +168,14 @@ class RowChecker:
 
     def _states(self, rows: _CheckedRows) -> np.ndarray:
         """Return the state of each row, (rows,)."""
-        enough = (rows.present & ~rows.empty).sum(axis=1) >= FEWEST_TEXTS
-        states = np.where(enough, RowState.KEPT, RowState.BAD)
+        filled = rows.present & ~rows.empty
+        enough = filled.sum(axis=1) >= FEWEST_TEXTS
+        states = np.where(enough, RowState.KEPT, RowState.TOO_FEW_TEXTS)
+        states[~enough & rows.empty.any(axis=1)] = RowState.EMPTY_TEXT
         if self.has_other_languages:
-            states[rows.present.sum(axis=1) < FEWEST_TEXTS] = RowState.OTHER_LANGUAGES
-        states[rows.unlabeled] = RowState.BAD
+            present = filled if self.has_cells else rows.present
+            states[present.sum(axis=1) < FEWEST_TEXTS] = RowState.OTHER_LANGUAGES
+        states[rows.unlabeled] = RowState.NO_LABEL
         return states
 
     def _examples(self, rows: _CheckedRows, numbers: Sequence[int]) -> list[str | None]:
@@ -173,7 +185,9 @@ class RowChecker:
             CorpusError: A row is bad, and `raise_on_bad` is set.
         """
         examples: list[str | None] = [None] * len(numbers)
-        is_reported = rows.empty.any(axis=1) | (rows.states == RowState.BAD)
+        is_reported = np.isin(rows.states, BAD_STATES)
+        if not self.has_cells:
+            is_reported |= rows.empty.any(axis=1)
         for row in np.flatnonzero(is_reported)[:MAX_EXAMPLES]:
             error = self._error(rows, int(row), numbers[row])
             if self.raise_on_bad:
@@ -224,20 +238,31 @@ def check_file(
     """
     rows_read = islice(read_rows(file), limit)
     for numbers, rows in blocks_of(rows_read, BATCH_ROWS):
-        texts = []
-        for number, row in zip(numbers, rows, strict=True):
-            texts.append(_texts_of(row, file.place, number))
         columns: dict[str, list] = {}
-        for language in checker.languages:
-            columns[language] = column_of(texts, language)
-        for name in (DOCUMENT_ID, LABEL):
-            columns[name] = column_of(rows, name)
+        for name in (*checker.languages, DOCUMENT_ID, LABEL):
+            columns[name] = []
+        for number, row in zip(numbers, rows, strict=True):
+            texts = _checked_texts(row, file.place, number)
+            _add_values(columns, texts, checker.languages, checker)
+            _add_values(columns, row, (DOCUMENT_ID, LABEL), checker)
         yield from checker.check(columns, numbers).to_pylist()
 
 
-def _texts_of(row: Row, place: str, number: int) -> dict[str, Any]:
-    """Return the texts of a row by language: its `translation`, or else the row itself."""
-    texts = row.get("translation", row)
+def _add_values(
+    columns: Mapping[str, list], row: Row, names: tuple[str, ...], checker: RowChecker
+) -> None:
+    """Append what a row has of each name, or None, to the columns."""
+    field_of = fields_by_name(tuple(row), names, checker.columns, checker.place)
+    for name in names:
+        value = None
+        if name in field_of:
+            value = row[field_of[name]]
+        columns[name].append(value)
+
+
+def _checked_texts(row: Row, place: str, number: int) -> dict[str, Any]:
+    """Return the texts of a row, or raise the error of texts that are no object."""
+    texts = texts_of(row)
     if not texts:
         return {}
     if not isinstance(texts, dict):
@@ -249,19 +274,29 @@ def _texts_of(row: Row, place: str, number: int) -> dict[str, Any]:
 
 def check_table(table: pa.Table, indices: Sequence[int], checker: RowChecker) -> pa.Table:
     """Return the checked rows of a table, whose first row has the number `indices[0] + 1`."""
-    prefix = "translation." if "translation" in table.column_names else ""
+    prefix = ""
+    text_fields = table.column_names
+    if "translation" in table.column_names:
+        prefix = "translation."
+        text_fields = [field.name for field in table.schema.field("translation").type]
+    row_fields = tuple(table.column_names)
     table = table.flatten()
     columns: dict[str, list | pa.Array] = {}
+    text_field_of = fields_by_name(
+        tuple(text_fields), checker.languages, checker.columns, checker.place
+    )
     for language in checker.languages:
-        if prefix + language not in table.column_names:
+        if language not in text_field_of:
             continue
-        column = table[prefix + language]
+        column = table[prefix + text_field_of[language]]
         if column.type == pa.string():
             # Texts stay in Arrow's memory: as Python objects they take twice the time.
             columns[language] = column.combine_chunks()
         else:
             columns[language] = column.to_pylist()
-    for name in (DOCUMENT_ID, LABEL):
-        if name in table.column_names:
-            columns[name] = table[name].to_pylist()
+    names = (DOCUMENT_ID, LABEL)
+    field_of = fields_by_name(row_fields, names, checker.columns, checker.place)
+    for name in names:
+        if name in field_of:
+            columns[name] = table[field_of[name]].to_pylist()
     return checker.check(columns, [index + 1 for index in indices])

@@ -18,6 +18,19 @@ class _LogLines(tqdm_std):  # type: ignore[misc]  # tqdm has no types.
     """Progress for a log: whole lines, at most one every 30 seconds, and none if it takes less."""
 
     last_print_t: float
+    shown_n: float | None = None  # The progress of the last line.
+
+    def display(self, *args: Any, **kwargs: Any) -> bool | None:
+        """Write a line, and note its progress."""
+        self.shown_n = self.n
+        shown: bool | None = super().display(*args, **kwargs)
+        return shown
+
+    def close(self) -> None:
+        """Write the last line, unless the line before says the same."""
+        if self.shown_n == self.n:
+            self.last_print_t = float("-inf")  # As if nothing was shown yet: nothing is repeated.
+        super().close()
 
     def refresh(self, *args: Any, **kwargs: Any) -> None:
         """Refresh the display, but no earlier than the interval allows.

@@ -202,13 +202,21 @@ class _DevRetrieval:
         )
 
 
+# The models that a run is measured against, by their keys in `results.json`.
+_BASELINES = {"start": "before training", "packaged": "the model that comes with tmde"}
+
+
 def dev_results(records: RunRecords) -> tuple[str, list[EvalResult]]:
     """Return precision at 1 on the dev rows of a run, at the step whose weights were kept.
+
+    The table has the scores of the run's start and of the model that comes with tmde as well, where
+    they were measured.
 
     Returns:
         A table, empty without results, and the entries for the metadata of the card.
     """
-    dev_sets = _dev_retrievals(records)
+    dev_sets = _dev_retrievals(records, "best")
+    baselines = {name: _dev_retrievals(records, name) for name in _BASELINES}
     pairs: list[str] = []
     for dev_set in dev_sets:
         pairs.extend(pair for pair in dev_set.values if pair not in pairs)
@@ -216,17 +224,39 @@ def dev_results(records: RunRecords) -> tuple[str, list[EvalResult]]:
     entries = []
     for dev_set in dev_sets:
         rows.append(dev_set.table_row(pairs))
+        for name, baseline_sets in baselines.items():
+            rows.extend(_baseline_rows(dev_set, baseline_sets, _BASELINES[name], pairs))
         entries.append(dev_set.model_index_entry())
     return table(["dev set", *pairs, "mean", "chance"], rows), entries
 
 
-def _dev_retrievals(records: RunRecords) -> list[_DevRetrieval]:
-    """Collect the measures `eval_<dev set>[_doc]_p1_<pair>` of a run by dev set and kind."""
+def _baseline_rows(
+    dev_set: _DevRetrieval,
+    baseline_sets: Sequence[_DevRetrieval],
+    title: str,
+    pairs: Sequence[str],
+) -> list[list[str]]:
+    """Return the row of another model on a dev set; none if it was not measured there."""
+    rows = []
+    for baseline in baseline_sets:
+        if (baseline.dev_set, baseline.kind) == (dev_set.dev_set, dev_set.kind):
+            _, *cells = baseline.table_row(pairs)
+            rows.append([f"... {title}", *cells])
+    return rows
+
+
+def _dev_retrievals(records: RunRecords, key: str) -> list[_DevRetrieval]:
+    """Collect the measures `eval_<dev set>[_doc]_p1_<pair>` of a run by dev set and kind.
+
+    Args:
+        records: The records of the run.
+        key: The key of the scores in `results.json`.
+    """
     languages = records.config["languages"]
     pairs = {f"{first}-{second}" for first, second in itertools.permutations(languages, 2)}
     pool_sizes = records.results.get("dev_pools") or {}
     dev_sets: dict[str, _DevRetrieval] = {}
-    for measure, value in (records.results.get("best") or {}).items():
+    for measure, value in (records.results.get(key) or {}).items():
         name, _, pair = measure.removeprefix("eval_").rpartition("_p1_")
         if pair not in pairs:
             continue

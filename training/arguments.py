@@ -74,11 +74,13 @@ class TmdeTrainingArguments(TrainingArguments):
         dataloader_num_workers: The processes that make batches while the model computes; None is 1
             where the model is on an accelerator and 0 on a CPU, whose cores they would take from
             it. A stream that a teacher reads has none.
-        eval_minutes: Evaluate and save every so many minutes too, for runs limited by time.
-        max_minutes: Ends the run after this many minutes of wall clock, evaluations included.
-        max_cpu_minutes: The CPU-time budget in minutes, summed over all threads of a process,
-            evaluations included. Runs with the same budget do the same work, also on a busy
-            machine.
+        eval_minutes: Evaluate and save every so many minutes of training too, for runs limited by
+            time.
+        max_minutes: Ends the run after this many minutes of training on the wall clock. Evaluations
+            do not count.
+        max_cpu_minutes: The CPU-time budget in minutes, summed over all threads of a process. Only
+            the evaluation before the first step does not count. Runs with the same budget do the
+            same work, also on a busy machine.
         freeze: Beginnings of names of parameters that stay as they are, such as
             "model.encoders.de".
         embedding_learning_rate: The rate of the embedding tables and token weights, on the same

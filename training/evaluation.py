@@ -118,6 +118,11 @@ def dev_losses(
 # ---- All of it
 
 
+def retrieval_mean_of(measure: str) -> str:
+    """Return the name of the mean to which a measure of `dev_retrieval` belongs."""
+    return "document_retrieval" if measure.startswith("doc_") else "retrieval"
+
+
 def evaluate_model(
     model: ParallelModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -154,9 +159,7 @@ def evaluate_model(
         for measure, value in {**retrieval, **losses}.items():
             metrics[f"{set_name}_{measure}"] = value
         for measure, value in retrieval.items():
-            is_of_documents = measure.startswith("doc_")
-            mean = "document_retrieval" if is_of_documents else "retrieval"
-            values_by_mean[mean].append(value)
+            values_by_mean[retrieval_mean_of(measure)].append(value)
         if "nli_accuracy" in losses:
             values_by_mean["nli_accuracy"].append(losses["nli_accuracy"])
     for task_name, task in tasks.items():

@@ -57,6 +57,8 @@ def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
         parts = _build_parts(recipe, folder)
         checkpoint = find_checkpoint(folder)
         start = _resumed_start(recipe, folder, checkpoint)
+        if checkpoint is not None:
+            parts.arguments.eval_on_start = False  # The run was measured before its first step.
         return ResolvedRun(recipe, folder, start, parts.objectives, parts.arguments, checkpoint)
     check_pyramid(recipe)
     parts = _build_parts(recipe, folder)

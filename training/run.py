@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
@@ -14,22 +15,30 @@ from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.io import write_atomically
+from tmde.data.rows import document_numbers
 from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
+from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
-from tmde.training.recipe import Recipe, RecipeError
+from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
 from tmde.training.run_record import describe_data, save_best, write_card, write_results
-from tmde.training.starts import BegunModel, FromFewerLanguages, FromFirstStage, share_tokenizer
+from tmde.training.starts import (
+    BegunModel,
+    FromFewerLanguages,
+    FromFirstStage,
+    has_packaged_languages,
+    share_tokenizer,
+)
 from tmde.training.teacher import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
 
@@ -37,7 +46,11 @@ logger = logging.get_logger("tmde.training")
 
 
 def train_recipe(
-    recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False
+    recipe: Recipe,
+    output_dir: str | Path,
+    resume: bool = False,
+    overwrite: bool = False,
+    measure_packaged: bool = False,
 ) -> TmdeTrainer:
     """Train a recipe into a folder.
 
@@ -53,6 +66,8 @@ def train_recipe(
         resume: Resume from the newest complete checkpoint. The result is that of a run that was
             never interrupted (a run limited by minutes ends when its time is up).
         overwrite: Delete an earlier run in the folder.
+        measure_packaged: Measure the packaged model on the dev rows too, if it has the languages of
+            the run.
 
     Returns:
         The trainer, with the best weights loaded.
@@ -68,6 +83,8 @@ def train_recipe(
         begin_run(run, overwrite and not resume)
         train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
+        if measure_packaged:
+            measure_packaged_model(run, inputs)
         trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
         finish(run, inputs, trainer)
@@ -137,6 +154,7 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
     if state.is_main_process:
         logger.warning(f"Stage 1 of 2: recipe {start.stage_name}, in {start.stage_folder}")
     stage = share_tokenizer(run.recipe, start.stage, inputs.data.train, run.folder)
+    stage = _without_useless_neighbors(stage, inputs.data.train)
     distributed_type = state.distributed_type
     is_begun = find_checkpoint(start.stage_folder) is not None
     train_recipe(stage, start.stage_folder, resume=is_begun, overwrite=True)
@@ -145,6 +163,19 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
     # changed the type.
     AcceleratorState._reset_state()
     state.distributed_type = distributed_type
+
+
+def _without_useless_neighbors(
+    stage: Recipe, rows: datasets.Dataset | datasets.IterableDataset
+) -> Recipe:
+    """Return a first stage that pairs no neighbors if its rows come from no documents.
+
+    Otherwise a warning would tell the user about a setting of the recipe that nobody has made.
+    """
+    is_stream = not isinstance(rows, datasets.Dataset)
+    if is_stream or not stage.training.neighbor_share or document_numbers(rows) is not None:
+        return stage
+    return with_settings(stage, {"training.neighbor_share": 0.0})
 
 
 # ---- 4. Tokenizer and model
@@ -182,6 +213,16 @@ def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) ->
         **inputs.origin,
     }
     write_atomically(run.folder / "run.json", json.dumps(record, indent=2, default=str))
+
+
+def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
+    """Record in `run.json` how well the packaged model does on the dev rows of a new run."""
+    recipe = run.recipe
+    is_first_part = PartialState().is_main_process and run.checkpoint is None
+    has_pairs = bool(inputs.data.dev) and recipe.named_texts is None
+    if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
+        dev_sets = inputs.data.dev
+        record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
 # ---- 5. The trainer

@@ -39,11 +39,7 @@ def load_data(recipe: Recipe) -> RunData:
         CorpusError: See `load_parallel`.
     """
     data = recipe.data
-    if data.train is None:
-        raise RecipeError(
-            f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub "
-            "dataset id, or 'sample' for the built-in sample"
-        )
+    check_has_data(recipe)
     report = CorpusReport()
     dev = _load_dev_sets(recipe)
     if data.replay is not None:
@@ -65,6 +61,19 @@ def load_data(recipe: Recipe) -> RunData:
     return RunData(train, dev, report)
 
 
+def check_has_data(recipe: Recipe) -> None:
+    """Refuse a recipe that names no training data.
+
+    Raises:
+        RecipeError: It names none.
+    """
+    if recipe.data.train is None:
+        raise RecipeError(
+            f"Recipe {recipe.name} needs training data: give --train with a file, a folder, a Hub "
+            "dataset id, or 'sample' for the built-in sample"
+        )
+
+
 def _common_options(recipe: Recipe) -> dict[str, Any]:
     """Return the options of `load_parallel` for all rows of a run."""
     return {
@@ -72,6 +81,7 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
         "pivot_languages": recipe.data.pivot_languages,
         "bad_rows": recipe.data.bad_rows,
         "labels": recipe.named_texts is not None,
+        "columns": recipe.data.columns,
     }
 
 

@@ -17,6 +17,7 @@ from tmde.data.io import write_atomically
 from tmde.eval.dev_retrieval import retrieval_pools
 from tmde.eval.tasks import ClassificationData, data_fingerprint
 from tmde.hub_cards import write_model_card
+from tmde.training.baselines import baseline_results
 from tmde.training.run_data import RunData
 from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 
@@ -84,9 +85,11 @@ def write_results(
         "best_step": trainer.state.best_global_step,
         "metric": args.metric_for_best_model,
         "best": _best_evaluation(trainer),
+        **baseline_results(trainer, folder),
         # The number of texts that were searched, by dev set and measure: chance is one in them.
         "dev_pools": _pool_sizes(trainer, data.dev, languages),
         "minutes": round(meter.seconds / 60, 6),
+        "evaluation_minutes": round(meter.evaluation_seconds / 60, 6),
         "cpu_minutes": round(meter.cpu_seconds / 60, 6),
         "seen": {name: value * args.world_size for name, value in meter.seen.items()},
         "rows": dict(counts),

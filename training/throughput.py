@@ -2,7 +2,8 @@
 
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,10 +21,14 @@ class RunMeter:
     CPU time is that of all threads and does not pass while the process waits for a core, so that
     runs with one CPU-time budget do the same work on a busy machine.
 
+    Evaluations do not count as training: a run of ten minutes trains for ten minutes. Of CPU time,
+    only the evaluation before the first step is left out.
+
     Attributes:
-        elapsed: The seconds of the first process as of this step. Decisions that depend on time use
-            these, so that all processes decide alike.
+        elapsed: The seconds of training of the first process as of this step. Decisions that depend
+            on time use these, so that all processes decide alike.
         cpu_elapsed: The seconds of CPU time of the first process as of this step.
+        evaluation_seconds: The seconds of all evaluations.
         seen: The rows, words and tokens since the beginning of the run.
         chunk_counts: The rows and truncated texts in the chunks of data begun so far.
         data_wait: The seconds spent waiting for data since the last log.
@@ -32,6 +37,9 @@ class RunMeter:
     def __init__(self):
         self.elapsed = 0.0
         self.cpu_elapsed = 0.0
+        self.evaluation_seconds = 0.0
+        self._seconds_before = 0.0  # Those before a resume.
+        self._cpu_seconds_before = 0.0
         self.seen: Counter[str] = Counter()
         self.chunk_counts: Counter[str] = Counter()
         self._chunk: tuple[int, int] | None = None
@@ -39,8 +47,8 @@ class RunMeter:
 
     def start(self) -> None:
         """Start the clocks, after the seconds that a resumed run has had."""
-        self._begin = time.perf_counter() - self.elapsed
-        self._cpu_begin = time.process_time() - self.cpu_elapsed
+        self._begin = time.perf_counter() - self._seconds_before
+        self._cpu_begin = time.process_time() - self._cpu_seconds_before
         self.start_interval()
 
     def start_interval(self) -> None:
@@ -49,14 +57,33 @@ class RunMeter:
         self._seen_before = self.seen.copy()
         self.data_wait = 0.0
 
-    def exclude_from_interval(self, seconds: float) -> None:
-        """Leave out seconds that were not spent on training, such as those of an evaluation."""
-        self._interval_begin += seconds
+    @contextmanager
+    def evaluation(self, is_before_training: bool = False) -> Iterator[None]:
+        """Leave the seconds of an evaluation out of those of training.
+
+        Args:
+            is_before_training: Whether no step was made yet. Then its CPU time is left out as well.
+        """
+        begin = time.perf_counter()
+        cpu_begin = time.process_time()
+        try:
+            yield
+        finally:
+            seconds = time.perf_counter() - begin
+            self.evaluation_seconds += seconds
+            self._interval_begin += seconds
+            if is_before_training:
+                self._cpu_begin += time.process_time() - cpu_begin
 
     @property
     def seconds(self) -> float:
-        """The seconds of this process."""
+        """The seconds of this process, evaluations included."""
         return time.perf_counter() - self._begin
+
+    @property
+    def training_seconds(self) -> float:
+        """The seconds of this process without those of evaluations."""
+        return self.seconds - self.evaluation_seconds
 
     @property
     def cpu_seconds(self) -> float:
@@ -83,6 +110,7 @@ class RunMeter:
         return {
             "elapsed": self.seconds,
             "cpu_elapsed": self.cpu_seconds,
+            "evaluation_seconds": self.evaluation_seconds,
             "seen": dict(self.seen),
             "chunk_counts": dict(self.chunk_counts),
         }
@@ -94,8 +122,12 @@ class RunMeter:
             state: The state of a checkpoint.
             chunk: The (epoch, chunk) of the data at which the run resumes.
         """
-        self.elapsed = state["elapsed"]
-        self.cpu_elapsed = state["cpu_elapsed"]
+        self._seconds_before = state["elapsed"]
+        self._cpu_seconds_before = state["cpu_elapsed"]
+        # Checkpoints of earlier versions counted evaluations as training.
+        self.evaluation_seconds = state.get("evaluation_seconds", 0.0)
+        self.elapsed = self._seconds_before - self.evaluation_seconds
+        self.cpu_elapsed = self._cpu_seconds_before
         self.seen = Counter(state["seen"])
         self.chunk_counts = Counter(state["chunk_counts"])
         self._chunk = chunk

@@ -267,7 +267,7 @@ class TmdeTrainer(HubTrainer):
             totals.append(sum(objective.count(batch.sizes) for batch in batches))
         # All processes follow the clock of the first, so that none stops alone.
         is_first = self.args.process_index == 0
-        totals.append(self.meter.seconds if is_first else 0.0)
+        totals.append(self.meter.training_seconds if is_first else 0.0)
         totals.append(self.meter.cpu_seconds if is_first else 0.0)
         *counts, self.meter.elapsed, self.meter.cpu_elapsed = sum_on_host(totals)
         return dict(zip(objectives, counts, strict=True))
@@ -386,7 +386,13 @@ class TmdeTrainer(HubTrainer):
         Raises:
             TmdeError: In training, no evaluation measures `metric_for_best_model`.
         """
-        begin = time.perf_counter()
+        with self.meter.evaluation(is_before_training=self.state.global_step == 0):
+            return self._evaluate_and_log(eval_dataset, metric_key_prefix)
+
+    def _evaluate_and_log(
+        self, eval_dataset: dict[str, datasets.Dataset] | None, metric_key_prefix: str
+    ) -> dict[str, float]:
+        """Do the work of `evaluate`, whose clock does not stand still."""
         dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         trained = self.parallel_model
         was_training = trained.training
@@ -411,7 +417,6 @@ class TmdeTrainer(HubTrainer):
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
-        self.meter.exclude_from_interval(time.perf_counter() - begin)
         return metrics
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:

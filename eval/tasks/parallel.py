@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 from typing import Any, TypeAlias
@@ -137,6 +137,7 @@ class SentenceRetrieval(Task):
         max_rows: int | None = None,
         split: str = "train",
         config: str | None = None,
+        columns: Mapping[str, str] | None = None,
     ) -> RetrievalData:
         """Load the rows with two or more of the languages.
 
@@ -150,6 +151,7 @@ class SentenceRetrieval(Task):
                 of each pair.
             split: Split of a Hub dataset.
             config: Config of a Hub dataset.
+            columns: The column of each language that has another name, `{de: Source, en: Target}`.
 
         Raises:
             CorpusError: No source, missing languages, or a source that can't be read.
@@ -161,7 +163,13 @@ class SentenceRetrieval(Task):
         # A stream is read no further than needed.
         streaming = streaming or max_rows is not None
         chosen, parts = open_parts(
-            source, languages, self.languages, streaming=streaming, split=split, config=config
+            source,
+            languages,
+            self.languages,
+            streaming=streaming,
+            split=split,
+            config=config,
+            columns=columns,
         )
         rows = [(pair, islice(rows_of(part), max_rows)) for pair, part in parts.items()]
         has_splits = source == "sample" or is_dataset(source)

@@ -238,7 +238,7 @@ BAD = [
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
         "--pairs needs --rows and",
     ),
-    (["-o", "out.tsv", "--url-field", "link"], "no field 'link'"),
+    (["-o", "out.tsv", "--url-field", "link"], "no column 'link'"),
 ]
 
 

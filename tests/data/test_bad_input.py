@@ -59,7 +59,8 @@ def test_unknown_hub_id(streaming, monkeypatch):
     ("options", "parts"),
     [
         ({"languages": ["de", "xx"]}, ("corpus", "'xx'", "de, en")),
-        ({"languages": ["de", "en-US"]}, ("'en-US'", "Did you mean 'en'?")),
+        ({"languages": ["de", "eng"]}, ("'eng'", "Did you mean 'en'?")),
+        ({"languages": ["de", "xx", "yy"]}, ("'xx', 'yy'", "de, en")),
         ({"pivot_languages": ["fr"]}, ("'fr'", "de, en")),
         ({"languages": ["de"]}, ("at least two languages",)),
         ({"languages": "de"}, ("languages", "a list")),
@@ -149,7 +150,7 @@ def test_bad_files(name, content, parts, streaming, tmp_path):
             ("row 2", "'en'", "found 7"),
         ),
         ({"translation": ["a", "b"]}, ("'translation'", "an object `translation` of texts")),
-        ({"text": ["a"], "label": [1]}, ("'translation'", "['text', 'label']")),
+        ({"text": ["a"], "label": [1]}, ("'translation'", "text, label")),
     ],
 )
 def test_bad_columns(table, parts, streaming, tmp_path):

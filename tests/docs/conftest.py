@@ -1,5 +1,6 @@
 """Files that pages presuppose, by the names that the pages use, made from the built-in sample."""
 
+import csv
 import os
 import shutil
 import subprocess
@@ -64,6 +65,15 @@ def _make_italian_rows(path: Path) -> None:
     datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
 
 
+def _make_memory(path: Path) -> None:
+    """Write a table as a translation tool exports it."""
+    with path.open("w", encoding="utf-8-sig", newline="") as file:
+        writer = csv.writer(file, delimiter=";")
+        writer.writerow(["File", "Source", "Target"])
+        for number, row in enumerate(sample_sentences(300)["translation"]):
+            writer.writerow([f"{number // 10}.txt", row["de"], row["en"]])
+
+
 def _make_news_table(path: Path) -> None:
     _documents(LANGUAGES).to_parquet(path)
 
@@ -93,6 +103,7 @@ FILE_MAKERS = {
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
     "it-en.jsonl": _make_italian_rows,
+    "memory.csv": _make_memory,
     "news.parquet": _make_news_table,
     "news.jsonl": _make_news,
     "german.jsonl": _make_news,

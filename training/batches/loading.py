@@ -256,7 +256,9 @@ class ParallelBatches(IterableDataset):
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
         if self.neighbor_share and not self.tokens.documented:
             logger.warning_once(
-                f"neighbor_share={self.neighbor_share} has no effect without doc_id"
+                f"neighbor_share={self.neighbor_share} needs to know which rows follow one another "
+                "in a document, and no row has a doc_id: add a column doc_id, or set "
+                "neighbor_share=0"
             )
         for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
             yield Chunk(self.tokens, order[begin : begin + self.buffer_rows])

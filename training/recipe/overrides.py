@@ -86,6 +86,17 @@ def parse_override(override: str) -> tuple[str, Any]:
     return key, value
 
 
+def full_key(recipe: Recipe, key: str) -> str:
+    """Return a key of a recipe with its section, `section.key`.
+
+    Raises:
+        RecipeError: No section has this key.
+    """
+    sections: Sections = recipe.settings()
+    section, path = _find_section(sections, key)
+    return f"{section}.{path}"
+
+
 def set_value(sections: Sections, key: str, value: Any) -> None:
     """Set one key of sections that are not validated yet, in place.
 

@@ -99,8 +99,12 @@ class DataSection(Section):
         dev: Source of held-out rows, or several by name. None holds out `dev_rows` rows of the
             training data.
         dev_split: The split of a Hub dataset to take as held-out rows.
-        languages: The languages to train.
-        pivot_languages: The languages to translate into.
+        languages: The languages to train. If a recipe sets none, `tmde train` takes those of the
+            data.
+        pivot_languages: The languages to translate into. `tmde train` takes those of them that the
+            run has, unless the user names others.
+        columns: The column of each language, of `doc_id` or of `label` that has another name,
+            `{de: Source, en: Target}`, in all sources that have such columns.
         streaming: Read the training data as a stream.
         temperature: Mixes several corpora, see `load_parallel`.
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
@@ -118,6 +122,7 @@ class DataSection(Section):
     dev_split: str = "train"
     languages: list[str] = ["de", "en", "es", "fr", "it"]
     pivot_languages: list[str] = ["en", "es"]
+    columns: dict[str, str] | None = None
     streaming: bool = False
     temperature: float | int | None = None
     bad_rows: Literal["report", "raise"] = "report"
@@ -198,6 +203,10 @@ class WarmStartSection(Section):
     """The `warm_start` section: what a new model begins with; nothing by default.
 
     Attributes:
+        packaged: With `"auto"`, `tmde train` begins with the model that comes with the package if
+            it has the languages of the run, and neither a checkpoint nor a setting of the user
+            speaks against it (see `tmde.training.starts.packaged`). `recipe.yaml` of a run never
+            has this key, since it states the start that was chosen.
         checkpoint: Folder or Hub id of a bag, or of a model of the same architecture; for a bag
             also any text encoder, whose token vectors it takes, see `save_encoder_bag`.
         recipe: Without a checkpoint, the recipe of a first stage on the same data, which is trained
@@ -209,6 +218,7 @@ class WarmStartSection(Section):
             `tmde.training.starts.weights.warm_start`.
     """
 
+    packaged: Literal["auto", "never"] = "never"
     checkpoint: str | None = None
     recipe: str | None = None
     overrides: dict[str, Any] = {}

@@ -10,7 +10,9 @@
 | `added_language` | as a checkpoint of fewer languages; `replay` has its data |
 | `resumed` | as an interrupted run ended |
 
-All of them are a `Start`: `check`, `tokenizer` and `apply`, called in this order.
+`packaged` chooses whether a run begins with the model that comes with the package.
+
+All ways are a `Start`: `check`, `tokenizer` and `apply`, called in this order.
 """
 
 from __future__ import annotations
@@ -25,21 +27,33 @@ from tmde.training.starts.checkpoint import FromCheckpoint, begin_with
 from tmde.training.starts.encoder import FromAdapted, FromEncoder
 from tmde.training.starts.first_stage import FromFirstStage, share_tokenizer, stage_recipe
 from tmde.training.starts.from_nothing import FromNothing
+from tmde.training.starts.packaged import (
+    AUTOMATIC,
+    ChosenStart,
+    choose_packaged,
+    has_packaged_languages,
+    without_automatic_start,
+)
 from tmde.training.starts.resumed import Resumed
 from tmde.training.starts.token_vectors import FromTokenVectors
 
 __all__ = [
+    "AUTOMATIC",
     "STAGE_FOLDER",
     "BegunModel",
+    "ChosenStart",
     "FromFewerLanguages",
     "FromFirstStage",
     "Resumed",
     "Start",
     "begin_with",
+    "choose_packaged",
     "choose_start",
+    "has_packaged_languages",
     "open_config",
     "share_tokenizer",
     "stage_recipe",
+    "without_automatic_start",
 ]
 
 

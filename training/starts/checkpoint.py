@@ -77,13 +77,13 @@ def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
     """
     recipe_options = recipe.model.settings()
     settings = {}
-    for option, value in _bag_options(recipe, config).items():
+    for option, value in bag_options(recipe, config).items():
         if option not in recipe_options:
             settings[f"model.{option}"] = value
     return with_settings(recipe, settings)
 
 
-def _bag_options(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
+def bag_options(recipe: Recipe, config: PreTrainedConfig) -> dict[str, bool]:
     """Return the options of its bag that a model takes from a checkpoint."""
     is_bag = config.model_type == BagConfig.model_type
     if recipe.architecture == TMDE:

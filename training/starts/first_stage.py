@@ -18,6 +18,7 @@ from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import DataSection
 from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
 from tmde.training.starts.checkpoint import FromCheckpoint, check_width
+from tmde.training.starts.packaged import without_automatic_start
 from tmde.training.starts.tokenizers import TOKENIZER_FOLDER, check_options, prepare_tokenizer
 
 # Training keys that a first stage takes from the run: the same rows are held out, and curves are
@@ -111,7 +112,7 @@ def build_stage(recipe: Recipe, stage_name: str) -> Recipe:
     _check_overrides(overrides)
     run_training = recipe.training.settings()
     shared = {key: run_training[key] for key in SHARED_KEYS if key in run_training}
-    stage = load_recipe(stage_name)
+    stage = without_automatic_start(load_recipe(stage_name))
     training = {**stage.training.settings(), **shared}
     stage = with_sections(stage, data=recipe.data.settings(), training=training)
     stage = with_settings(stage, overrides)

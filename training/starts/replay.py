@@ -100,6 +100,7 @@ def load_replayed(
         "document_ids": True,
         "seed": recipe.seed,
         "report": report,
+        "columns": data.columns,
     }
     rows = load_present(sources.new, languages.all, needed=languages.new, **options)
     new_rows = _map(rows, languages.with_new, languages.all)
@@ -193,12 +194,13 @@ def load_present(
         return load_parallel(source, languages=languages, **options)
     except CorpusError:
         split = options.get("split", "train")
-        columns = load_parallel(source, streaming=True, split=split).features["translation"]
-        check_languages(needed, columns, str(source))
-        present = [language for language in languages if language in columns]
+        rows = load_parallel(source, streaming=True, split=split, columns=options.get("columns"))
+        available = rows.features["translation"]
+        check_languages(needed, available, str(source))
+        present = [language for language in languages if language in available]
         if len(present) < 2 or len(present) == len(languages):
             raise
-    pivots = [language for language in options["pivot_languages"] if language in columns]
+    pivots = [language for language in options["pivot_languages"] if language in available]
     options["pivot_languages"] = pivots
     return load_parallel(source, languages=present, **options)
 

@@ -1,0 +1,78 @@
+"""Columns that look like the language of each document, and codes of languages as users write them.
+
+Locales are understood: `de-DE` and `de_AT` are `de`.
+"""
+
+from collections.abc import Iterable, Sequence
+
+from tmde.data.checks import is_code
+from tmde.data.documents import Chunk, Documents
+from tmde.data.languages import language_of_locale
+
+LANGUAGE_COLUMNS = ("language", "lang", "locale")
+
+
+def named_like_language(columns: Iterable[str]) -> str | None:
+    """Return the column whose name says that it holds the language; None if there is none."""
+    names = {column.lower(): column for column in columns}
+    for name in LANGUAGE_COLUMNS:
+        if name in names:
+            return names[name]
+    return None
+
+
+def language_column(documents: Documents) -> str | None:
+    """Return the column that holds the language of each document; None if there is none.
+
+    Its name says so, and the first documents have codes there, or nothing.
+
+    Args:
+        documents: Documents whose chunks keep that column.
+    """
+    column = named_like_language(documents.fields)
+    if column is None or documents.first_chunk is None:
+        return None
+    values = column_values(documents.first_chunk, column)
+    filled_values = [value for value in values if value not in (None, "")]
+    if not filled_values:
+        return None
+    for value in filled_values:
+        if language_or_none(value) is None:
+            return None
+    return column
+
+
+def column_values(chunk: Chunk, column: str) -> list:
+    """Return the values of a column of a chunk; None for a file that lacks the column."""
+    if column not in chunk.columns.column_names:
+        return [None] * len(chunk.texts)
+    return chunk.columns.column(column).to_pylist()
+
+
+def language_or_none(value: object) -> str | None:
+    """Return the language that a value names; None if it is no code."""
+    if not isinstance(value, str):
+        return None
+    code = language_of_locale(value)
+    return code if is_code(code) else None
+
+
+def only_language(values: Iterable[object]) -> str | None:
+    """Return the language that all values name; None if they differ or one is no code."""
+    languages = {language_or_none(value) for value in values}
+    if len(languages) == 1:
+        return languages.pop()
+    return None
+
+
+def known_code(code: str, known_languages: Sequence[str]) -> str | None:
+    """Return the language of a model that a code means; None if there is none.
+
+    Args:
+        code: A code or a locale.
+        known_languages: The languages of the model.
+    """
+    for candidate in (code, language_of_locale(code)):
+        if candidate in known_languages:
+            return candidate
+    return None

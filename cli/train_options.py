@@ -1,0 +1,197 @@
+"""The options of `tmde train` that stand for recipe keys. Nothing heavy is imported here."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+from tmde.cli.errors import OptionError
+
+if TYPE_CHECKING:
+    from tmde.training.recipe import Recipe
+
+LANGUAGES = "data.languages"
+PIVOTS = "data.pivot_languages"
+MINUTES = "training.max_minutes"
+STEPS = "training.max_steps"
+STAGE_MINUTES = "warm_start.overrides.max_minutes"
+OPTION_OF_KEY = {
+    LANGUAGES: "--languages",
+    PIVOTS: "--pivots",
+    MINUTES: "--minutes",
+    STEPS: "--steps",
+    "training.seed": "--seed",
+    "training.batch_tokens": "--batch-tokens",
+}
+
+
+def check_quoting(words: Sequence[str]) -> None:
+    """Refuse a value with brackets that the shell has split at its blanks.
+
+    Args:
+        words: The arguments of the form `key=value`, as the shell has passed them.
+
+    Raises:
+        OptionError: The brackets of a value do not close in the same argument.
+    """
+    for number, word in enumerate(words):
+        key, separator, value = word.partition("=")
+        if not separator or _is_balanced(value):
+            continue
+        pieces = [word]
+        for piece in words[number + 1 :]:
+            pieces.append(piece)
+            if _is_balanced(" ".join(pieces)):
+                break
+        whole = " ".join(pieces)
+        quoted = whole.replace("'", '"')
+        message = f"{word}: the brackets do not close. The shell splits words at blanks: write "
+        message += f"'{quoted}'" if _is_balanced(whole) else f"'{key}=...' in quotes"
+        option = _option_of(key)
+        if option in ("--languages", "--pivots") and _is_balanced(whole):
+            codes = whole.partition("=")[2].strip("[] ").replace(" ", "")
+            message += f", or {option} {codes}"
+        raise OptionError(message)
+
+
+def _is_balanced(text: str) -> bool:
+    """Return whether as many brackets close as open."""
+    return text.count("[") == text.count("]") and text.count("{") == text.count("}")
+
+
+def _option_of(key: str) -> str | None:
+    """Return the option that stands for a recipe key, with or without its section."""
+    for full_key, option in OPTION_OF_KEY.items():
+        if key in (full_key, full_key.rpartition(".")[2]):
+            return option
+    return None
+
+
+# ---- What the user has set
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """The options of a run that stand for recipe keys; None for those that are not given.
+
+    Attributes:
+        languages: The languages, separated by commas.
+        pivots: The pivot languages, separated by commas.
+        minutes: The minutes of training.
+        steps: The number of steps.
+        seed: The seed.
+        batch_tokens: The tokens of a step.
+    """
+
+    languages: str | None = None
+    pivots: str | None = None
+    minutes: float | None = None
+    steps: int | None = None
+    seed: int | None = None
+    batch_tokens: int | None = None
+
+    def settings(self) -> dict[str, Any]:
+        """Return the recipe keys that the options set, and their values."""
+        settings: dict[str, Any] = {}
+        for field, key in zip(fields(self), OPTION_OF_KEY, strict=True):
+            value = getattr(self, field.name)
+            if value is not None:
+                settings[key] = value
+        for key in (LANGUAGES, PIVOTS):
+            if key in settings:
+                settings[key] = _codes_of(settings[key], OPTION_OF_KEY[key])
+        return settings
+
+
+def _codes_of(text: str, option: str) -> list[str]:
+    """Return the language codes of an option; commas or blanks separate them."""
+    codes = text.replace(",", " ").split()
+    if not codes or any(mark in text for mark in "[]'\""):
+        raise OptionError(f"{option}: found {text!r}, expected codes such as de,en")
+    return codes
+
+
+class UserSettings:
+    """All that the user has set of a recipe, by options and by `key=value`.
+
+    Attributes:
+        values: The values by key; keys that have an option are complete, `section.key`.
+        words: The words without those that set languages.
+
+    Args:
+        words: Words of the form `key=value`.
+        options: The options.
+
+    Raises:
+        OptionError: An option and a word set the same key to different values.
+        RecipeError: A word cannot be read.
+    """
+
+    def __init__(self, words: Sequence[str], options: RunOptions):
+        from tmde.training.recipe import parse_override
+
+        self.values: dict[str, Any] = {}
+        self.words: list[str] = []
+        full_key_of = {key.rpartition(".")[2]: key for key in OPTION_OF_KEY}
+        for word in words:
+            key, value = parse_override(word)
+            key = full_key_of.get(key, key)
+            self.values[key] = value
+            if key not in (LANGUAGES, PIVOTS):
+                self.words.append(word)
+        option_values = options.settings()
+        for key, value in option_values.items():
+            self._check_option(key, value)
+        if STEPS in option_values and MINUTES not in {**self.values, **option_values}:
+            # Whoever counts steps wants all of them.
+            option_values[MINUTES] = None
+        self.values |= option_values
+        self._option_values = option_values
+
+    def _check_option(self, key: str, value: Any) -> None:
+        """Refuse an option that contradicts a word."""
+        if key not in self.values or self.values[key] == value:
+            return
+        option = OPTION_OF_KEY[key]
+        short_key = key.rpartition(".")[2]
+        raise OptionError(
+            f"{option} says {value} and {short_key} says {self.values[key]}; give one of them"
+        )
+
+    @property
+    def option_minutes(self) -> float | None:
+        """The minutes of `--minutes`; None if the option is not given."""
+        return self._option_values.get(MINUTES)
+
+    @property
+    def languages(self) -> Any:
+        """The languages; None if they are not set."""
+        return self.values.get(LANGUAGES)
+
+    @property
+    def pivots(self) -> Any:
+        """The pivot languages; None if they are not set."""
+        return self.values.get(PIVOTS)
+
+    def with_options(self, recipe: Recipe) -> Recipe:
+        """Return a recipe that was read with `words`, with the other options set as well."""
+        from tmde.training.recipe import with_settings
+
+        settings = {}
+        for key, value in self._option_values.items():
+            if key not in (LANGUAGES, PIVOTS):
+                settings[key] = value
+        return with_settings(recipe, settings)
+
+    def with_all(self, recipe: Recipe) -> Recipe:
+        """Return a recipe with everything that the user has set."""
+        from tmde.training.recipe import with_settings
+
+        return with_settings(recipe, self.values)
+
+    def keys_in(self, recipe: Recipe) -> set[str]:
+        """Return the keys that are set, as `section.key`."""
+        from tmde.training.recipe import full_key
+
+        return {full_key(recipe, key) for key in self.values}

@@ -1,0 +1,184 @@
+"""Make the recipe of a run: the recipe of a name, the user's settings, and what the data has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from tmde.cli.options import DEFAULT_MODEL, one_or_all
+from tmde.cli.train_options import MINUTES, STAGE_MINUTES, UserSettings
+from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
+from tmde.training.run_data import check_has_data, named_sources
+from tmde.training.run_folder import RECIPE_NAME
+from tmde.training.run_languages import choose_languages
+from tmde.training.starts import (
+    AUTOMATIC,
+    begin_with,
+    choose_packaged,
+    stage_recipe,
+    without_automatic_start,
+)
+
+
+@dataclass(frozen=True)
+class TrainCommand:
+    """What the command line says of the recipe of a run.
+
+    Attributes:
+        name: The name of the recipe, or the path of its file.
+        settings: The keys that the user has set.
+        output: The folder of the run.
+        train_data: The sources of training data; None for those of the recipe.
+        dev_data: The sources of held-out rows, `[NAME=]SOURCE`; None for those of the recipe.
+        columns: The columns of the data by what they hold; None for those of the recipe.
+        warm_start: The checkpoint to begin with; None for the start of the recipe.
+        encoder: The pretrained encoder to begin with; None for none.
+        from_scratch: Whether the run does not begin with the packaged model.
+        resume: Whether the run in the folder is resumed.
+    """
+
+    name: str
+    settings: UserSettings
+    output: Path
+    train_data: list[str] | None = None
+    dev_data: list[str] | None = None
+    columns: dict[str, str] | None = None
+    warm_start: str | None = None
+    encoder: str | None = None
+    from_scratch: bool = False
+    resume: bool = False
+
+    @property
+    def resumed_recipe(self) -> Recipe | None:
+        """The recipe of the run that is resumed; None for a new run."""
+        path = self.output / RECIPE_NAME
+        if self.resume and path.is_file():
+            return load_recipe(str(path))
+        return None
+
+
+@dataclass(frozen=True)
+class RunRecipe:
+    """The recipe of a run, and what was chosen for the user.
+
+    Attributes:
+        recipe: The recipe.
+        messages: Sentences about what was chosen.
+    """
+
+    recipe: Recipe
+    messages: list[str] = field(default_factory=list)
+
+
+def make_recipe(command: TrainCommand) -> RunRecipe:
+    """Return the recipe of a run with its data, languages and start.
+
+    Raises:
+        TmdeError: Names the option, the key or the file, what was found and what is expected.
+    """
+    recipe = load_recipe(command.name, command.settings.words, command.encoder)
+    recipe = command.settings.with_options(recipe)
+    if command.train_data:
+        recipe = with_settings(recipe, {"data.train": one_or_all(command.train_data)})
+    if command.dev_data:
+        recipe = with_settings(recipe, {"data.dev": named_sources(command.dev_data)})
+    if command.columns:
+        recipe = with_settings(recipe, {"data.columns": command.columns})
+    earlier = command.resumed_recipe
+    if earlier is not None:
+        return RunRecipe(_as_begun(recipe, earlier, command))
+    check_has_data(recipe)
+    settings = command.settings
+    languages = choose_languages(recipe, settings.languages, settings.pivots)
+    start = _choose_start(languages.recipe, command)
+    minutes = _share_minutes(start.recipe, command)
+    recipe = _measured_at_start(minutes.recipe)
+    messages = [*start.messages, *minutes.messages]
+    if languages.message is not None:
+        messages.insert(0, languages.message)
+    return RunRecipe(recipe, messages)
+
+
+def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+    """Return the recipe of a run that is resumed, with the languages and the start that it had.
+
+    Args:
+        recipe: The recipe that the command names.
+        earlier: The recipe with which the run was begun.
+        command: The command.
+    """
+    settings = command.settings
+    languages = settings.languages
+    if languages is None:
+        languages = earlier.data.languages
+    pivots = settings.pivots
+    if pivots is None and languages == earlier.data.languages:
+        pivots = earlier.data.pivot_languages
+    recipe = choose_languages(recipe, languages, pivots).recipe
+    checkpoint = command.warm_start
+    has_begun_with_packaged = earlier.warm_start.checkpoint == DEFAULT_MODEL
+    if checkpoint is None and has_begun_with_packaged and recipe.warm_start.packaged == AUTOMATIC:
+        checkpoint = DEFAULT_MODEL
+    recipe = without_automatic_start(recipe)
+    if checkpoint is not None:
+        recipe = settings.with_all(begin_with(recipe, checkpoint))
+    return _measured_at_start(_share_minutes(recipe, command).recipe)
+
+
+# ---- The start
+
+
+def _choose_start(recipe: Recipe, command: TrainCommand) -> RunRecipe:
+    """Return the recipe with the start that the user names, or else with the packaged model."""
+    settings = command.settings
+    if command.from_scratch:
+        if recipe.warm_start.checkpoint is not None:
+            raise RecipeError(
+                f"--from-scratch: recipe {recipe.name} is made to begin with "
+                f"{recipe.warm_start.checkpoint}; choose another recipe"
+            )
+        return RunRecipe(without_automatic_start(recipe))
+    if command.warm_start is not None:
+        begun = begin_with(without_automatic_start(recipe), command.warm_start)
+        # The start has set keys of its own; those of the user go before them.
+        return RunRecipe(settings.with_all(begun))
+    chosen = choose_packaged(recipe, settings.keys_in(recipe))
+    messages = [] if chosen.message is None else [chosen.message]
+    return RunRecipe(chosen.recipe, messages)
+
+
+def _share_minutes(recipe: Recipe, command: TrainCommand) -> RunRecipe:
+    """Return the recipe with the minutes of `--minutes` shared by its two stages, if it has two.
+
+    The shares are those that the recipe has without the option.
+
+    Args:
+        recipe: The recipe with its start.
+        command: The command.
+    """
+    minutes = command.settings.option_minutes
+    if minutes is None or STAGE_MINUTES in command.settings.values:
+        return RunRecipe(recipe)
+    stage = stage_recipe(recipe)
+    if stage is None:
+        return RunRecipe(recipe)
+    usual_minutes = stage.training.max_minutes
+    usual_last_minutes = load_recipe(command.name).training.max_minutes
+    if usual_minutes is None or usual_last_minutes is None:
+        return RunRecipe(recipe)
+    stage_share = usual_minutes / (usual_minutes + usual_last_minutes)
+    stage_minutes = round(minutes * stage_share, 4)
+    last_minutes = round(minutes - stage_minutes, 4)
+    recipe = with_settings(recipe, {STAGE_MINUTES: stage_minutes, MINUTES: last_minutes})
+    message = f"Of {minutes:g} minutes, the first stage takes {stage_minutes:.3g}."
+    return RunRecipe(recipe, [message])
+
+
+def _measured_at_start(recipe: Recipe) -> Recipe:
+    """Return the recipe with an evaluation before the first step, if it begins with a model."""
+    start = recipe.warm_start
+    is_begun = start.checkpoint is not None or start.recipe is not None
+    is_stated = "eval_on_start" in recipe.training.settings()
+    if not is_begun or is_stated or not recipe.data.is_evaluated:
+        return recipe
+    return with_settings(recipe, {"training.eval_on_start": True})

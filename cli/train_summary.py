@@ -1,0 +1,146 @@
+"""What `tmde train` prints at the end of a run: its scores beside those it is measured against."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+from huggingface_hub.constants import ENDPOINT
+from tabulate import tabulate
+
+from tmde.training.trainer import TmdeTrainer
+
+MEAN = "eval_retrieval"
+MISSING = "-"
+
+Scores = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """A model in the closing table.
+
+    Attributes:
+        title: The heading of the column.
+        scores: Its scores by measure, between 0 and 1; None if it was not measured.
+    """
+
+    title: str
+    scores: Scores | None
+
+    def percent(self, measure: str) -> str:
+        """Return a score in percent, with one decimal."""
+        value = (self.scores or {}).get(measure)
+        return MISSING if value is None else f"{100 * value:.1f}"
+
+
+def summarize(trainer: TmdeTrainer, output: Path) -> None:
+    """Print the measures of the best checkpoint, what they mean, and where the model is.
+
+    Args:
+        trainer: The trainer after the run.
+        output: The folder of the run.
+    """
+    results = json.loads((output / "results.json").read_text(encoding="utf-8"))
+    for line in closing_lines(results, trainer.args.get_warmup_steps(trainer.state.max_steps)):
+        typer.echo(line)
+    typer.echo(
+        f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}"
+    )
+    if trainer.hub_model_id is not None:
+        typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
+
+
+def closing_lines(results: Mapping[str, Any], warmup_steps: int) -> list[str]:
+    """Return the table of scores, and sentences about a run that did not make a better model.
+
+    Args:
+        results: The content of `results.json`.
+        warmup_steps: The number of steps in which the learning rate rises from 0.
+    """
+    best = results["best"]
+    lines = []
+    if best is not None:
+        packaged = Column("packaged model", results.get("packaged"))
+        start = Column("start", results.get("start"))
+        trained = Column("yours", best)
+        table = _table(packaged, start, trained)
+        if table:
+            lines.append(table)
+        lines.extend(_comparison(packaged, start, trained))
+    steps = results["steps"]
+    if steps <= max(warmup_steps, 1):
+        lines.append(
+            f"Only {steps:,} {'step was' if steps == 1 else 'steps were'} made, in which the "
+            "learning rate was still rising from 0: the model has hardly learned anything. Train "
+            "longer (--minutes, --steps)."
+        )
+    return lines
+
+
+def _table(packaged: Column, start: Column, trained: Column) -> str:
+    """Return the table; empty if nothing was measured."""
+    columns = [column for column in (packaged, start) if column.scores is not None]
+    columns.append(trained)
+    rows = []
+    for measure in _measures(trained):
+        rows.append([_title(measure), *(column.percent(measure) for column in columns)])
+    if not rows:
+        return ""
+    titles = ["On the dev rows, %", *(column.title for column in columns)]
+    alignment = ("left", *("right" for _ in columns))
+    return tabulate(rows, titles, colalign=alignment, disable_numparse=True)
+
+
+def _measures(trained: Column) -> list[str]:
+    """Return the measures that the table shows, the mean of retrieval first."""
+    measures = []
+    for measure in trained.scores or ():
+        if "_p1_" in measure or "cross" in measure or "accuracy" in measure:
+            measures.append(measure)
+    if MEAN in (trained.scores or ()):
+        measures.insert(0, MEAN)
+    return measures
+
+
+def _title(measure: str) -> str:
+    """Return what the table calls a measure: `dev_p1_de-en` is P@1 of the pair de-en."""
+    if measure == MEAN:
+        return "P@1, mean"
+    name = measure.removeprefix("eval_")
+    dev_set, is_retrieval, pair = name.rpartition("_p1_")
+    if not is_retrieval:
+        return name
+    kind = ""
+    if dev_set.endswith("_doc"):
+        dev_set = dev_set.removesuffix("_doc")
+        kind = " documents"
+    return f"P@1, {dev_set}{kind} {pair}"
+
+
+def _comparison(packaged: Column, start: Column, trained: Column) -> list[str]:
+    """Return sentences about a model that is worse than the packaged one, or than its start."""
+    lines = []
+    if _is_worse(trained, packaged):
+        lines.append(
+            "This model is worse than the packaged one on your dev rows "
+            f"({trained.percent(MEAN)} < {packaged.percent(MEAN)}). Train longer, or use the "
+            "packaged model (`-m default`)."
+        )
+    if _is_worse(trained, start) and start.percent(MEAN) != packaged.percent(MEAN):
+        lines.append(
+            "This model is worse than the one that it began with "
+            f"({trained.percent(MEAN)} < {start.percent(MEAN)}). Lower the learning rate, or train "
+            "longer."
+        )
+    return lines
+
+
+def _is_worse(trained: Column, other: Column) -> bool:
+    """Return whether a model is worse than another by at least the last digit that is shown."""
+    values = (trained.percent(MEAN), other.percent(MEAN))
+    return MISSING not in values and float(values[0]) < float(values[1])

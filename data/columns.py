@@ -1,0 +1,322 @@
+"""Which field of a row holds which language: by `--columns`, by its name, or by its locale."""
+
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+from .checks import NOT_LANGUAGES, CorpusError, Unquoted, bad_value
+from .locales import fits_language, language_of_locale, names_a_language, same_locale
+from .rows import DOCUMENT_ID, LABEL, NLI_TEXTS
+
+ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
+
+SEGMENT = "segment"  # The number of a row in its document, as `tmde align` writes it.
+OTHER_NAMES = (DOCUMENT_ID, SEGMENT, LABEL, *NLI_TEXTS)  # what a field may hold beside languages
+FEWEST_LANGUAGES = 2
+# Usual names of columns of numbers, of which some are codes of languages too.
+NUMBER_FIELDS = frozenset({"id", "nr", "no", "#", ""})
+SHOWN_FIELDS = 12
+LONGEST_NAME = 40  # characters
+
+
+def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
+    """Return the fields that the user names, as pairs that can be looked up in a cache.
+
+    Raises:
+        CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise` or
+            `hypothesis`, or a field has two names.
+    """
+    pairs = tuple((columns or {}).items())
+    fields = [field for _, field in pairs]
+    for name, field in pairs:
+        if name not in OTHER_NAMES and not names_a_language(name):
+            expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
+            advice = f"Write the language first, such as de={name}."
+            raise bad_value("columns", None, None, Unquoted(f"{name}={field}"), expected, advice)
+        if fields.count(field) > 1:
+            raise bad_value(
+                "columns", None, name, field, "different columns", "Give each column one name."
+            )
+    return pairs
+
+
+@lru_cache(maxsize=4096)
+def fields_by_name(
+    fields: tuple[str, ...], names: tuple[str, ...], columns: ColumnPairs, place: str
+) -> dict[str, str]:
+    """Return the field of a row that holds each name, for the names that have one.
+
+    The user's columns go first, then fields of exactly that name, then its only locale.
+
+    Args:
+        fields: The fields of the row.
+        names: The languages, and perhaps `doc_id` and `label`.
+        columns: Names, and the fields that the user says hold them.
+        place: The source in messages.
+
+    Raises:
+        CorpusError: Several fields are locales of one language, such as `en-US` and `en-GB`.
+    """
+    field_of = {}
+    for name, field in columns:
+        if field in fields:
+            field_of[name] = field
+    taken = set(field_of.values())
+    for name in names:
+        if name not in field_of and name in fields and name not in taken:
+            field_of[name] = name
+    taken = set(field_of.values())
+    free_fields = [field for field in fields if field not in taken]
+    for name in names:
+        if name not in field_of:
+            locales = _locales_of(name, free_fields)
+            _check_one(name, locales, place)
+            if locales:
+                field_of[name] = locales[0]
+    return field_of
+
+
+def _locales_of(language: str, fields: Sequence[str]) -> list[str]:
+    """Return the fields that are locales of a language; only the same locale if there is one."""
+    same = [field for field in fields if same_locale(field, language)]
+    if same:
+        return same
+    return [field for field in fields if fits_language(field, language)]
+
+
+def _check_one(language: str, locales: Sequence[str], place: str) -> None:
+    """Raise [`CorpusError`] if a language has several locales."""
+    if len(locales) < 2:
+        return
+    description = Unquoted(f"several columns: {', '.join(locales)}")
+    advice = f"Choose one: --columns {language}={locales[0]} (in Python: columns=...)."
+    raise bad_value(place, None, language, description, f"one column for {language}", advice)
+
+
+def languages_in(fields: Sequence[str], columns: ColumnPairs) -> list[str]:
+    """Return the languages of fields of texts, in order of appearance."""
+    name_of = {}
+    for name, field in columns:
+        if field in fields and name not in OTHER_NAMES:
+            name_of[field] = name
+    name_of |= named_languages(fields, columns, name_of.values())
+    return [name_of[field] for field in fields if field in name_of]
+
+
+def named_languages(
+    fields: Sequence[str], columns: ColumnPairs, known: Collection[str]
+) -> dict[str, str]:
+    """Return the language of each field that looks like one, beside those that are known.
+
+    A locale is its language, unless several fields have that language: then each keeps its full
+    name.
+
+    Args:
+        fields: The fields of texts.
+        columns: Names, and the fields that the user says hold them. If they name two or more of
+            the known languages, no field is taken by its looks.
+        known: The languages that have a field already.
+    """
+    names_of_user = {name for name, _ in columns}
+    if len(names_of_user.intersection(known)) >= FEWEST_LANGUAGES:
+        return {}
+    renamed = {field for _, field in columns}
+    locales = []
+    for field in fields:
+        if field not in renamed and field not in known and names_a_language(field):
+            locales.append(field)
+    languages = [language_of_locale(locale) for locale in locales]
+    names = {}
+    for locale, language in zip(locales, languages, strict=True):
+        if language in names_of_user.intersection(known):
+            continue  # The user has chosen another column of this language.
+        is_clear = languages.count(language) == 1 and language not in known
+        names[locale] = language if is_clear else locale
+    return names
+
+
+def one_of_each(names: Sequence[str], place: str) -> list[str]:
+    """Return languages without the locales of those that are there by their own name.
+
+    Args:
+        names: Languages, and locales of languages with several, see [`named_languages`].
+        place: The source in messages.
+
+    Raises:
+        CorpusError: A language has several locales, and none is the language itself.
+    """
+    locales_of: dict[str, list[str]] = {}
+    for name in names:
+        locales_of.setdefault(language_of_locale(name), []).append(name)
+    chosen = []
+    for language, locales in locales_of.items():
+        if language in locales:
+            chosen.append(language)
+            continue
+        if len(locales) > 1:
+            advice = (
+                f"Choose one, --columns {language}={locales[0]}, or name the languages of the run, "
+                f"--languages {','.join(names)}."
+            )
+            description = Unquoted(f"several columns: {', '.join(locales)}")
+            raise bad_value(
+                place, None, language, description, f"one column for {language}", advice
+            )
+        chosen += locales
+    return chosen
+
+
+class Header(NamedTuple):
+    """What the fields of a source hold.
+
+    Attributes:
+        languages: The languages, in order of appearance.
+        fields: All fields that were seen, also those that are no languages.
+    """
+
+    languages: list[str]
+    fields: list[str]
+
+
+def header_of_rows(
+    rows: Iterable[Mapping[str, Any]],
+    place: str,
+    requested: tuple[str, ...] | None,
+    columns: ColumnPairs,
+    rows_differ: bool = False,
+) -> Header:
+    """Return the languages and the fields of rows.
+
+    Languages are the fields of `translation`, or else the columns, that are named by a language
+    code or a locale, by the user's columns, or as a requested language.
+
+    Args:
+        rows: The rows of a part.
+        place: Its name in messages.
+        requested: The names that the run asks for, whatever they look like; None for all languages.
+        columns: Names, and the fields that the user says hold them.
+        rows_differ: Whether rows may have different fields. Then all rows are read, or as many as
+            it takes to see all requested names.
+
+    Raises:
+        CorpusError: There are no rows, or none of their fields is a language.
+    """
+    names = requested or ()
+    name_of: dict[str, str] = {}  # the name of each field that the run or the user asks for
+    fields: dict[str, None] = {}  # all fields, in order of appearance
+    text_fields: dict[str, None] = {}  # those that may be languages
+    row: Mapping[str, Any] | None = None
+    for row in rows:
+        texts = texts_of(row)
+        fields |= dict.fromkeys(row)
+        if isinstance(texts, Mapping):
+            fields |= dict.fromkeys(texts)
+            for name, field in fields_by_name(tuple(texts), names, columns, place).items():
+                if name not in OTHER_NAMES or name in names:
+                    name_of[field] = name
+            text_fields |= dict.fromkeys(_text_fields(texts, columns))
+        has_requested = bool(names) and set(names) <= set(name_of.values())
+        if has_requested or not rows_differ:
+            break
+    if row is None:
+        advice = "Fetch or write the file again."
+        raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
+    other_fields = [field for field in text_fields if field not in name_of]
+    name_of |= named_languages(other_fields, columns, name_of.values())
+    languages = [name_of[field] for field in fields if field in name_of]
+    if len(languages) < FEWEST_LANGUAGES:
+        check_columns(columns, fields, place)
+    if not languages:
+        raise missing_languages_error(place, list(fields), requested)
+    return Header(list(dict.fromkeys(languages)), list(fields))
+
+
+def texts_of(row: Mapping[str, Any]) -> Any:
+    """Return the texts of a row by language: its `translation`, or else the row itself."""
+    return row.get("translation", row)
+
+
+def _text_fields(texts: Mapping[str, Any], columns: ColumnPairs) -> list[str]:
+    """Return the fields of texts or None, without numbers of rows."""
+    renamed = {field for _, field in columns}
+    names = []
+    for name, text in texts.items():
+        if not isinstance(text, str | None):
+            continue
+        if name in NUMBER_FIELDS and name not in renamed and _is_identifier(text):
+            continue
+        names.append(name)
+    return names
+
+
+def _is_identifier(text: str | None) -> bool:
+    """Return whether a text is none, such as Indonesian in a column `id`: a word with a digit."""
+    return text is not None and bool(text) and " " not in text and any(map(str.isdigit, text))
+
+
+def missing_languages_error(
+    place: str, fields: Sequence[str], requested: Sequence[str] | None
+) -> CorpusError:
+    """Return the error of a source none of whose fields is a language.
+
+    Args:
+        place: The source.
+        fields: Its fields.
+        requested: The languages of the run; None if it asks for none.
+    """
+    expected = (
+        "an object `translation` of texts by language, or one column per language, named by its "
+        "code"
+    )
+    description = Unquoted(f"the columns {shown_fields(fields)}")
+    if any(map(_looks_like_a_sentence, fields)):
+        advice = "The first row must name the columns: add one, such as de and en."
+    else:
+        proposal = proposed_columns(fields, requested or ("de", "en"))
+        advice = (
+            f"Say which column is which language, for example --columns {proposal} (in Python: "
+            "columns={...}), or rename them."
+        )
+    return bad_value(place, None, "translation", description, expected, advice)
+
+
+def _looks_like_a_sentence(field: str) -> bool:
+    """Return whether a field is probably no name, because the first row is no header."""
+    return len(field) > LONGEST_NAME or field.strip().endswith((".", "!", "?"))
+
+
+def shown_fields(fields: Sequence[str]) -> str:
+    """Return the first fields of a source, for messages."""
+    shown = ", ".join(fields[:SHOWN_FIELDS])
+    if len(fields) > SHOWN_FIELDS:
+        shown += ", ..."
+    return shown
+
+
+def check_columns(columns: ColumnPairs, fields: Collection[str], place: str) -> None:
+    """Raise [`CorpusError`] if some of the user's columns are not among the fields of a source.
+
+    A source that has none of them, but fields of the names, is read by these: held-out rows may
+    have other columns than training rows.
+    """
+    missing = [field for _, field in columns if field not in fields]
+    has_names = all(name in fields for name, _ in columns)
+    if not missing or (has_names and len(missing) == len(columns)):
+        return
+    description = Unquoted(f"no column {', '.join(map(repr, missing))}")
+    expected = f"some of the columns {shown_fields(list(fields))}"
+    advice = "Correct the names after the equals signs."
+    raise bad_value(place, None, "columns", description, expected, advice)
+
+
+def proposed_columns(fields: Sequence[str], languages: Sequence[str]) -> str:
+    """Return what `--columns` may be: `de=Source,en=Target` for the fields Source and Target."""
+    no_texts = NOT_LANGUAGES.union(NUMBER_FIELDS, OTHER_NAMES)
+    texts = [field for field in fields if field.lower() not in no_texts]
+    pairs = []
+    for language, field in zip(languages, texts or fields, strict=False):
+        pairs.append(f"{language}={field}")
+    proposal = ",".join(pairs)
+    if " " in proposal:
+        return f"'{proposal}'"
+    return proposal

@@ -1,0 +1,304 @@
+"""Find the files of a source of documents: a file, stdin, or a folder of texts or tables."""
+
+import gzip
+import os
+import shutil
+import sys
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from modeling_tmde import TmdeError
+
+from .checks import Unquoted, bad_value, is_code
+from .files import NumberedRows, read_lines
+from .languages import language_of_locale
+
+InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+
+_FORMAT_BY_SUFFIX: dict[str, InputFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+}
+# A file with one of these suffixes is not taken for text, unless the user says so.
+_NO_TEXT = {
+    ".bz2",
+    ".xz",
+    ".zst",
+    ".zip",
+    ".tar",
+    ".tgz",
+    ".arrow",
+    ".npy",
+    ".xml",
+    ".html",
+    ".pdf",
+    ".doc",
+    ".docx",
+    ".odt",
+    ".xls",
+    ".xlsx",
+    ".ods",
+}
+_TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+@dataclass(frozen=True)
+class DocumentFile:
+    """A file of documents.
+
+    Attributes:
+        path: Where it can be read, more than once.
+        name: Its name in messages.
+        format: What it holds.
+    """
+
+    path: str
+    name: str
+    format: InputFormat
+
+
+@dataclass(frozen=True)
+class TextFolder:
+    """A folder whose files are one document each.
+
+    Attributes:
+        folder: The folder.
+        names: Its files, relative to the folder with `/` between the parts, sorted.
+    """
+
+    folder: str
+    names: tuple[str, ...]
+
+    @property
+    def has_languages(self) -> bool:
+        """Whether all files stand in folders that are named by language codes: `de/a.txt`."""
+        for name in self.names:
+            first_part, separator, _ = name.partition("/")
+            if not separator or not is_code(language_of_locale(first_part)):
+                return False
+        return True
+
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """The fields of its rows."""
+        if self.has_languages:
+            return ("id", "text", "language")
+        return ("id", "text")
+
+    def rows(self) -> NumberedRows:
+        """Yield the documents, numbered from 1, with their name without suffix as `id`.
+
+        Raises:
+            CorpusError: A file is damaged or not UTF-8.
+        """
+        has_languages = self.has_languages
+        for number, name in enumerate(self.names, 1):
+            path = os.path.join(self.folder, *name.split("/"))
+            lines = [line for _, line in read_lines(path)]
+            row = {"id": _without_suffixes(name), "text": "\n".join(lines)}
+            if has_languages:
+                row["language"] = language_of_locale(name.partition("/")[0])
+            yield number, row
+
+
+def find_documents(
+    stack: ExitStack, source: str, format: InputFormat | None
+) -> list[DocumentFile] | TextFolder:
+    """Find the files of a source.
+
+    Args:
+        stack: Removes the temporary files that are made of stdin, pipes and gzipped parquet.
+        source: A file, `-` for stdin, or a folder.
+        format: None for the format of the suffix, or text for stdin.
+
+    Raises:
+        TmdeError: The source has no documents, or an unknown format.
+        OSError: There is no such file.
+    """
+    if os.path.isdir(source):
+        if format is not None:
+            raise TmdeError(
+                f"--format {format}: found the folder {source}, expected a file; the files of a "
+                "folder are read by their suffixes"
+            )
+        return _find_in_folder(stack, source)
+    kind = format or format_of(source)
+    name = "stdin" if source == "-" else source
+    return [DocumentFile(_readable_path(stack, source, kind), name, kind)]
+
+
+def format_of(source: str) -> InputFormat:
+    """Return the format that the suffix of a file says; a suffix .gz is left out.
+
+    Raises:
+        TmdeError: The suffix is that of no input format.
+    """
+    suffix = _suffix_of(source)
+    if suffix in _NO_TEXT:
+        known_suffixes = ", ".join((".txt", *_FORMAT_BY_SUFFIX))
+        raise TmdeError(
+            f"{source}: {suffix} is not an input format; expected {known_suffixes}, any of them "
+            "with .gz, or a folder; give --format, or pipe text into -"
+        )
+    return _FORMAT_BY_SUFFIX.get(suffix, "text")
+
+
+def _suffix_of(name: str) -> str:
+    """Return the suffix of a file in lower case; that before .gz if it is gzipped."""
+    path = PurePosixPath(name.lower())
+    if path.suffix == ".gz":
+        path = path.with_suffix("")
+    return path.suffix
+
+
+def _without_suffixes(name: str) -> str:
+    """Return the name of a text file without .txt, .md and .gz."""
+    path = PurePosixPath(name)
+    if path.suffix.lower() == ".gz":
+        path = path.with_suffix("")
+    return str(path.with_suffix(""))
+
+
+# ---- Folders
+
+
+def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextFolder:
+    """Return the texts or the tables of a folder.
+
+    Raises:
+        TmdeError: There are none, there are both, or two texts have one id.
+    """
+    texts: list[str] = []
+    tables: list[str] = []
+    for name in _names_in(folder):
+        suffix = _suffix_of(name)
+        if suffix in _FORMAT_BY_SUFFIX:
+            tables.append(name)
+        elif suffix in _TEXT_SUFFIXES:
+            texts.append(name)
+    if tables:
+        # A data set often carries a README.md and a license beside its tables.
+        texts = [name for name in texts if not _is_about_the_folder(name)]
+    if texts and tables:
+        raise TmdeError(
+            f"{folder}: found texts such as {texts[0]} and tables such as {tables[0]}, expected "
+            "one kind; move one of them to another folder"
+        )
+    if tables:
+        return [_table_in(stack, folder, name) for name in tables]
+    if not texts:
+        table_suffixes = ", ".join(_FORMAT_BY_SUFFIX)
+        raise TmdeError(
+            f"{folder}: found no documents in this folder, expected files that end in "
+            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({table_suffixes}), any "
+            "of them with .gz"
+        )
+    _check_ids(folder, texts)
+    return TextFolder(folder, tuple(texts))
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the files in a folder and its subfolders, sorted; hidden ones are left out."""
+    root = Path(folder)
+    names = []
+    for path in root.rglob("*"):
+        relative = path.relative_to(root)
+        is_hidden = any(part.startswith(".") for part in relative.parts)
+        if path.is_file() and not is_hidden:
+            names.append(relative.as_posix())
+    return sorted(names)
+
+
+def _is_about_the_folder(name: str) -> bool:
+    """Return whether a text tells about a data set: README.md, LICENSE.txt and the like."""
+    stem = PurePosixPath(name).stem.lower()
+    return stem in ("readme", "license", "licence", "notice", "changelog")
+
+
+def _table_in(stack: ExitStack, folder: str, name: str) -> DocumentFile:
+    path = os.path.join(folder, *name.split("/"))
+    kind = format_of(name)
+    return DocumentFile(_readable_path(stack, path, kind), path, kind)
+
+
+def _check_ids(folder: str, names: Sequence[str]) -> None:
+    name_of_id: dict[str, str] = {}
+    for name in names:
+        first_name = name_of_id.setdefault(_without_suffixes(name), name)
+        if first_name != name:
+            raise TmdeError(
+                f"{folder}: found {first_name} and {name}, which have the same id "
+                f"{_without_suffixes(name)!r}; expected unique names without suffix; rename one"
+            )
+
+
+# ---- Files that can be read twice
+
+
+def _readable_path(stack: ExitStack, source: str, kind: InputFormat) -> str:
+    """Return the path of a file that can be read twice, as the readers do.
+
+    Stdin and pipes are copied to a temporary file, and gzipped parquet is unpacked to one.
+    """
+    if source != "-" and Path(source).is_file():
+        if kind == "parquet" and source.lower().endswith(".gz"):
+            return _unpacked(stack, source)
+        return source
+    path = _temporary_path(stack)
+    with path.open("wb") as copy:
+        if source == "-":
+            shutil.copyfileobj(sys.stdin.buffer, copy)
+        else:
+            with open(source, "rb") as stream:
+                shutil.copyfileobj(stream, copy)
+    if not _is_gzipped(path):
+        return str(path)
+    if kind == "parquet":
+        return _unpacked(stack, str(path))
+    # The suffix tells the readers of text that it is gzipped.
+    return str(path.rename(path.with_suffix(".gz")))
+
+
+def _temporary_path(stack: ExitStack) -> Path:
+    folder = stack.enter_context(tempfile.TemporaryDirectory())
+    return Path(folder, "documents")
+
+
+def _is_gzipped(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
+
+
+def _unpacked(stack: ExitStack, source: str) -> str:
+    """Return a temporary file with the content of a gzipped one."""
+    path = _temporary_path(stack)
+    try:
+        with gzip.open(source, "rb") as packed, path.open("wb") as copy:
+            shutil.copyfileobj(packed, copy)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        description = Unquoted(f"a damaged file ({error})")
+        raise bad_value(
+            source, None, None, description, "a gzipped file", "Fetch it again."
+        ) from None
+    return str(path)
+
+
+def files_of(documents: list[DocumentFile] | TextFolder) -> Iterator[Path]:
+    """Yield the files that are read."""
+    if isinstance(documents, TextFolder):
+        for name in documents.names:
+            yield Path(documents.folder, name)
+        return
+    for file in documents:
+        yield Path(file.path)

@@ -1,0 +1,99 @@
+"""The languages of a source of parallel text, without reading it whole."""
+
+import os
+from collections.abc import Mapping, Sequence
+from itertools import islice
+
+import datasets
+
+from .checks import is_code
+from .columns import ColumnPairs, column_pairs, header_of_rows, languages_in, one_of_each
+from .files import AnyDataset, FileSource, find_files, open_parquet, read_rows
+from .locales import language_of_locale
+from .parts import Source, language_pairs
+from .sample import LANGUAGES
+
+__all__ = ["language_of_locale", "languages_of"]
+
+FIRST_ROWS = 1000  # rows of a file that are read for languages that not every row has
+
+
+def languages_of(
+    sources: Source | Sequence[Source],
+    columns: Mapping[str, str] | None = None,
+    split: str = "train",
+) -> list[str]:
+    """Return the languages of sources of parallel text, in order of appearance.
+
+    Only schemas, headers, names of files and configs, or the first rows are read. A locale such as
+    `de-DE` is its language. Beside a column `en`, one of `en-US` is left out.
+
+    Args:
+        sources: One of, or a list of, what `load_parallel` takes.
+        columns: The column of each language whose column is not named by its code,
+            `{"de": "Source"}`.
+        split: The split of a Hub dataset.
+
+    Raises:
+        CorpusError: No file is there, its columns are no languages, or two of them, such as
+            `en-US` and `en-GB`, are one language.
+        OSError: A Hub dataset can't be reached.
+
+    Example:
+        >>> languages_of("sample")
+        ['de', 'en', 'es', 'fr', 'it']
+    """
+    pairs = column_pairs(columns)
+    if isinstance(sources, str | os.PathLike | Mapping):
+        sources = [sources]
+    languages: dict[str, None] = {}
+    for source in sources:
+        languages |= dict.fromkeys(_languages_of_source(source, pairs, split))
+    return list(languages)
+
+
+def _languages_of_source(source: Source, columns: ColumnPairs, split: str) -> list[str]:
+    if source == "sample":
+        return list(LANGUAGES)
+    if isinstance(source, Mapping):
+        return _languages_of_files(find_files(source), columns)
+    path = os.path.expanduser(os.fspath(source))
+    files = find_files(path)
+    if files is None:
+        return _languages_of_dataset(path, columns, split)
+    return _languages_of_files(files, columns)
+
+
+def _languages_of_files(files: Sequence[FileSource], columns: ColumnPairs) -> list[str]:
+    languages: dict[str, None] = {}
+    for file in files:
+        languages |= dict.fromkeys(_languages_of_file(file, columns))
+    return list(languages)
+
+
+def _languages_of_file(file: FileSource, columns: ColumnPairs) -> list[str]:
+    if file.format == "moses":
+        return one_of_each(languages_in(file.languages, columns), file.place)
+    if file.format == "parquet":
+        rows = open_parquet(file.paths[0], streaming=True)
+        header = header_of_rows(rows.take(1), file.place, None, columns)
+        return one_of_each(header.languages, file.place)
+    numbered_rows = islice(read_rows(file), FIRST_ROWS)
+    texts = (row for _, row in numbered_rows)
+    header = header_of_rows(texts, file.place, None, columns, rows_differ=True)
+    return one_of_each(header.languages, file.place)
+
+
+def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[str]:
+    """Return the languages of the configs of a Hub dataset: by their names, or by a first row."""
+    configs = datasets.get_dataset_config_names(path)
+    languages: dict[str, None] = {}
+    for name in language_pairs(configs):
+        languages |= dict.fromkeys(name.split("-"))
+    if not languages and len(configs) > 1:
+        languages = dict.fromkeys(name for name in configs if is_code(name))
+    if languages:
+        return list(languages)
+    rows: AnyDataset = datasets.load_dataset(path, configs[0], split=split, streaming=True)
+    header = header_of_rows(rows.take(1), path, None, columns)
+    return one_of_each(header.languages, path)

@@ -1,0 +1,55 @@
+"""The languages of locales: `de` of `de-DE`, `en` of `en_US` and of `EN`."""
+
+import re
+
+from .checks import NOT_LANGUAGES, is_code
+
+LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*([.@][\w.@-]+)?", re.ASCII)
+# Only codes of two letters are taken for languages in capitals: SRC, URL and the like are none.
+CAPITAL_CODE = re.compile(r"[A-Z]{2}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
+NOT_CAPITAL_CODES = frozenset({"ID"})  # a usual name of a column of numbers
+
+
+def language_of_locale(code: str) -> str:
+    """Return the language of a locale: `de` of `de-DE`, `en` of `en_US`, `EN` and `en`.
+
+    A name that is no locale is returned as it is.
+    """
+    if not _is_locale(code):
+        return code
+    return re.split("[-_.@]", code.strip())[0].lower()
+
+
+def _is_locale(name: str) -> bool:
+    return LOCALE.fullmatch(name.strip()) is not None and name.lower() not in NOT_LANGUAGES
+
+
+def names_a_language(name: str) -> bool:
+    """Return whether a name can be taken for a language, or a locale, that nobody asked for."""
+    if is_code(name):
+        return True
+    if name in NOT_CAPITAL_CODES or name.lower() in NOT_LANGUAGES:
+        return False
+    return CAPITAL_CODE.fullmatch(name) is not None
+
+
+def same_locale(first: str, second: str) -> bool:
+    """Return whether two names are one locale, written differently: `pt-BR`, `pt_br`."""
+    return _plain(first) == _plain(second)
+
+
+def fits_language(locale: str, language: str) -> bool:
+    """Return whether a locale is of a language: `de-DE` of `de`, and also `de` of `de-DE`.
+
+    `en-GB` is not of `en-US`: both name a region.
+    """
+    if not _is_locale(locale) or not _is_locale(language):
+        return False
+    names = (_plain(locale), _plain(language))
+    return language_of_locale(locale) == language_of_locale(language) and (
+        language_of_locale(locale) in names
+    )
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "-")

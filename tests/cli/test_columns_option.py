@@ -1,0 +1,33 @@
+"""The option `--columns` of the commands that read parallel text."""
+
+import pytest
+
+from tmde.cli.errors import OptionError
+from tmde.cli.options import columns_of
+
+
+@pytest.mark.parametrize(
+    ("items", "columns"),
+    [
+        (None, None),
+        ([], None),
+        (["de=Source,en=Target"], {"de": "Source", "en": "Target"}),
+        (["de=Source", " en = Target text "], {"de": "Source", "en": "Target text"}),
+        (["de=a=b"], {"de": "a=b"}),
+    ],
+)
+def test_columns_by_name(items, columns):
+    assert columns_of(items) == columns
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        (["de"], "found 'de', expected NAME=COLUMN"),
+        (["=Source"], "found '=Source', expected NAME=COLUMN"),
+        (["de=Source,de=Target"], "found de twice, 'Source' and 'Target'"),
+    ],
+)
+def test_items_that_are_no_columns(items, message):
+    with pytest.raises(OptionError, match=message):
+        columns_of(items)

@@ -1,0 +1,79 @@
+"""Options of `tmde train` that stand for recipe keys, and values that the shell has split."""
+
+import pytest
+
+from tmde.cli.errors import OptionError
+from tmde.cli.train_options import RunOptions, UserSettings, check_quoting
+
+
+@pytest.mark.parametrize(
+    ("words", "advice"),
+    [
+        (
+            ["small", "languages=[de,", "en]"],
+            "languages=[de,: the brackets do not close. The shell splits words at blanks: write "
+            "'languages=[de, en]', or --languages de,en",
+        ),
+        (["data.pivot_languages=[en,", "es]"], "or --pivots en,es"),
+        (["objectives.infonce={weight:", "1.0}"], "write 'objectives.infonce={weight: 1.0}'"),
+        (["eval_pairs=[de-en,", "max_steps=3"], "write 'eval_pairs=...' in quotes"),
+    ],
+)
+def test_split_brackets_are_explained(words, advice):
+    with pytest.raises(OptionError) as refusal:
+        check_quoting(words)
+    assert advice in str(refusal.value)
+
+
+def test_whole_brackets_pass():
+    check_quoting(["small", "languages=[de, en]", "objectives.infonce={}", "description=a b"])
+
+
+def test_options_set_recipe_keys():
+    options = RunOptions("de,en", "en", minutes=10.0, steps=50, seed=7, batch_tokens=4096)
+    assert UserSettings([], options).values == {
+        "data.languages": ["de", "en"],
+        "data.pivot_languages": ["en"],
+        "training.max_minutes": 10.0,
+        "training.max_steps": 50,
+        "training.seed": 7,
+        "training.batch_tokens": 4096,
+    }
+
+
+def test_steps_alone_lift_the_minutes_of_the_recipe():
+    settings = UserSettings([], RunOptions(steps=50))
+    assert settings.values == {"training.max_steps": 50, "training.max_minutes": None}
+
+
+def test_steps_keep_the_minutes_of_the_user():
+    settings = UserSettings(["max_minutes=3"], RunOptions(steps=50))
+    assert settings.values["training.max_minutes"] == 3
+
+
+def test_an_option_may_repeat_a_word():
+    settings = UserSettings(["languages=[de, en]"], RunOptions("de, en"))
+    assert settings.languages == ["de", "en"]
+    assert settings.words == []
+
+
+@pytest.mark.parametrize(
+    ("word", "options", "message"),
+    [
+        ("max_minutes=5", RunOptions(minutes=10), "--minutes says 10 and max_minutes says 5; give"),
+        ("training.seed=5", RunOptions(seed=6), "--seed says 6 and seed says 5; give one of them"),
+        (
+            "languages=[de]",
+            RunOptions("de,en"),
+            r"--languages says \['de', 'en'\] and languages says \['de'\]; give one of them",
+        ),
+    ],
+)
+def test_an_option_and_a_word_must_not_contradict(word, options, message):
+    with pytest.raises(OptionError, match=message):
+        UserSettings([word], options)
+
+
+def test_brackets_are_no_codes():
+    with pytest.raises(OptionError, match="--languages: found '.*', expected codes such as de,en"):
+        UserSettings([], RunOptions("[de,en]"))

@@ -1,0 +1,107 @@
+"""The languages of a source are found without reading it whole."""
+
+import pytest
+
+from tests.data.plain_rows import pair_rows
+from tmde.data import CorpusError, load_parallel
+from tmde.data.languages import language_of_locale, languages_of
+
+ROWS = [{"fr": "a", "de": "b"}]
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [
+        ("de", "de"),
+        ("de-DE", "de"),
+        ("en_US", "en"),
+        ("EN", "en"),
+        ("pt-BR", "pt"),
+        ("zh-Hans-CN", "zh"),
+        ("de_DE.UTF-8", "de"),
+        ("ast", "ast"),
+        ("doc_id", "doc_id"),
+        ("url", "url"),
+        ("Source", "Source"),
+    ],
+)
+def test_language_of_locale(code, language):
+    assert language_of_locale(code) == language
+
+
+@pytest.mark.parametrize(
+    "kind", ["parquet", "parquet-flat", "jsonl", "jsonl.gz", "tsv", "tsv.gz", "moses"]
+)
+def test_languages_of_every_format(kind, write):
+    source = write(kind, ROWS)
+    assert sorted(languages_of(source)) == ["de", "fr"]
+    assert sorted(languages_of(source)) == list(load_parallel(source).features["translation"])
+
+
+def test_order_of_appearance(tmp_path):
+    (tmp_path / "a.csv").write_text("fr-FR;doc_id;DE\na;b;c\n")
+    (tmp_path / "b.tsv").write_text("en\tde\na\tb\n")
+    assert languages_of([str(tmp_path / "b.tsv"), str(tmp_path / "a.csv")]) == ["en", "de", "fr"]
+    assert languages_of(str(tmp_path)) == ["fr", "de", "en"]
+
+
+def test_columns_of_the_user(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("id,Target,Source\nno,a,b\n")
+    columns = {"de": "Source", "en": "Target", "doc_id": "id"}
+    assert languages_of(str(source), columns) == ["en", "de"]
+
+
+def test_numbers_are_not_indonesian(tmp_path):
+    source = tmp_path / "a.tsv"
+    source.write_text("id\tde\ten\n17\ta\tb\n")
+    assert languages_of(str(source)) == ["de", "en"]
+
+
+def test_later_rows_of_jsonl(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"de": "a", "en": "b"}\n{"de": "a", "fr": "b"}\n')
+    assert languages_of(str(source)) == ["de", "en", "fr"]
+
+
+def test_a_large_file_is_not_read_whole(tmp_path):
+    """The broken last line would be an error."""
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"de": "a", "en": "b"}\n' * 5000 + "broken\n")
+    assert languages_of(str(source)) == ["de", "en"]
+
+
+def test_pairs_and_first_rows_of_the_hub(hub_folder, tmp_path):
+    pairs = {"de-en": pair_rows("de", "en", 2), "en-fr": pair_rows("en", "fr", 2)}
+    assert languages_of(hub_folder(pairs)) == ["de", "en", "fr"]
+
+
+def test_the_only_config_of_the_hub(hub_folder):
+    assert sorted(languages_of(hub_folder({"default": pair_rows("de", "en", 2)}))) == ["de", "en"]
+
+
+def test_the_sample():
+    assert languages_of("sample") == ["de", "en", "es", "fr", "it"]
+
+
+def test_two_locales_of_a_language(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("de,en-US,en-GB\na,b,c\n")
+    with pytest.raises(CorpusError) as caught:
+        languages_of(str(source))
+    for part in ("a.csv", "en-US, en-GB", "--columns en=en-US", "--languages de,en-US,en-GB"):
+        assert part in str(caught.value)
+    assert languages_of(str(source), {"en": "en-GB"}) == ["de", "en"]
+
+
+def test_a_locale_beside_its_language(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("de,en-US,en\na,b,c\n")
+    assert languages_of(str(source)) == ["de", "en"]
+
+
+def test_a_header_without_languages(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("Source,Target\na,b\n")
+    with pytest.raises(CorpusError, match="Source, Target.*--columns de=Source,en=Target"):
+        languages_of(str(source))

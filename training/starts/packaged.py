@@ -1,0 +1,121 @@
+"""Choose by itself whether a run begins with the model that comes with the package.
+
+A recipe asks for it by `warm_start.packaged: auto`. The choice is made once, by `tmde train`, and
+the recipe of the run then states its start like any other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any
+
+from transformers import PreTrainedConfig
+
+from tmde.embedding.loading import DEFAULT_MODEL
+from tmde.training.recipe.overrides import with_sections
+from tmde.training.recipe.schema import Recipe
+from tmde.training.starts.base import open_config
+from tmde.training.starts.checkpoint import bag_options, begin_with
+
+AUTOMATIC = "auto"
+# Keys of the section `warm_start` that say how to begin with a checkpoint, and not with which.
+KEYS_OF_ANY_START = {"warm_start.packaged", "warm_start.direct_path"}
+
+
+@dataclass(frozen=True)
+class ChosenStart:
+    """How a run begins.
+
+    Attributes:
+        recipe: The recipe, which names its start.
+        message: A sentence for the user; None if there was nothing to choose.
+    """
+
+    recipe: Recipe
+    message: str | None = None
+
+
+def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenStart:
+    """Let a recipe begin with the packaged model if it asks for that and nothing contradicts.
+
+    Args:
+        recipe: The recipe, with the languages of the run and all that the user has set.
+        user_keys: The keys that the user has set, `section.key`. The start changes none of them.
+    """
+    is_automatic = recipe.warm_start.packaged == AUTOMATIC
+    plain = without_automatic_start(recipe)
+    if not is_automatic or recipe.warm_start.checkpoint is not None:
+        return ChosenStart(plain)
+    config = open_config(DEFAULT_MODEL)
+    begun = begin_with(plain, DEFAULT_MODEL)
+    reason = _reason_against(plain, begun, config, user_keys)
+    if reason is not None:
+        return ChosenStart(plain, f"Begins without the packaged model: {reason}.")
+    return ChosenStart(begun, "Begins with the packaged model (--from-scratch begins with none).")
+
+
+def without_automatic_start(recipe: Recipe) -> Recipe:
+    """Return the recipe with no other start than the one that it names."""
+    section = recipe.warm_start.settings()
+    if section.pop("packaged", None) is None:
+        return recipe
+    return with_sections(recipe, warm_start=section)
+
+
+def has_packaged_languages(languages: Collection[str]) -> bool:
+    """Return whether the packaged model was trained on all of these languages."""
+    return set(languages) <= set(open_config(DEFAULT_MODEL).languages)
+
+
+def _reason_against(
+    recipe: Recipe, begun: Recipe, config: PreTrainedConfig, user_keys: Collection[str]
+) -> str | None:
+    """Return why a run does not begin with the packaged model; None if it does.
+
+    Args:
+        recipe: The recipe.
+        begun: The recipe as the packaged model would begin it.
+        config: The configuration of the packaged model.
+        user_keys: The keys that the user has set.
+    """
+    missing = [code for code in recipe.data.languages if code not in config.languages]
+    if missing:
+        return f"it has no {' and no '.join(missing)}"
+    if recipe.objectives.distillation is not None:
+        return "the objective distillation learns the space of its teacher"
+    start_keys = []
+    for key in user_keys:
+        if key.startswith("warm_start.") and key not in KEYS_OF_ANY_START:
+            start_keys.append(key)
+    if start_keys:
+        return f"{', '.join(start_keys)} sets another start"
+    values = _changed_values(recipe, begun) | bag_options_by_key(recipe, config)
+    for key, value in values.items():
+        user_value = _value_of(recipe, key)
+        if key in user_keys and user_value != value:
+            expected = "it has a vocabulary of its own" if value is None else f"it has {value}"
+            return f"{key}={user_value} contradicts it ({expected})"
+    return None
+
+
+def bag_options_by_key(recipe: Recipe, config: PreTrainedConfig) -> dict[str, Any]:
+    """Return the options of its bag that a model takes from a checkpoint, by recipe key."""
+    return {f"model.{name}": value for name, value in bag_options(recipe, config).items()}
+
+
+def _changed_values(recipe: Recipe, begun: Recipe) -> dict[str, Any]:
+    """Return the settings that a start changes, with their new values; None if it drops them."""
+    changed = {}
+    for section in ("tokenizer", "model"):
+        before = getattr(recipe, section).settings()
+        after = getattr(begun, section).settings()
+        for name in {**before, **after}:
+            if before.get(name) != after.get(name):
+                changed[f"{section}.{name}"] = after.get(name)
+    return changed
+
+
+def _value_of(recipe: Recipe, key: str) -> Any:
+    section, _, name = key.partition(".")
+    return getattr(getattr(recipe, section), name)

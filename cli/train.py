@@ -63,6 +63,7 @@ def train(
     """
     from accelerate import PartialState
 
+    from tmde.training.interruption import RunInterrupted
     from tmde.training.run import train_recipe
     from tmde.training.run_folder import RECIPE_NAME, check_inputs_stay
 
@@ -73,10 +74,9 @@ def train(
         check_inputs_stay(chosen, output, name)
     try:
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
-    except KeyboardInterrupt:
-        message = f"Interrupted; `--resume -o {output}` continues from the last checkpoint."
-        typer.secho(message, fg="yellow", err=True)
-        raise typer.Exit(130) from None
+    except RunInterrupted as interruption:
+        typer.secho(interruption.message, fg="yellow", err=True)
+        raise typer.Exit(interruption.exit_code) from None
     if PartialState().is_main_process:
         _summarize(trainer, output)
     # Without this, a process that ends first is an error for the others.

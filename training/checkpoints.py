@@ -1,6 +1,7 @@
 """Checkpoints of a run. Those that are incomplete or damaged are skipped."""
 
 import os
+import shutil
 from pathlib import Path
 
 from transformers.trainer import TRAINER_STATE_NAME
@@ -74,3 +75,14 @@ def find_checkpoint(folder: Path) -> Path | None:
             return path
         logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)
     return None
+
+
+def delete_checkpoints(folder: Path) -> None:
+    """Delete all checkpoints of a run that has ended.
+
+    The newest goes first. If the process is killed amid this, `--resume` goes on from an older one,
+    and makes the last steps again.
+    """
+    checkpoints = [Path(name) for name in sort_checkpoints(str(folder))]
+    for path in reversed(checkpoints):
+        shutil.rmtree(path)

@@ -19,7 +19,7 @@ from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
-from tmde.training.checkpoints import find_checkpoint
+from tmde.training.checkpoints import delete_checkpoints, find_checkpoint
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
@@ -28,7 +28,13 @@ from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
-from tmde.training.run_record import describe_data, save_best, write_card, write_results
+from tmde.training.run_record import (
+    describe_data,
+    save_best,
+    tell_licenses,
+    write_card,
+    write_results,
+)
 from tmde.training.starts import BegunModel, FromFewerLanguages, FromFirstStage, share_tokenizer
 from tmde.training.teacher import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
@@ -60,6 +66,7 @@ def train_recipe(
     Raises:
         TmdeError: Names what was found and what was expected; or another process trains in this
             folder.
+        RunInterrupted: Ctrl-C or SIGTERM ended the run. After its first step, it is saved.
         HubUploadError: The last push failed; the run's folder is complete.
     """
     run = resolve(recipe, Path(output_dir), resume)
@@ -109,6 +116,8 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         sources = describe_sources(settings["data"].get("train"))
         check_licenses(sources, recipe.card.data_licenses)
         origins = describe_origins(settings)
+        if state.is_main_process and run.checkpoint is None:
+            tell_licenses(origins)
     return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
 
 
@@ -218,7 +227,8 @@ def build_trainer(
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
     """Train from the first step, or from the checkpoint of the run."""
     checkpoint = None if run.checkpoint is None else str(run.checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with trainer.interruption.heard():
+        trainer.train(resume_from_checkpoint=checkpoint)
 
 
 # ---- 7. The end
@@ -233,4 +243,6 @@ def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
         write_card(run.folder)
     if run.arguments.push_to_hub:
         trainer.push_to_hub()
+    if state.is_main_process and not run.arguments.keep_checkpoints:
+        delete_checkpoints(run.folder)
     state.wait_for_everyone()

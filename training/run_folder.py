@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import glob
 import shutil
+import signal
+import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ from accelerate.utils import recursively_apply
 
 from modeling_tmde import TmdeError
 from tmde.data.io import locked, write_atomically
+from tmde.training.checkpoints import find_checkpoint
+from tmde.training.interruption import Interruption, RunInterrupted
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tmde.training.resolving import ResolvedRun
 from tmde.training.starts import STAGE_FOLDER
@@ -27,8 +31,8 @@ INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
 def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[None]:
     """Lock the folder of a run for the processes of this run.
 
-    After an error before the first checkpoint, a folder that is new is deleted: the corrected
-    command would be refused otherwise.
+    After an error or a signal before the first checkpoint, a folder that is new is deleted, and one
+    that was empty is emptied: the same command would be refused otherwise.
 
     Args:
         run: The run.
@@ -37,9 +41,11 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
 
     Raises:
         TmdeError: The folder holds another run, or none to resume, or another process trains in it.
+        RunInterrupted: A signal ended the run; the message says how to go on.
     """
     state = PartialState()
     with ExitStack() as stack:
+        stack.enter_context(_explained_interruption(run.folder, resume))
         if state.is_main_process:
             stack.enter_context(locked(run.folder))
             stack.enter_context(_removed_after_error(run.folder, run.recipe.data.train))
@@ -53,13 +59,16 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
 
 @contextmanager
 def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
-    """After an error, delete a new folder without a checkpoint, and name a damaged source."""
-    existed = folder.exists()
+    """After an error, undo a new folder without a checkpoint, and name a damaged source."""
+    was_there = folder.exists()
+    was_used = _is_used(folder)
     try:
         yield
-    except Exception as error:
-        has_checkpoint = any(folder.glob("checkpoint-*")) or (folder / STAGE_FOLDER).exists()
-        if not existed and not has_checkpoint:
+    except (Exception, KeyboardInterrupt) as error:
+        if not was_used and not _can_go_on(folder):
+            with suppress(OSError):  # The error that is on its way says more.
+                _empty_folder(folder)
+        if not was_there and not _is_used(folder):
             shutil.rmtree(folder, ignore_errors=True)
         # Arrow does not name the file that it streams.
         is_damaged_source = type(error) is OSError and error.errno is None
@@ -67,6 +76,69 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
             reason = " ".join(str(error).split())
             raise TmdeError(f"{reason} (the training data is {source})") from error
         raise
+
+
+def _can_go_on(folder: Path) -> bool:
+    """Return whether `--resume` finds something in the folder of a run."""
+    return (folder / STAGE_FOLDER).is_dir() or find_checkpoint(folder) is not None
+
+
+def _empty_folder(folder: Path) -> None:
+    """Delete what a folder holds but for hidden files, of which one may be its lock."""
+    for path in folder.glob("[!.]*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+# ---- Interrupted runs
+
+
+@contextmanager
+def _explained_interruption(folder: Path, resume: bool) -> Iterator[None]:
+    """Let signals end the run, and say what of it is saved and how it goes on."""
+    started = time.time()
+    number: int = signal.SIGINT
+    try:
+        with Interruption().heard():
+            yield
+    except KeyboardInterrupt as error:
+        if isinstance(error, RunInterrupted):
+            number = error.number
+        is_begun = resume or _is_written_since(folder / RECIPE_NAME, started)
+        message = describe_interruption(folder, is_begun)
+        raise RunInterrupted(message, number) from None
+
+
+def _is_written_since(path: Path, seconds: float) -> bool:
+    """Return whether a file was written after a time, in seconds since the epoch."""
+    return path.exists() and path.stat().st_mtime >= seconds
+
+
+def describe_interruption(folder: Path, is_begun: bool) -> str:
+    """Return what an interrupted run has saved, and how to go on.
+
+    Args:
+        folder: The folder of the run.
+        is_begun: Whether the folder holds this run, and no earlier one that it would overwrite.
+    """
+    if not is_begun:
+        return "Interrupted before training began: run the same command again."
+    checkpoint = find_checkpoint(folder)
+    if checkpoint is not None:
+        step = int(checkpoint.name.rpartition("-")[2])
+        return (
+            f"Interrupted. Step {step:,} is saved in {checkpoint}: the same command with --resume "
+            "goes on from there."
+        )
+    stage = folder / STAGE_FOLDER
+    if stage.is_dir():
+        return (
+            f"Interrupted before the first step of {folder}; {stage} holds what it begins with: "
+            "the same command with --resume goes on."
+        )
+    return "Interrupted before the first step, so nothing is trained: run the same command again."
 
 
 def check_resumable(run: ResolvedRun) -> None:
@@ -170,10 +242,6 @@ def begin_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
     From now on `--overwrite` may delete the folder.
     """
     if overwrite:
-        for path in folder.glob("[!.]*"):  # The lock may be among the hidden files.
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        _empty_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / RECIPE_NAME, recipe.to_yaml())

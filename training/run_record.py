@@ -16,7 +16,7 @@ from transformers.utils import logging
 from tmde.data.io import write_atomically
 from tmde.eval.dev_retrieval import retrieval_pools
 from tmde.eval.tasks import ClassificationData, data_fingerprint
-from tmde.hub_cards import write_model_card
+from tmde.hub_cards import describe_start, license_chain, write_model_card
 from tmde.training.run_data import RunData
 from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 
@@ -33,6 +33,17 @@ def describe_data(data: RunData, eval_tasks: Mapping[str, ClassificationData]) -
         "dev": {name: _describe_rows(rows) for name, rows in data.dev.items()},
         "eval_task": {name: _describe_task(task) for name, task in eval_tasks.items()},
     }
+
+
+def tell_licenses(origins: Mapping[str, Any]) -> None:
+    """Say what the licenses of the models that a run begins with ask of the trained model.
+
+    Args:
+        origins: What `describe_origins` returns.
+    """
+    chain = license_chain(origins["begun_with"], [])
+    for sentence in describe_start(chain):
+        logger.warning(sentence)
 
 
 def _describe_rows(rows: datasets.Dataset | datasets.IterableDataset) -> dict[str, Any]:

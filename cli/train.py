@@ -65,15 +65,20 @@ def train(
 
     from tmde.training.interruption import RunInterrupted
     from tmde.training.run import train_recipe
-    from tmde.training.run_folder import RECIPE_NAME, check_inputs_stay
+    from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
     chosen = _read_recipe(name, overrides, train_data, dev_data, warm_start, encoder)
+    if resume:
+        chosen = _with_data_of_run(chosen, output, overrides, train_data, dev_data)
     is_written_again = Path(name).name == RECIPE_NAME
     if overwrite and not resume and not is_written_again:
         check_inputs_stay(chosen, output, name)
     try:
         trainer = train_recipe(chosen, output, resume=resume, overwrite=overwrite)
+    except RunCompleteError as complete:
+        typer.echo(str(complete))
+        return
     except RunInterrupted as interruption:
         typer.secho(interruption.message, fg="yellow", err=True)
         raise typer.Exit(interruption.exit_code) from None
@@ -124,6 +129,22 @@ def _read_recipe(
         # The start has set keys of its own; those of the user go before them.
         recipe = with_overrides(recipe, overrides)
     return recipe
+
+
+def _with_data_of_run(
+    recipe: Recipe,
+    output: Path,
+    overrides: list[str],
+    train_data: list[str] | None,
+    dev_data: list[str] | None,
+) -> Recipe:
+    """Return the recipe of a run to resume, with the run's data where the user names none."""
+    from tmde.training.run_folder import with_stored_data
+
+    names = {override.partition("=")[0].removeprefix("data.") for override in overrides}
+    names_train = bool(train_data) or "train" in names
+    names_dev = bool(dev_data) or "dev" in names
+    return with_stored_data(recipe, output, train=not names_train, dev=not names_dev)
 
 
 def _summarize(trainer: TmdeTrainer, output: Path) -> None:

@@ -19,7 +19,7 @@ from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
-from tmde.training.checkpoints import delete_checkpoints, find_checkpoint
+from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
@@ -43,13 +43,17 @@ logger = logging.get_logger("tmde.training")
 
 
 def train_recipe(
-    recipe: Recipe, output_dir: str | Path, resume: bool = False, overwrite: bool = False
+    recipe: Recipe,
+    output_dir: str | Path,
+    resume: bool = False,
+    overwrite: bool = False,
+    keep_checkpoints: bool = False,
 ) -> TmdeTrainer:
     """Train a recipe into a folder.
 
     The folder gets the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
-    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed), `results.json` and the
-    last checkpoints.
+    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed) and `results.json`. The
+    other checkpoints are deleted at the end, unless `keep_checkpoints` of the recipe keeps them.
 
     Args:
         recipe: The recipe, from `load_recipe`.
@@ -59,6 +63,8 @@ def train_recipe(
         resume: Resume from the newest complete checkpoint. The result is that of a run that was
             never interrupted (a run limited by minutes ends when its time is up).
         overwrite: Delete an earlier run in the folder.
+        keep_checkpoints: Keep the checkpoints whatever the recipe says, for a caller that has more
+            to do with the run, which may then be resumed.
 
     Returns:
         The trainer, with the best weights loaded.
@@ -78,6 +84,8 @@ def train_recipe(
         trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
         finish(run, inputs, trainer)
+        if not keep_checkpoints and not run.arguments.keep_checkpoints:
+            discard_checkpoints(run.folder)
     return trainer
 
 
@@ -243,6 +251,4 @@ def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
         write_card(run.folder)
     if run.arguments.push_to_hub:
         trainer.push_to_hub()
-    if state.is_main_process and not run.arguments.keep_checkpoints:
-        delete_checkpoints(run.folder)
     state.wait_for_everyone()

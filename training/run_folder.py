@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import glob
+import json
 import shutil
 import signal
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import recursively_apply
+from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.data.io import locked, write_atomically
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import Interruption, RunInterrupted
-from tmde.training.recipe import Recipe, RecipeError, load_recipe
+from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
 from tmde.training.resolving import ResolvedRun
 from tmde.training.starts import STAGE_FOLDER
 
 RECIPE_NAME = "recipe.yaml"
+RESULTS_NAME = "results.json"  # The last of the files that a run writes before its card.
+logger = logging.get_logger("tmde.training")
+
 # Sections that may name inputs of a run.
 INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
+
+
+class RunCompleteError(TmdeError):
+    """A run that is to be resumed has ended before."""
 
 
 @contextmanager
@@ -145,13 +154,103 @@ def check_resumable(run: ResolvedRun) -> None:
     """Refuse to resume a run that is not there, or another one.
 
     Raises:
-        TmdeError: The folder holds no checkpoint to resume from, or its run has another model.
+        RunCompleteError: The run has ended, and its checkpoints were deleted.
+        TmdeError: The folder holds no checkpoint to resume from, or its run has another model or
+            other training data.
     """
+    if run.checkpoint is None and (run.folder / RESULTS_NAME).is_file():
+        _refuse_complete(run)
     if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
         raise TmdeError(
             f"{run.folder} holds no complete checkpoint to resume from; --overwrite begins again"
         )
     check_same_run(run.recipe, run.folder, "model")
+    check_same_data(run.recipe, run.folder)
+
+
+def _refuse_complete(run: ResolvedRun) -> None:
+    """Raise an error for a run that has ended: a mistake if it was to be extended."""
+    steps = json.loads((run.folder / RESULTS_NAME).read_text(encoding="utf-8"))["steps"]
+    stored = load_recipe(str(run.folder / RECIPE_NAME))
+    further = (
+        f"To train its model further, begin a new run with it: --warm-start {run.folder} and "
+        "another -o. A run with keep_checkpoints=true can be extended by --resume"
+    )
+    if stored.training.settings() == run.recipe.training.settings():
+        raise RunCompleteError(
+            f"{run.folder} is already complete, after {steps:,} steps. {further}."
+        )
+    raise TmdeError(
+        f"{run.folder} is complete, after {steps:,} steps, and its checkpoints were deleted: it "
+        f"cannot go on with other settings. {further}"
+    )
+
+
+def check_same_data(recipe: Recipe, folder: Path) -> None:
+    """Compare the data of a recipe with those of the run to resume.
+
+    Training goes on at a position in the training data, so they must be the same. Other dev rows
+    are a change that is said, because the best checkpoint was chosen by others.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run.
+
+    Raises:
+        RecipeError: The training data differ; names both.
+    """
+    old_data = load_recipe(str(folder / RECIPE_NAME)).data
+    if not _is_same_source(old_data.train, recipe.data.train):
+        raise RecipeError(
+            f"{folder} cannot be resumed with other training data: data.train is "
+            f"{recipe.settings()['data'].get('train')!r}, and the run was begun with "
+            f"{old_data.settings().get('train')!r}. Leave --train out to go on; to train the model "
+            f"on other text, begin a new run: --warm-start {folder} and another -o. If the same "
+            f"file has moved, change data.train in {folder / RECIPE_NAME}"
+        )
+    if not _is_same_source(old_data.dev, recipe.data.dev):
+        logger.warning(
+            f"The dev rows have changed from {old_data.dev!r} to {recipe.data.dev!r}: the best "
+            "checkpoint so far was chosen by the former"
+        )
+
+
+def _is_same_source(old: Any, new: Any) -> bool:
+    """Return whether two sources are the same; a file may be named in several ways."""
+    return _absolute(old) == _absolute(new)
+
+
+def _absolute(source: Any) -> Any:
+    """Return a source whose files have absolute paths, at any depth."""
+    if isinstance(source, str):
+        path = Path(source).expanduser()
+        return str(path.resolve()) if path.exists() else source
+    if isinstance(source, Mapping):
+        return {name: _absolute(value) for name, value in source.items()}
+    if isinstance(source, list):
+        return [_absolute(value) for value in source]
+    return source
+
+
+def with_stored_data(recipe: Recipe, folder: Path, train: bool, dev: bool) -> Recipe:
+    """Return the recipe of a run to resume, with the data that the run was begun with.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run. Without `recipe.yaml` in it, nothing changes.
+        train: Take the run's training data.
+        dev: Take the run's dev rows.
+    """
+    path = folder / RECIPE_NAME
+    if not path.is_file():
+        return recipe
+    stored = load_recipe(str(path)).data.settings()
+    settings = {}
+    if train and "train" in stored:
+        settings["data.train"] = stored["train"]
+    if dev:
+        settings["data.dev"] = stored.get("dev")
+    return with_settings(recipe, settings)
 
 
 def check_new_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:

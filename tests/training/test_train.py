@@ -45,6 +45,7 @@ TINY = [
     "languages_per_row=2",
     "eval_pairs=[de-en]",
     "disable_tqdm=true",
+    "keep_checkpoints=true",
 ]
 
 

@@ -57,7 +57,8 @@ def run_quickstart(output: Path, seed: int) -> None:
     try:
         _run_steps(output, model_folder, seed, start)
     except KeyboardInterrupt as interruption:
-        console.print(_describe_interruption(output, seed), style="yellow", highlight=False)
+        message = _describe_interruption(output, seed)
+        console.print(message, style="yellow", highlight=False, markup=False, soft_wrap=True)
         raise typer.Exit(getattr(interruption, "exit_code", 130)) from None
 
 
@@ -116,11 +117,11 @@ def _run_steps(output: Path, model_folder: Path, seed: int, start: float) -> Non
 
 
 def _describe_interruption(output: Path, seed: int) -> str:
-    """Return what an interrupted quickstart leaves, and how to see the rest."""
+    """Return what remains of an interrupted quickstart, and how to see it."""
     command = shlex.join(["tmde", "quickstart", "-o", str(output), "--seed", str(seed)])
     return (
-        f"Interrupted. The steps above are done; {output}/ holds what they wrote. The same command "
-        f"begins again, {DURATION}: {command}"
+        "Interrupted in the step that is named last; it and those after it remain, of five. The "
+        f"same command begins again and takes {DURATION}: {command}"
     )
 
 

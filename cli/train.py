@@ -63,7 +63,6 @@ def train(
     """
     from accelerate import PartialState
 
-    from tmde.training.interruption import RunInterrupted
     from tmde.training.run import train_recipe
     from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
 
@@ -79,9 +78,6 @@ def train(
     except RunCompleteError as complete:
         typer.echo(str(complete))
         return
-    except RunInterrupted as interruption:
-        typer.secho(interruption.message, fg="yellow", err=True)
-        raise typer.Exit(interruption.exit_code) from None
     if PartialState().is_main_process:
         _summarize(trainer, output)
     # Without this, a process that ends first is an error for the others.

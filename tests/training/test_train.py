@@ -188,8 +188,9 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten(corpus, tmp_path):
     recipe = tiny_recipe(corpus, "max_steps=1")
     with pytest.raises(RecipeError, match="train_max_length=129 .* max_position_embeddings=128"):
         train_recipe(tiny_recipe(corpus, "train_max_length=129"), tmp_path)
-    # A folder that was there stays, and can be overwritten.
-    assert (tmp_path / "recipe.yaml").is_file()
+    # A folder that was there stays, as empty as it was: the corrected command can use it.
+    assert not list(tmp_path.iterdir())
+    train_recipe(recipe, tmp_path)
     (tmp_path / "left.over").touch()
     with pytest.raises(ValueError, match="is not empty"):
         train_recipe(recipe, tmp_path)

@@ -184,7 +184,7 @@ def check_license(
         return
     origin = refused[0]
     raise TmdeError(
-        f"--license: found {license or 'none'}, but {describe_demand(origin)}. State a license "
+        f"license: found {license or 'none'}, but {describe_demand(origin)}. State a license "
         'that it allows, or say with --license-override "REASON" why this one is right; the card '
         "repeats the reason"
     )

@@ -125,7 +125,8 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         check_licenses(sources, recipe.card.data_licenses)
         origins = describe_origins(settings)
         if state.is_main_process and run.checkpoint is None:
-            tell_licenses(origins)
+            pushes = run.arguments.push_to_hub
+            tell_licenses(origins, sources, recipe.card.license, pushes)
     return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
 
 

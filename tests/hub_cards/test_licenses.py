@@ -110,6 +110,12 @@ def test_a_hub_card_that_cannot_be_read_states_no_license(monkeypatch):
 # ---- Cards and pushes
 
 
+def test_a_run_that_would_push_with_another_license_is_refused_when_it_begins():
+    origins = describe_origins({"warm_start": {"checkpoint": "default"}})
+    with pytest.raises(ValueError, match="license: found mit, but the model was begun with"):
+        tell_licenses(origins, license="mit", is_pushed=True)
+
+
 @pytest.fixture
 def share_alike_run(run):
     """A run that started from a model under a share-alike license."""

@@ -74,7 +74,7 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
     try:
         yield
     except (Exception, KeyboardInterrupt) as error:
-        if not was_used and not _can_go_on(folder):
+        if not was_used and not _is_worth_keeping(folder):
             with suppress(OSError):  # The error that is on its way says more.
                 _empty_folder(folder)
         if not was_there and not _is_used(folder):
@@ -87,9 +87,11 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
         raise
 
 
-def _can_go_on(folder: Path) -> bool:
-    """Return whether `--resume` finds something in the folder of a run."""
-    return (folder / STAGE_FOLDER).is_dir() or find_checkpoint(folder) is not None
+def _is_worth_keeping(folder: Path) -> bool:
+    """Return whether a run is complete, or `--resume` finds something in its folder."""
+    if (folder / RESULTS_NAME).is_file() or (folder / STAGE_FOLDER).is_dir():
+        return True
+    return find_checkpoint(folder) is not None
 
 
 def _empty_folder(folder: Path) -> None:
@@ -141,6 +143,8 @@ def describe_interruption(folder: Path, is_begun: bool) -> str:
             f"Interrupted. Step {step:,} is saved in {checkpoint}: the same command with --resume "
             "goes on from there."
         )
+    if (folder / RESULTS_NAME).is_file():
+        return f"Interrupted at the very end: {folder} is complete."
     stage = folder / STAGE_FOLDER
     if stage.is_dir():
         return (

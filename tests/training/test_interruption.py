@@ -18,7 +18,7 @@ from tests.training.test_train import TINY, tiny_recipe, write_corpus
 from tests.training.trainers import ENVIRONMENT
 from tmde.training import interruption as module
 from tmde.training import trainer as trainer_module
-from tmde.training.checkpoints import find_checkpoint, seal
+from tmde.training.checkpoints import discard_checkpoints, find_checkpoint, seal
 from tmde.training.interruption import Interruption, RunInterrupted
 from tmde.training.run import train_recipe
 from tmde.training.trainer import TmdeTrainer
@@ -81,6 +81,22 @@ def test_the_first_step_is_saved_and_the_message_names_it(
     assert f"Step 1 is saved in {run / 'checkpoint-1'}" in interruption.message
     assert "with --resume" in interruption.message
     assert find_checkpoint(run) == run / "checkpoint-1"
+
+
+def test_a_run_that_is_interrupted_at_its_very_end_is_complete(corpus, tmp_path, monkeypatch):
+    run = tmp_path / "run"
+
+    def discard_and_send(folder: Path) -> None:
+        discard_checkpoints(folder)
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(5)
+
+    monkeypatch.setattr("tmde.training.run.discard_checkpoints", discard_and_send)
+    recipe = tiny_recipe(corpus, "keep_checkpoints=false")
+    interruption = interrupted_by(lambda: train_recipe(recipe, run))
+
+    assert interruption.message == f"Interrupted at the very end: {run} is complete."
+    assert (run / "model.safetensors").is_file()
 
 
 def test_handlers_of_signals_are_restored(corpus, tmp_path, monkeypatch):

@@ -117,25 +117,25 @@ def _explained_interruption(folder: Path, resume: bool) -> Iterator[None]:
     except KeyboardInterrupt as error:
         if isinstance(error, RunInterrupted):
             number = error.number
-        is_begun = resume or _is_written_since(folder / RECIPE_NAME, started)
-        message = describe_interruption(folder, is_begun)
+        holds_earlier_run = not resume and _is_older(folder / RECIPE_NAME, started)
+        message = describe_interruption(folder, holds_earlier_run)
         raise RunInterrupted(message, number) from None
 
 
-def _is_written_since(path: Path, seconds: float) -> bool:
-    """Return whether a file was written after a time, in seconds since the epoch."""
-    return path.exists() and path.stat().st_mtime >= seconds
+def _is_older(path: Path, seconds: float) -> bool:
+    """Return whether a file was written before a time, in seconds since the epoch."""
+    return path.exists() and path.stat().st_mtime < seconds
 
 
-def describe_interruption(folder: Path, is_begun: bool) -> str:
+def describe_interruption(folder: Path, holds_earlier_run: bool) -> str:
     """Return what an interrupted run has saved, and how to go on.
 
     Args:
         folder: The folder of the run.
-        is_begun: Whether the folder holds this run, and no earlier one that it would overwrite.
+        holds_earlier_run: Whether the folder still holds a run that this one would overwrite.
     """
-    if not is_begun:
-        return "Interrupted before training began: run the same command again."
+    if holds_earlier_run:
+        return f"Interrupted before training began; {folder} is as it was. Run the command again."
     checkpoint = find_checkpoint(folder)
     if checkpoint is not None:
         step = int(checkpoint.name.rpartition("-")[2])

@@ -140,7 +140,7 @@ def test_an_earlier_run_stays_if_the_new_one_has_not_begun(corpus, tmp_path, mon
     monkeypatch.setattr("tmde.training.run.load_data", send)
     interruption = interrupted_by(lambda: train_recipe(tiny_recipe(corpus), run, overwrite=True))
 
-    assert interruption.message == "Interrupted before training began: run the same command again."
+    assert f"Interrupted before training began; {run} is as it was." in interruption.message
     assert (run / "model.safetensors").is_file()
 
 

@@ -188,7 +188,9 @@ def read_vectors(path: Path) -> np.ndarray:
         if path.suffix == ".npy":
             return np.load(path, mmap_mode="r")
         column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN].combine_chunks()
-        return column.flatten().to_numpy().reshape(len(column), -1)
+        if not pa.types.is_fixed_size_list(column.type):
+            raise ValueError(f"{VECTOR_COLUMN} is {column.type}, and no list of a fixed size")
+        return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise TmdeError(
             f"{path} exists and holds no vectors of tmde embed ({error}); give --overwrite to "

@@ -15,6 +15,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 import typer
 
@@ -29,6 +31,13 @@ from tmde.data.io import locked
 from tmde.data.languages import language_of_locale
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.progress import progress_bar
+
+# How much of a file that exists is embedded again to see whether it is complete.
+CHECKED_CHUNKS = 4
+CHECKED_DOCUMENTS = 8
+# The largest distance of two vectors of one text, over their length. In bfloat16, other batches
+# make it 0.03; another model or text makes it about 1.
+LARGEST_DIFFERENCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -101,6 +110,10 @@ def embed_file(job: EmbedJob) -> None:
     if keeps_shards:
         _check_can_be_read_twice(job.source)
     folder = Path(f"{job.output.resolve()}.shards")
+    may_be_complete = keeps_shards and not job.overwrite and not folder.exists()
+    if may_be_complete and job.output.is_file():
+        check_complete(job, worker)
+        return
     target = _check_output(job, worker, is_unfinished=keeps_shards and folder.exists())
     if folder.exists() and not keeps_shards:
         raise TmdeError(
@@ -131,6 +144,111 @@ def embed_file(job: EmbedJob) -> None:
         if keeps_shards:
             shards.delete()
     typer.echo(f"{job.output}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
+
+
+# ---- A file that is complete already
+
+
+def check_complete(job: EmbedJob, worker: Worker) -> None:
+    """Say that a file of vectors is complete, as after a kill at the very end, or refuse it.
+
+    Nothing beside the file tells from which run it is. So the number of its rows is compared with
+    that of the documents, and some documents are embedded again.
+
+    Args:
+        job: What `tmde embed` was asked for; its output exists, without shards.
+        worker: This process.
+
+    Raises:
+        TmdeError: The file is not what the command would write.
+    """
+    target = check_output(job.output, True, tuple(SHARDS_OF_SUFFIX))
+    source = Path(job.source)
+    if source.exists() and source.stat().st_mtime_ns > target.stat().st_mtime_ns:
+        raise _other_output(job, f"{job.source} has changed since")
+    stored = read_vectors(target)
+    loading = job.loading | {"device": worker.device(job.loading.get("device"))}
+    with ExitStack() as stack:
+        documents = _open_documents(stack, job, target.suffix)
+        embedder = load_embedder(job.model, **loading)
+        if stored.ndim != 2 or stored.shape[1] != embedder.dimension:
+            raise _other_output(job, f"its vectors have another length than {embedder.dimension}")
+        rows = _compare_rows(job, documents, embedder, stored)
+    if rows != len(stored):
+        raise _other_output(job, f"it holds {len(stored):,} vectors of {rows:,} documents")
+    if worker.is_first:
+        typer.echo(f"{job.output} is already complete: {rows:,} x {embedder.dimension}", err=True)
+
+
+def read_vectors(path: Path) -> np.ndarray:
+    """Return the vectors of a file that `tmde embed` wrote, (documents, dimension).
+
+    Raises:
+        TmdeError: It is not such a file.
+    """
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r")
+        column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN].combine_chunks()
+        if not pa.types.is_fixed_size_list(column.type):
+            raise ValueError(f"{VECTOR_COLUMN} is {column.type}, and no list of a fixed size")
+        return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise TmdeError(
+            f"{path} exists and holds no vectors of tmde embed ({error}); give --overwrite to "
+            "replace it"
+        ) from error
+
+
+def _compare_rows(
+    job: EmbedJob, documents: Documents, embedder: DocumentEmbedder, stored: np.ndarray
+) -> int:
+    """Embed the first documents of the first chunks again, and return the number of documents.
+
+    Raises:
+        TmdeError: A stored vector is another one.
+    """
+    known_languages = embedder.model.config.languages if embedder.needs_language else None
+    rows = 0
+    for number, chunk in enumerate(documents.chunks):
+        if number < CHECKED_CHUNKS:
+            languages = _languages_of(chunk, job, documents, known_languages)
+            if isinstance(languages, list):
+                languages = languages[:CHECKED_DOCUMENTS]
+            vectors = embedder.encode(
+                chunk.texts[:CHECKED_DOCUMENTS],
+                batch_tokens=job.batch_tokens,
+                show_progress_bar=False,
+                normalize=job.normalize,
+                language=languages,
+            )
+            stored_vectors = stored[rows : rows + len(vectors)]
+            if not _are_alike(np.asarray(vectors), stored_vectors):
+                raise _other_output(job, "its vectors are of other texts, options or another model")
+        rows += len(chunk.texts)
+    return rows
+
+
+def _are_alike(vectors: np.ndarray, stored: np.ndarray) -> bool:
+    """Return whether vectors are the same but for what another batch changes.
+
+    Args:
+        vectors: The vectors, (documents, dimension).
+        stored: Those to compare them with; there may be fewer.
+    """
+    if vectors.shape != stored.shape:
+        return False
+    differences = np.linalg.norm(vectors - stored, axis=1)
+    allowed = LARGEST_DIFFERENCE * np.linalg.norm(vectors, axis=1)
+    return bool((differences <= allowed).all())
+
+
+def _other_output(job: EmbedJob, reason: str) -> TmdeError:
+    """Return the error for a file that exists and is not what the command would write."""
+    return TmdeError(f"--output {job.output} exists, and {reason}; give --overwrite to replace it")
+
+
+# ---- Input and output
 
 
 def _check_output(job: EmbedJob, worker: Worker, is_unfinished: bool) -> Path:

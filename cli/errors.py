@@ -39,9 +39,10 @@ class CommandGroup(TyperGroup):
         """Run the command that was asked for, and report its errors."""
         try:
             return super().invoke(ctx)
-        except KeyboardInterrupt:
-            typer.echo("Interrupted", err=True)
-            raise typer.Exit(130) from None
+        except KeyboardInterrupt as interruption:
+            # An interrupted run of training says what is saved, and which signal it was.
+            typer.echo(str(interruption) or "Interrupted", err=True)
+            raise typer.Exit(getattr(interruption, "exit_code", 130)) from None
         except Exception as error:
             message = describe_error(error)
             if message is None or os.environ.get("TMDE_TRACEBACK"):

@@ -25,7 +25,18 @@ def push(
         bool, Option("--private", help="Only for you and your organization.")
     ] = False,
     license: Annotated[
-        str | None, Option(help="A license id of the Hub, such as apache-2.0.")
+        str | None,
+        Option(
+            help="A license id of the Hub, such as apache-2.0. Default for a model: the one that "
+            "the licenses of what it was made from demand, if they do."
+        ),
+    ] = None,
+    license_override: Annotated[
+        str | None,
+        Option(
+            metavar="REASON",
+            help="Why --license is right although it contradicts those; the card repeats it.",
+        ),
     ] = None,
     data_license: Annotated[
         list[str] | None, Option(metavar="NAME=LICENSE", help="Of the data. Repeatable.")
@@ -63,9 +74,10 @@ def push(
     not send twice what has arrived.
     """
     _check_repo_id(repo_id)
-    if repo_type == "dataset" and (data_license or results):
+    if repo_type == "dataset" and (data_license or results or license_override):
         raise OptionError(
-            "--data-license and --results are for models; the license of a corpus is --license"
+            "--data-license, --license-override and --results are for models; the license of a "
+            "corpus is --license"
         )
     data_licenses = _parse_data_licenses(data_license or [])
     from tmde.training.publishing import push_corpus, push_model
@@ -85,7 +97,12 @@ def push(
             sizes, commit = push_corpus(path, repo_id, **options)
         else:
             sizes, commit = push_model(
-                path, repo_id, data_licenses=data_licenses, results=results or (), **options
+                path,
+                repo_id,
+                data_licenses=data_licenses,
+                results=results or (),
+                license_override=license_override,
+                **options,
             )
     megabytes = sum(sizes.values()) / 1e6
     total = f"{len(sizes)} files ({megabytes:.1f} MB)"

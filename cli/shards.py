@@ -161,25 +161,31 @@ class Shards:
         # A run that was killed before it wrote its manifest leaves a hidden temporary file at most.
         if not self.folder.exists() or not any(self.folder.glob("[!.]*")):
             return
-        if not overwrite:
-            name, begun_value, value = _first_difference(begun, settings)
+        if overwrite:
+            shutil.rmtree(self.folder)
+            return
+        if begun is None:
             raise TmdeError(
-                f"{self.folder} holds shards of another run: its {name} is {begun_value!r}, "
-                f"now {value!r}; give --overwrite to delete them, or another --output"
+                f"{self.folder} holds files, but no {self._manifest.name} that says of which run "
+                "they are; give --overwrite to delete them, or another --output"
             )
-        shutil.rmtree(self.folder)
+        name, begun_value, value = _first_difference(begun, settings)
+        raise TmdeError(
+            f"{self.folder} holds shards of another run: its {name} is {begun_value!r}, "
+            f"now {value!r}; give --overwrite to delete them, or another --output"
+        )
 
 
 def _first_difference(
-    begun: _Manifest | None, settings: dict[str, str]
+    begun: _Manifest, settings: dict[str, str]
 ) -> tuple[str, str | None, str | None]:
     """Return the name of the first setting that differs, its value in a begun run, and now."""
-    begun_settings = {} if begun is None else begun.settings
-    for name, value in settings.items():
-        begun_value = begun_settings.get(name)
+    for name in {**settings, **begun.settings}:
+        begun_value = begun.settings.get(name)
+        value = settings.get(name)
         if begun_value != value:
             return name, begun_value, value
-    return "run", None, None
+    raise AssertionError("the settings are the same")
 
 
 class NpyShards(Shards):

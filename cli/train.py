@@ -99,7 +99,7 @@ def train(
     from tmde.cli.train_recipe import TrainCommand, make_recipe
     from tmde.cli.train_summary import summarize
     from tmde.training.run import train_recipe
-    from tmde.training.run_folder import RECIPE_NAME, check_inputs_stay
+    from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
     made = make_recipe(
@@ -126,10 +126,9 @@ def train(
         trainer = train_recipe(
             made.recipe, output, resume=resume, overwrite=overwrite, measure_packaged=True
         )
-    except KeyboardInterrupt:
-        message = f"Interrupted; `--resume -o {output}` continues from the last checkpoint."
-        typer.secho(message, fg="yellow", err=True)
-        raise typer.Exit(130) from None
+    except RunCompleteError as complete:
+        typer.echo(str(complete))
+        return
     if PartialState().is_main_process:
         summarize(trainer, output)
     # Without this, a process that ends first is an error for the others.

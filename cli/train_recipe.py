@@ -9,7 +9,7 @@ from tmde.cli.options import DEFAULT_MODEL, one_or_all
 from tmde.cli.train_options import MINUTES, STAGE_MINUTES, UserSettings
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
 from tmde.training.run_data import check_has_data, named_sources
-from tmde.training.run_folder import RECIPE_NAME
+from tmde.training.run_folder import RECIPE_NAME, with_stored_data
 from tmde.training.run_languages import choose_languages
 from tmde.training.starts import (
     AUTOMATIC,
@@ -86,6 +86,7 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
         recipe = with_settings(recipe, {"data.columns": command.columns})
     earlier = command.resumed_recipe
     if earlier is not None:
+        recipe = _with_data_of_run(recipe, command)
         return RunRecipe(_as_begun(recipe, earlier, command))
     check_has_data(recipe)
     settings = command.settings
@@ -97,6 +98,16 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
     if languages.message is not None:
         messages.insert(0, languages.message)
     return RunRecipe(recipe, messages)
+
+
+def _with_data_of_run(recipe: Recipe, command: TrainCommand) -> Recipe:
+    """Return the recipe of a run to resume, with the run's data where the user names none."""
+    keys = set()
+    for word in command.settings.words:
+        keys.add(word.partition("=")[0].removeprefix("data."))
+    names_train = bool(command.train_data) or "train" in keys
+    names_dev = bool(command.dev_data) or "dev" in keys
+    return with_stored_data(recipe, command.output, train=not names_train, dev=not names_dev)
 
 
 def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:

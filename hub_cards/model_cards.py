@@ -11,6 +11,13 @@ import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
 from tmde.hub_cards.edited_text import merge_card
+from tmde.hub_cards.licenses import (
+    LicensedOrigin,
+    check_license,
+    describe_demand,
+    inherited_license,
+    license_chain,
+)
 from tmde.hub_cards.measured_results import dev_results, read_evaluations
 from tmde.hub_cards.model_facts import decoder_perplexity, read_model_facts
 from tmde.hub_cards.provenance import check_licenses, stated_license
@@ -32,6 +39,7 @@ def model_card(
     license: str | None = None,
     data_licenses: Mapping[str, str] | None = None,
     results: Sequence[str | os.PathLike] = (),
+    license_override: str | None = None,
 ) -> ModelCard:
     """Return the card of a trained model. It holds no path of this machine, and needs no network.
 
@@ -41,12 +49,15 @@ def model_card(
         repo_id: `user/name` on the Hub, for the code in the card. By default it is the name of the
             folder.
         license: The license of the model, an identifier of the Hub such as `apache-2.0`. By default
-            it is that of the recipe's section `card`, then that of the folder's `README.md`.
-            Otherwise the card says that it is not stated.
+            it is that of the recipe's section `card`, then that of the folder's `README.md`, then
+            the one that the licenses of what it was made from demand. Otherwise the card says that
+            it is not stated.
         data_licenses: Licenses by source of the training text (file name or Hub id). By default
             they are those of `card`, then those that the dataset cards of the sources state.
         results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`. Their numbers become
             `model-index`. Without any, those on dev rows do, marked as such.
+        license_override: Why `license` is right although the license of a model or of training text
+            that it was made from does not allow it. The card repeats the reason.
 
     Raises:
         TmdeError: The folder holds no model of this package, files are damaged, licenses are of
@@ -54,8 +65,9 @@ def model_card(
     """
     folder = Path(folder).expanduser()
     records = RunRecords.read(folder)
-    license = license or records.card.get("license") or stated_license(folder)
     sources = _licensed_sources(records, data_licenses)
+    chain = license_chain(records.origins, sources)
+    license = license or stated_model_license(records) or inherited_license(chain)
     name = _model_name(folder, repo_id)
     dev_table, dev_entries = dev_results(records)
     evaluations = read_evaluations(results, name)
@@ -69,6 +81,7 @@ def model_card(
         base_model=_base_model(records.origins),
         model_name=name,
         eval_results=evaluations.model_index or dev_entries or None,
+        **_override_metadata(license_override),
     )
     return fill_template(
         "model_card.md.jinja",
@@ -87,6 +100,8 @@ def model_card(
         sources=sources,
         begun_with=records.origins,
         teachers=records.teachers,
+        license_demands=[describe_demand(origin) for origin in _demanding(chain)],
+        license_override=license_override,
         dev_table=dev_table,
         perplexity=decoder_perplexity(records),
         summary_table=evaluations.summary,
@@ -94,6 +109,46 @@ def model_card(
         has_curves=(folder / "curves.png").is_file(),
         **vars(read_model_facts(folder, records.config)),
     )
+
+
+def check_model_license(
+    folder: str | os.PathLike,
+    license: str | None = None,
+    data_licenses: Mapping[str, str] | None = None,
+    license_override: str | None = None,
+) -> str | None:
+    """Return the license that the card of a model will state, after a check of it.
+
+    Args:
+        folder: See `model_card`.
+        license: See `model_card`.
+        data_licenses: See `model_card`.
+        license_override: See `model_card`.
+
+    Raises:
+        TmdeError: The license is not one that the licenses of what the model was made from allow,
+            and no reason is stated; or see `model_card`.
+    """
+    records = RunRecords.read(Path(folder).expanduser())
+    chain = license_chain(records.origins, _licensed_sources(records, data_licenses))
+    license = license or stated_model_license(records) or inherited_license(chain)
+    check_license(license, chain, license_override)
+    return license
+
+
+def stated_model_license(records: RunRecords) -> str | None:
+    """Return the license that the recipe states for its model, or the card in its folder."""
+    return records.card.get("license") or stated_license(records.folder)
+
+
+def _demanding(chain: Sequence[LicensedOrigin]) -> list[LicensedOrigin]:
+    """Return the origins of a model whose licenses limit what license it may have."""
+    return [origin for origin in chain if origin.is_demanding]
+
+
+def _override_metadata(reason: str | None) -> dict[str, str]:
+    """Return what the metadata say of a license that contradicts another: text may be edited."""
+    return {} if reason is None else {"license_override": reason}
 
 
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:

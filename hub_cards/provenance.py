@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from huggingface_hub import metadata_load
+from huggingface_hub import hf_hub_download, metadata_load
 
 from modeling_tmde import TmdeError
 from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
@@ -81,6 +81,19 @@ def stated_license(folder: str | os.PathLike) -> str | None:
     return license if isinstance(license, str) else None
 
 
+def hub_license(repo_id: str) -> str | None:
+    """Return the license in the card of a model of the Hub.
+
+    The card is small, and comes from the cache where there is no network. None stands for a card
+    that states none, and for one that cannot be read: a run does not fail for its license.
+    """
+    try:
+        card = hf_hub_download(repo_id, "README.md")
+    except (OSError, ValueError):  # The errors of the Hub are among them.
+        return None
+    return stated_license(Path(card).parent)
+
+
 def check_licenses(
     sources: Sequence[Mapping[str, Any]], stated: Mapping[str, str] | None
 ) -> dict[str, str]:
@@ -145,7 +158,7 @@ def _describe_model(model: str | None) -> list[dict[str, Any]]:
     else:
         path = Path(os.path.abspath(os.path.expanduser(model)))
     if not path.exists():
-        return [{"name": model, "hub": True, "license": None, "sources": None}]
+        return [{"name": model, "hub": True, "license": hub_license(model), "sources": None}]
 
     # The record of a run is not in its checkpoints, but in the folder around them.
     folder = path.parent if _CHECKPOINT.fullmatch(path.name) else path

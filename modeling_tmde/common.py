@@ -4,7 +4,9 @@
 
 import math
 import os
+import stat
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import torch
@@ -215,6 +217,18 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         if is_main_process and write_companions is not None:
             write_companions(self, save_directory)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
+        if is_main_process:
+            _share_weights(save_directory)
+
+
+def _share_weights(folder: str | os.PathLike) -> None:
+    """Give the weights in a folder the permissions of the configuration, which the umask decides.
+
+    safetensors writes them through a temporary file, which only its owner may read.
+    """
+    mode = Path(folder, "config.json").stat().st_mode
+    for path in Path(folder).glob("model*.safetensors"):
+        path.chmod(stat.S_IMODE(mode))
 
 
 def init_linear(module: nn.Linear | nn.Conv1d) -> None:

@@ -33,6 +33,7 @@ from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.eval.dev_retrieval import dev_retrieval
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.checkpoints import discard_checkpoints
 from tmde.training.evaluation import check_metric
 from tmde.training.language_report import Report, describe, fall, means
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_overrides
@@ -252,10 +253,12 @@ def add_languages(
     if not first_report.is_file():
         raise TmdeError(f"{folder} holds no run of add-language to resume")
     check_same_run(recipe, folder, "data", "warm_start", "objectives")
-    trainer = train_recipe(recipe, folder, resume=True)
+    trainer = train_recipe(recipe, folder, resume=True, keep_checkpoints=True)
     report = json.loads(first_report.read_text(encoding="utf-8"))
     report["max_drop"] = max_drop
     _measure_result(recipe, trainer, folder, report)
+    if not trainer.args.keep_checkpoints:
+        discard_checkpoints(folder)
     return report
 
 

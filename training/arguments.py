@@ -103,6 +103,9 @@ class TmdeTrainingArguments(TrainingArguments):
             the texts of the classification task.
         early_stopping_patience: Ends the run when so many evaluations one after the other have not
             bettered `metric_for_best_model`; None never does.
+        keep_checkpoints: Keep the checkpoints of a run that has ended, from which `--resume` can
+            extend it. Otherwise they are deleted at the end: the best weights are the model of the
+            run's folder, and optimizer states take twice the room of the weights.
         keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to
             the system: a quarter less time a step with a vocabulary of 32,000, and up to twice the
             memory. See `tmde.training.memory`.
@@ -152,6 +155,7 @@ class TmdeTrainingArguments(TrainingArguments):
     eval_loss_rows: int = 500
     embed_max_length: int = 512
     early_stopping_patience: int | None = None
+    keep_checkpoints: bool = False
     keep_freed_memory: bool = True
 
     def __post_init__(self):

@@ -65,6 +65,16 @@ class RunSchedule(TrainerCallback):
             if "eval_minutes" in entry:
                 self.evaluated_step = max(self.evaluated_step, int(entry["step"]))
 
+    def on_step_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Note that there will be something to save."""
+        self.trainer.interruption.makes_steps = True
+
     def on_step_end(
         self,
         args: TrainingArguments,
@@ -73,6 +83,7 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for what is due after a step."""
+        self._apply_interruption(args, control)
         self._apply_eval_minutes(control)
         if self.trainer.whole_epochs > self.epochs:
             self.epochs = self.trainer.whole_epochs
@@ -114,8 +125,23 @@ class RunSchedule(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Note the step of a checkpoint."""
+        """Note the step of a checkpoint, which may be the last of an interrupted run."""
         self.saved_step = state.global_step
+        if self._is_interrupted(args):
+            self.trainer.interruption.stop()
+
+    def _is_interrupted(self, args: TrainingArguments) -> bool:
+        """Return whether all processes of the run know that a signal asked for a checkpoint."""
+        interruption = self.trainer.interruption
+        if args.world_size == 1:
+            interruption.is_agreed = interruption.is_asked
+        return interruption.is_agreed
+
+    def _apply_interruption(self, args: TrainingArguments, control: TrainerControl) -> None:
+        """Ask for a checkpoint if a signal did; an evaluation that is due comes first."""
+        if self._is_interrupted(args):
+            control.should_log = True  # A resumed run knows nothing of losses that were not logged.
+            control.should_save = True
 
     def _apply_eval_minutes(self, control: TrainerControl) -> None:
         args = self.trainer.args
@@ -175,6 +201,12 @@ class RunProgress(TrainerCallback):
     def __init__(self, trainer: TmdeTrainer):
         self.trainer = trainer
         self.last_values: dict[str, float] = {}  # The newest value of everything logged.
+        self.bar: Any = None
+
+    def close(self) -> None:
+        """Close the bar, if there is one."""
+        if self.bar is not None:
+            self.bar.close()
 
     def on_train_begin(
         self,
@@ -229,8 +261,8 @@ class RunProgress(TrainerCallback):
         control: TrainerControl,
         **kwargs: Any,
     ) -> None:
-        """Close the bar, and draw the curves."""
-        self.bar.close()
+        """Draw the curves."""
+        self.close()
         if not state.is_world_process_zero or find_spec("matplotlib") is None:
             return
         folder = Path(self.trainer.args.output_dir).resolve()

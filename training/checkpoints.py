@@ -1,8 +1,10 @@
 """Checkpoints of a run. Those that are incomplete or damaged are skipped."""
 
 import os
+import shutil
 from pathlib import Path
 
+from accelerate import PartialState
 from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import logging
@@ -74,3 +76,17 @@ def find_checkpoint(folder: Path) -> Path | None:
             return path
         logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)
     return None
+
+
+def discard_checkpoints(folder: Path) -> None:
+    """Delete all checkpoints of a run that has ended. Every process must call it.
+
+    The newest goes first. If the process is killed amid this, `--resume` goes on from an older one,
+    and makes the last steps again.
+    """
+    state = PartialState()
+    if state.is_main_process:
+        checkpoints = [Path(name) for name in sort_checkpoints(str(folder))]
+        for path in reversed(checkpoints):
+            shutil.rmtree(path)
+    state.wait_for_everyone()

@@ -43,6 +43,7 @@ def push_model(
     data_licenses: Mapping[str, str] | None = None,
     results: Sequence[str | os.PathLike] = (),
     message: str | None = None,
+    license_override: str | None = None,
     **options: Any,
 ) -> tuple[dict[str, int], CommitInfo | None]:
     """Upload a trained model in one commit.
@@ -55,10 +56,13 @@ def push_model(
         folder: A folder of `tmde train`, or any that `save_pretrained` wrote, with a tokenizer.
         repo_id: `user/name`; created if it does not exist.
         license: The license of the model, an id of the Hub such as "apache-2.0". None takes that of
-            the card on the Hub, of the recipe or of the card in the folder.
+            the card on the Hub, of the recipe or of the card in the folder, or the one that the
+            licenses of what the model was made from demand.
         data_licenses: The licenses of the training data, by their names in the card.
         results: Folders that `tmde eval` wrote, see `model_card`.
         message: The message of the commit.
+        license_override: Why `license` is right although the license of what the model was made
+            from does not allow it; the card repeats the reason.
         options: Options of `Repository`: `private`, `revision`, `create_pr`, `token`, `overwrite`,
             `dry_run`.
 
@@ -66,7 +70,8 @@ def push_model(
         The bytes of each path in the repository, and the commit; None after a dry run.
 
     Raises:
-        TmdeError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`.
+        TmdeError: `folder` holds no complete model, or the Hub rejects `repo_id` or `license`, or
+            the license of what the model was made from does not allow `license`.
         HubUploadError: There is no token, no permission or no connection, or the repository holds
             something else.
     """
@@ -88,13 +93,34 @@ def push_model(
             write_sentence_transformers_files(model, stage)
         hub_cards.stage_records(folder, stage)
         with reading(folder):
-            if not license:
-                license = repository.license
-            card = hub_cards.model_card(folder, repository.repo_id, license, data_licenses, results)
+            license = _choose_license(
+                folder, license or repository.license, data_licenses, license_override
+            )
+            card = hub_cards.model_card(
+                folder, repository.repo_id, license, data_licenses, results, license_override
+            )
         repository.write_card(stage, card, folder / CARD)
         if not message:
             message = f"Upload {folder.resolve().name}"
         return repository.commit(stage, message, hub_cards.STALE_MODEL)
+
+
+def _choose_license(
+    folder: Path,
+    license: str | None,
+    data_licenses: Mapping[str, str] | None,
+    license_override: str | None,
+) -> str | None:
+    """Return the license that the card will state, and say so where the caller states none."""
+    chosen = hub_cards.check_model_license(folder, license, data_licenses, license_override)
+    if chosen is None:
+        logger.warning("No license is stated; --license states one, such as apache-2.0")
+    elif license is None:
+        logger.warning(
+            f"License: {chosen}, that of the card in {folder} or of what the model was made from; "
+            "--license states another"
+        )
+    return chosen
 
 
 # ---- Corpora

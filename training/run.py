@@ -22,7 +22,7 @@ from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
 from tmde.training.baselines import record_packaged_scores
-from tmde.training.checkpoints import find_checkpoint
+from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
@@ -31,13 +31,19 @@ from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
-from tmde.training.run_record import describe_data, save_best, write_card, write_results
 from tmde.training.starts import (
     BegunModel,
     FromFewerLanguages,
     FromFirstStage,
     has_packaged_languages,
     share_tokenizer,
+)
+from tmde.training.run_record import (
+    describe_data,
+    save_best,
+    tell_licenses,
+    write_card,
+    write_results,
 )
 from tmde.training.teacher import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
@@ -51,12 +57,13 @@ def train_recipe(
     resume: bool = False,
     overwrite: bool = False,
     measure_packaged: bool = False,
+    keep_checkpoints: bool = False,
 ) -> TmdeTrainer:
     """Train a recipe into a folder.
 
     The folder gets the best checkpoint at its top, as `AutoModel` opens it, beside `recipe.yaml`,
-    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed), `results.json` and the
-    last checkpoints.
+    `run.json`, `log.jsonl`, `curves.png` (where matplotlib is installed) and `results.json`. The
+    other checkpoints are deleted at the end, unless `keep_checkpoints` of the recipe keeps them.
 
     Args:
         recipe: The recipe, from `load_recipe`.
@@ -68,6 +75,8 @@ def train_recipe(
         overwrite: Delete an earlier run in the folder.
         measure_packaged: Measure the packaged model on the dev rows too, if it has the languages of
             the run.
+        keep_checkpoints: Keep the checkpoints whatever the recipe says, for a caller that has more
+            to do with the run, which may then be resumed.
 
     Returns:
         The trainer, with the best weights loaded.
@@ -75,6 +84,7 @@ def train_recipe(
     Raises:
         TmdeError: Names what was found and what was expected; or another process trains in this
             folder.
+        RunInterrupted: Ctrl-C or SIGTERM ended the run. After its first step, it is saved.
         HubUploadError: The last push failed; the run's folder is complete.
     """
     run = resolve(recipe, Path(output_dir), resume)
@@ -88,6 +98,8 @@ def train_recipe(
         trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
         finish(run, inputs, trainer)
+        if not keep_checkpoints and not run.arguments.keep_checkpoints:
+            discard_checkpoints(run.folder)
     return trainer
 
 
@@ -126,6 +138,9 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         sources = describe_sources(settings["data"].get("train"))
         check_licenses(sources, recipe.card.data_licenses)
         origins = describe_origins(settings)
+        if state.is_main_process and run.checkpoint is None:
+            pushes = run.arguments.push_to_hub
+            tell_licenses(origins, sources, recipe.card.license, pushes)
     return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
 
 
@@ -259,7 +274,8 @@ def build_trainer(
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
     """Train from the first step, or from the checkpoint of the run."""
     checkpoint = None if run.checkpoint is None else str(run.checkpoint)
-    trainer.train(resume_from_checkpoint=checkpoint)
+    with trainer.interruption.heard():
+        trainer.train(resume_from_checkpoint=checkpoint)
 
 
 # ---- 7. The end

@@ -3,32 +3,45 @@
 from __future__ import annotations
 
 import glob
+import json
 import shutil
-from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+import signal
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 from accelerate import PartialState
 from accelerate.utils import recursively_apply
+from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.data.io import locked, write_atomically
-from tmde.training.recipe import Recipe, RecipeError, load_recipe
+from tmde.training.checkpoints import find_checkpoint
+from tmde.training.interruption import Interruption, RunInterrupted
+from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
 from tmde.training.resolving import ResolvedRun
 from tmde.training.starts import STAGE_FOLDER
 
 RECIPE_NAME = "recipe.yaml"
+RESULTS_NAME = "results.json"  # The last of the files that a run writes before its card.
+logger = logging.get_logger("tmde.training")
+
 # Sections that may name inputs of a run.
 INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
+
+
+class RunCompleteError(TmdeError):
+    """A run that is to be resumed has ended before."""
 
 
 @contextmanager
 def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[None]:
     """Lock the folder of a run for the processes of this run.
 
-    After an error before the first checkpoint, a folder that is new is deleted: the corrected
-    command would be refused otherwise.
+    After an error or a signal before the first checkpoint, a folder that is new is deleted, and one
+    that was empty is emptied: the same command would be refused otherwise.
 
     Args:
         run: The run.
@@ -37,9 +50,11 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
 
     Raises:
         TmdeError: The folder holds another run, or none to resume, or another process trains in it.
+        RunInterrupted: A signal ended the run; the message says how to go on.
     """
     state = PartialState()
     with ExitStack() as stack:
+        stack.enter_context(_explained_interruption(run.folder, resume))
         if state.is_main_process:
             stack.enter_context(locked(run.folder))
             stack.enter_context(_removed_after_error(run.folder, run.recipe.data.train))
@@ -53,13 +68,16 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
 
 @contextmanager
 def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
-    """After an error, delete a new folder without a checkpoint, and name a damaged source."""
-    existed = folder.exists()
+    """After an error, undo a new folder without a checkpoint, and name a damaged source."""
+    was_there = folder.exists()
+    was_used = _is_used(folder)
     try:
         yield
-    except Exception as error:
-        has_checkpoint = any(folder.glob("checkpoint-*")) or (folder / STAGE_FOLDER).exists()
-        if not existed and not has_checkpoint:
+    except (Exception, KeyboardInterrupt) as error:
+        if not was_used and not _is_worth_keeping(folder):
+            with suppress(OSError):  # The error that is on its way says more.
+                _empty_folder(folder)
+        if not was_there and not _is_used(folder):
             shutil.rmtree(folder, ignore_errors=True)
         # Arrow does not name the file that it streams.
         is_damaged_source = type(error) is OSError and error.errno is None
@@ -69,17 +87,175 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
         raise
 
 
+def _is_worth_keeping(folder: Path) -> bool:
+    """Return whether a run is complete, or `--resume` finds something in its folder."""
+    if (folder / RESULTS_NAME).is_file() or (folder / STAGE_FOLDER).is_dir():
+        return True
+    return find_checkpoint(folder) is not None
+
+
+def _empty_folder(folder: Path) -> None:
+    """Delete what a folder holds but for hidden files, of which one may be its lock."""
+    for path in folder.glob("[!.]*"):
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
+
+
+# ---- Interrupted runs
+
+
+@contextmanager
+def _explained_interruption(folder: Path, resume: bool) -> Iterator[None]:
+    """Let signals end the run, and say what of it is saved and how it goes on."""
+    started = time.time()
+    number: int = signal.SIGINT
+    try:
+        with Interruption().heard():
+            yield
+    except KeyboardInterrupt as error:
+        if isinstance(error, RunInterrupted):
+            number = error.number
+        holds_earlier_run = not resume and _is_older(folder / RECIPE_NAME, started)
+        message = describe_interruption(folder, holds_earlier_run)
+        raise RunInterrupted(message, number) from None
+
+
+def _is_older(path: Path, seconds: float) -> bool:
+    """Return whether a file was written before a time, in seconds since the epoch."""
+    return path.exists() and path.stat().st_mtime < seconds
+
+
+def describe_interruption(folder: Path, holds_earlier_run: bool) -> str:
+    """Return what an interrupted run has saved, and how to go on.
+
+    Args:
+        folder: The folder of the run.
+        holds_earlier_run: Whether the folder still holds a run that this one would overwrite.
+    """
+    if holds_earlier_run:
+        return f"Interrupted before training began; {folder} is as it was. Run the command again."
+    checkpoint = find_checkpoint(folder)
+    if checkpoint is not None:
+        step = int(checkpoint.name.rpartition("-")[2])
+        return (
+            f"Interrupted. Step {step:,} is saved in {checkpoint}: the same command with --resume "
+            "goes on from there."
+        )
+    if (folder / RESULTS_NAME).is_file():
+        return f"Interrupted at the very end: {folder} is complete."
+    stage = folder / STAGE_FOLDER
+    if stage.is_dir():
+        return (
+            f"Interrupted before the first step of {folder}; {stage} holds what it begins with: "
+            "the same command with --resume goes on."
+        )
+    return "Interrupted before the first step, so nothing is trained: run the same command again."
+
+
 def check_resumable(run: ResolvedRun) -> None:
     """Refuse to resume a run that is not there, or another one.
 
     Raises:
-        TmdeError: The folder holds no checkpoint to resume from, or its run has another model.
+        RunCompleteError: The run has ended, and its checkpoints were deleted.
+        TmdeError: The folder holds no checkpoint to resume from, or its run has another model or
+            other training data.
     """
+    if run.checkpoint is None and (run.folder / RESULTS_NAME).is_file():
+        _refuse_complete(run)
     if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
         raise TmdeError(
             f"{run.folder} holds no complete checkpoint to resume from; --overwrite begins again"
         )
     check_same_run(run.recipe, run.folder, "model")
+    check_same_data(run.recipe, run.folder)
+
+
+def _refuse_complete(run: ResolvedRun) -> None:
+    """Raise an error for a run that has ended: a mistake if it was to be extended."""
+    steps = json.loads((run.folder / RESULTS_NAME).read_text(encoding="utf-8"))["steps"]
+    stored = load_recipe(str(run.folder / RECIPE_NAME))
+    further = (
+        f"To train its model further, begin a new run with it: --warm-start {run.folder} and "
+        "another -o. A run with keep_checkpoints=true can be extended by --resume"
+    )
+    if stored.training.settings() == run.recipe.training.settings():
+        raise RunCompleteError(
+            f"{run.folder} is already complete, after {steps:,} steps. {further}."
+        )
+    raise TmdeError(
+        f"{run.folder} is complete, after {steps:,} steps, and its checkpoints were deleted: it "
+        f"cannot go on with other settings. {further}"
+    )
+
+
+def check_same_data(recipe: Recipe, folder: Path) -> None:
+    """Compare the data of a recipe with those of the run to resume.
+
+    Training goes on at a position in the training data, so they must be the same. Other dev rows
+    are a change that is said, because the best checkpoint was chosen by others.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run.
+
+    Raises:
+        RecipeError: The training data differ; names both.
+    """
+    old_data = load_recipe(str(folder / RECIPE_NAME)).data
+    if not _is_same_source(old_data.train, recipe.data.train):
+        raise RecipeError(
+            f"{folder} cannot be resumed with other training data: data.train is "
+            f"{recipe.settings()['data'].get('train')!r}, and the run was begun with "
+            f"{old_data.settings().get('train')!r}. Leave --train out to go on; to train the model "
+            f"on other text, begin a new run: --warm-start {folder} and another -o. If the same "
+            f"file has moved, change data.train in {folder / RECIPE_NAME}"
+        )
+    if not _is_same_source(old_data.dev, recipe.data.dev):
+        logger.warning(
+            f"The dev rows have changed from {old_data.dev!r} to {recipe.data.dev!r}: the best "
+            "checkpoint so far was chosen by the former"
+        )
+
+
+def _is_same_source(old: Any, new: Any) -> bool:
+    """Return whether two sources are the same; a file may be named in several ways."""
+    return _absolute(old) == _absolute(new)
+
+
+def _absolute(source: Any) -> Any:
+    """Return a source whose files have absolute paths, at any depth."""
+    if isinstance(source, str):
+        path = Path(source).expanduser()
+        return str(path.resolve()) if path.exists() else source
+    if isinstance(source, Mapping):
+        return {name: _absolute(value) for name, value in source.items()}
+    if isinstance(source, list):
+        return [_absolute(value) for value in source]
+    return source
+
+
+def with_stored_data(recipe: Recipe, folder: Path, train: bool, dev: bool) -> Recipe:
+    """Return the recipe of a run to resume, with the data that the run was begun with.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run. Without `recipe.yaml` in it, nothing changes.
+        train: Take the run's training data.
+        dev: Take the run's dev rows.
+    """
+    path = folder / RECIPE_NAME
+    if not path.is_file():
+        return recipe
+    stored = load_recipe(str(path)).data.settings()
+    settings = {}
+    if train and "train" in stored:
+        settings["data.train"] = stored["train"]
+        settings["data.columns"] = stored.get("columns")
+    if dev:
+        settings["data.dev"] = stored.get("dev")
+    return with_settings(recipe, settings)
 
 
 def check_new_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
@@ -170,10 +346,6 @@ def begin_folder(recipe: Recipe, folder: Path, overwrite: bool) -> None:
     From now on `--overwrite` may delete the folder.
     """
     if overwrite:
-        for path in folder.glob("[!.]*"):  # The lock may be among the hidden files.
-            if path.is_dir():
-                shutil.rmtree(path)
-            else:
-                path.unlink()
+        _empty_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     write_atomically(folder / RECIPE_NAME, recipe.to_yaml())

@@ -16,8 +16,14 @@ from transformers.utils import logging
 from tmde.data.io import write_atomically
 from tmde.eval.dev_retrieval import retrieval_pools
 from tmde.eval.tasks import ClassificationData, data_fingerprint
-from tmde.hub_cards import write_model_card
 from tmde.training.baselines import baseline_results
+from tmde.hub_cards import (
+    check_license,
+    describe_start,
+    inherited_license,
+    license_chain,
+    write_model_card,
+)
 from tmde.training.run_data import RunData
 from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 
@@ -34,6 +40,30 @@ def describe_data(data: RunData, eval_tasks: Mapping[str, ClassificationData]) -
         "dev": {name: _describe_rows(rows) for name, rows in data.dev.items()},
         "eval_task": {name: _describe_task(task) for name, task in eval_tasks.items()},
     }
+
+
+def tell_licenses(
+    origins: Mapping[str, Any],
+    sources: Sequence[Mapping[str, Any]] = (),
+    license: str | None = None,
+    is_pushed: bool = False,
+) -> None:
+    """Say what the licenses of a run's start and data ask of the trained model.
+
+    Args:
+        origins: What `describe_origins` returns.
+        sources: What `describe_sources` returns.
+        license: The license that the recipe states for the model.
+        is_pushed: Whether the run pushes its model at its end.
+
+    Raises:
+        TmdeError: The run would push a model whose license is not one that they allow.
+    """
+    chain = license_chain(origins["begun_with"], sources)
+    for sentence in describe_start(chain):
+        logger.warning(sentence)
+    if is_pushed:
+        check_license(license or inherited_license(chain), chain)
 
 
 def _describe_rows(rows: datasets.Dataset | datasets.IterableDataset) -> dict[str, Any]:

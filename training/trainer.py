@@ -40,6 +40,7 @@ from tmde.training.distributed import (
     whole_model,
 )
 from tmde.training.evaluation import evaluate_model
+from tmde.training.interruption import Interruption
 from tmde.training.memory import keep_freed_memory
 from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
@@ -106,6 +107,7 @@ class TmdeTrainer(HubTrainer):
         self.position = Position()
         self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
+        self.interruption = Interruption()
         self._components = ComponentSums()
         if not eval_dataset:
             eval_dataset = {} if eval_tasks else None
@@ -130,7 +132,8 @@ class TmdeTrainer(HubTrainer):
         self.remove_callback(ProgressCallback)
         self.remove_callback(PrinterCallback)
         self.add_callback(RunSchedule(self))
-        self.add_callback(RunProgress(self))
+        self._progress = RunProgress(self)
+        self.add_callback(self._progress)
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStopping(self.args.early_stopping_patience))
 
@@ -269,7 +272,10 @@ class TmdeTrainer(HubTrainer):
         is_first = self.args.process_index == 0
         totals.append(self.meter.training_seconds if is_first else 0.0)
         totals.append(self.meter.cpu_seconds if is_first else 0.0)
-        *counts, self.meter.elapsed, self.meter.cpu_elapsed = sum_on_host(totals)
+        # A signal may reach one process alone, or reach them in different steps.
+        totals.append(float(self.interruption.is_asked))
+        *counts, self.meter.elapsed, self.meter.cpu_elapsed, asked = sum_on_host(totals)
+        self.interruption.is_agreed = asked > 0
         return dict(zip(objectives, counts, strict=True))
 
     def _prepare_inputs(self, inputs: ParallelBatch) -> ParallelBatch:  # type: ignore[override]
@@ -487,6 +493,9 @@ class TmdeTrainer(HubTrainer):
             folder = Path(self._get_output_dir(trial))
             seal(folder / f"checkpoint-{self.state.global_step}")
             rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint, use_mtime=True)
+        if self.interruption.is_agreed:
+            # The first process to end lets a launcher end the others.
+            self.accelerator.wait_for_everyone()
 
     def _load_best_model(self) -> None:
         checkpoint = self.state.best_model_checkpoint
@@ -502,7 +511,11 @@ class TmdeTrainer(HubTrainer):
     def train(
         self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
     ) -> Any:
-        """Train, from a checkpoint's position in the data and with its clock if one is given."""
+        """Train, from a checkpoint's position in the data and with its clock if one is given.
+
+        Raises:
+            RunInterrupted: A signal ended the run, while `interruption.heard()`.
+        """
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
         if resume_from_checkpoint is True:
@@ -511,7 +524,10 @@ class TmdeTrainer(HubTrainer):
             # Before the batches are made; weights that are sharded are loaded after.
             self._load_data_state(Path(resume_from_checkpoint))
         self.meter.start()
-        return super().train(resume_from_checkpoint, *args, **kwargs)
+        try:
+            return super().train(resume_from_checkpoint, *args, **kwargs)
+        finally:
+            self._progress.close()
 
     def _newest_checkpoint(self) -> str:
         checkpoint = find_checkpoint(Path(self.args.output_dir))

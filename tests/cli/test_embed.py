@@ -356,6 +356,49 @@ def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monke
     np.testing.assert_allclose(vectors_of(out), vectors_of(whole), rtol=0, atol=1e-6)
 
 
+@pytest.fixture
+def completed(model, inputs, tmp_path):
+    """A command that has written its file, as before a kill at its very end."""
+    command = [inputs["jsonl"], "-o", tmp_path / "out.parquet", "-m", model, "--shard-size", 2]
+    ok(*command, "--resume")
+    return command
+
+
+def test_a_complete_file_is_not_written_again(completed, tmp_path):
+    before = (tmp_path / "out.parquet").stat().st_mtime_ns
+    assert "out.parquet is already complete: 5 x 32" in ok(*completed, "--resume").stderr
+    assert (tmp_path / "out.parquet").stat().st_mtime_ns == before
+
+
+def test_without_resume_a_complete_file_is_refused(completed):
+    assert "exists; give --overwrite" in refused(*completed)
+
+
+def test_a_file_of_other_vectors_is_not_complete(completed):
+    message = refused(*completed, "--resume", "--normalize")
+    assert "its vectors are of other texts, options or another model; give --overwrite" in message
+
+
+def test_a_file_is_not_complete_if_its_input_has_changed(completed, tmp_path):
+    later = time.time() + 60
+    os.utime(completed[0], (later, later))
+    assert "in.jsonl has changed since; give --overwrite" in refused(*completed, "--resume")
+
+
+def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):
+    out = tmp_path / "out.parquet"
+    pq.write_table(pq.read_table(out).slice(0, 4), out)
+    assert "give --overwrite" in refused(*completed, "--resume")
+
+
+def test_files_without_a_manifest_are_named(inputs, model, tmp_path):
+    folder = tmp_path / "strange.npy.shards"
+    folder.mkdir()
+    (folder / "00000000.npy").touch()
+    message = refused(inputs["text"], "-o", tmp_path / "strange.npy", "-m", model, "--resume")
+    assert "strange.npy.shards holds files, but no manifest.json" in message
+
+
 def test_a_run_killed_before_its_manifest_begins_again(inputs, model, tmp_path):
     out = tmp_path / "killed.npy"
     folder = tmp_path / "killed.npy.shards"

@@ -371,6 +371,7 @@ def test_resumes_without_the_encoder_as_if_never_stopped(encoders, rows_file, tm
     resumed = tmp_path / "run"
     shutil.copytree(encoders["bert"], encoder)
     options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, *TMDE, "model.pooling=cls"]
+    options.append("keep_checkpoints=true")
     trained(whole, *options)
     shutil.copytree(whole, resumed)
     shutil.rmtree(resumed / "checkpoint-24")

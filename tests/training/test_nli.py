@@ -73,7 +73,8 @@ def write_pairs(path, rows: int, seed: int) -> str:
 def test_a_planted_task_is_learned_and_resumed(tmp_path, monkeypatch):
     train = write_pairs(tmp_path / "train.jsonl", 1500, 0)
     dev = write_pairs(tmp_path / "held.jsonl", 300, 1)
-    recipe = load_recipe("infersent", [f"data.train={train}", f"data.dev={dev}", *TINY])
+    keep = "keep_checkpoints=true"
+    recipe = load_recipe("infersent", [f"data.train={train}", f"data.dev={dev}", *TINY, keep])
     whole = train_recipe(recipe, tmp_path / "whole")
     results = json.loads((tmp_path / "whole" / "results.json").read_text())
     assert results["corpus"]["dropped_rows"] == 150

@@ -2,7 +2,9 @@
 
 import json
 import logging
+import os
 import shutil
+import stat
 import subprocess
 import sys
 from importlib import metadata
@@ -14,7 +16,7 @@ from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from typer.testing import CliRunner
 
-from modeling_tmde import TmdeForConditionalGeneration, TmdeModel
+from modeling_tmde import TmdeError, TmdeForConditionalGeneration, TmdeModel
 from tests.conftest import make_rows
 from tests.training.logs import assert_equal_weights, pick, read_log, values_of
 from tests.training.test_batching import numbered_rows
@@ -25,6 +27,7 @@ from tmde.training.checkpoints import seal
 from tmde.training.recipe import RecipeError, load_recipe, with_settings
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data, named_sources
+from tmde.training.run_folder import RunCompleteError
 from tmde.training.trainer import TmdeTrainer
 
 TINY = [
@@ -45,6 +48,7 @@ TINY = [
     "languages_per_row=2",
     "eval_pairs=[de-en]",
     "disable_tqdm=true",
+    "keep_checkpoints=true",
 ]
 
 
@@ -184,8 +188,9 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten(corpus, tmp_path):
     recipe = tiny_recipe(corpus, "max_steps=1")
     with pytest.raises(RecipeError, match="train_max_length=129 .* max_position_embeddings=128"):
         train_recipe(tiny_recipe(corpus, "train_max_length=129"), tmp_path)
-    # A folder that was there stays, and can be overwritten.
-    assert (tmp_path / "recipe.yaml").is_file()
+    # A folder that was there stays, as empty as it was: the corrected command can use it.
+    assert not list(tmp_path.iterdir())
+    train_recipe(recipe, tmp_path)
     (tmp_path / "left.over").touch()
     with pytest.raises(ValueError, match="is not empty"):
         train_recipe(recipe, tmp_path)
@@ -389,6 +394,73 @@ def test_a_run_does_not_resume_with_another_model(copied_run, corpus):
     message = r"model.encoder_layers is 3, and the run was begun with 2"
     with pytest.raises(RecipeError, match=message):
         train_recipe(tiny_recipe(corpus, "encoder_layers=3"), copied_run, resume=True)
+
+
+def test_a_run_does_not_resume_with_other_training_data(copied_run, corpus, tmp_path):
+    other = write_corpus(tmp_path / "other.jsonl", numbered_rows(60))
+    with pytest.raises(RecipeError, match="cannot be resumed with other training data"):
+        train_recipe(tiny_recipe(other), copied_run, resume=True)
+
+
+def test_other_dev_rows_of_a_resumed_run_are_said(copied_run, corpus, tmp_path, caplog):
+    dev = write_corpus(tmp_path / "dev.jsonl", numbered_rows(12))
+    recipe = with_settings(tiny_recipe(corpus), {"data.dev": {"dev": str(dev)}})
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        train_recipe(recipe, copied_run, resume=True)
+    assert "The dev rows have changed from None to" in caplog.text
+
+
+def test_the_command_resumes_with_the_data_of_the_run(copied_run):
+    """The recipe `quickstart` names other data."""
+    call = ["train", "quickstart", *TINY, "max_steps=5", "-o", str(copied_run), "--resume"]
+    result = CliRunner().invoke(app, call)
+    assert result.exit_code == 0, result.output
+    assert trained_steps(copied_run) == [1, 2, 3, 4, 5]
+
+
+# ---- Complete runs
+
+
+@pytest.fixture(scope="module")
+def complete(corpus, tmp_path_factory) -> Path:
+    """A run that has ended, as the umask of a group lets it write, without checkpoints."""
+    folder = tmp_path_factory.mktemp("complete") / "run"
+    umask = os.umask(0o027)
+    try:
+        train_recipe(tiny_recipe(corpus, "keep_checkpoints=false"), folder)
+    finally:
+        os.umask(umask)
+    return folder
+
+
+def test_a_complete_run_holds_its_weights_once(complete):
+    names = [path.relative_to(complete).as_posix() for path in complete.rglob("*.safetensors")]
+    assert names == ["model.safetensors"]
+    assert not list(complete.glob("checkpoint-*"))
+
+
+def test_the_files_of_a_run_have_the_permissions_of_the_umask(complete):
+    modes = {stat.S_IMODE(path.stat().st_mode) for path in complete.rglob("*") if path.is_file()}
+    assert modes == {0o640}
+
+
+def test_a_complete_run_is_not_begun_again(complete, corpus):
+    recipe = tiny_recipe(corpus, "keep_checkpoints=false")
+    with pytest.raises(RunCompleteError, match="run is already complete, after 4 steps"):
+        train_recipe(recipe, complete, resume=True)
+
+
+def test_the_command_says_that_a_run_is_complete(complete, corpus):
+    call = ["train", "quickstart", *TINY, "keep_checkpoints=false", "-o", str(complete), "--resume"]
+    result = CliRunner().invoke(app, call)
+    assert result.exit_code == 0, result.output
+    assert "is already complete, after 4 steps" in result.stdout
+
+
+def test_a_complete_run_without_checkpoints_cannot_be_extended(complete, corpus):
+    recipe = tiny_recipe(corpus, "keep_checkpoints=false", "max_steps=6")
+    with pytest.raises(TmdeError, match="its checkpoints were deleted: it cannot go on"):
+        train_recipe(recipe, complete, resume=True)
 
 
 # ---- The command line

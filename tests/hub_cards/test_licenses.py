@@ -1,0 +1,154 @@
+"""What the licenses of a model's origins allow for its own license."""
+
+import logging
+
+import pytest
+
+from tests.hub_cards.recorded_runs import change
+from tmde.hub_cards import check_model_license, describe_origins, model_card, provenance
+from tmde.hub_cards.licenses import (
+    LicensedOrigin,
+    describe_start,
+    inherited_license,
+    license_chain,
+)
+from tmde.training.run_record import tell_licenses
+
+
+def model_under(license: str | None) -> LicensedOrigin:
+    return LicensedOrigin("start", "model", license)
+
+
+# ---- The table
+
+
+@pytest.mark.parametrize(
+    ("origin", "license", "is_allowed"),
+    [
+        ("cc-by-sa-4.0", "cc-by-sa-4.0", True),
+        ("cc-by-sa-4.0", "CC-BY-SA-4.0", True),
+        ("cc-by-sa-4.0", "apache-2.0", False),
+        ("cc-by-sa-4.0", "cc-by-4.0", False),
+        ("cc-by-sa-4.0", "cc-by-nc-sa-4.0", False),
+        ("cc-by-sa-3.0", "cc-by-sa-4.0", True),
+        ("cc-by-sa-4.0", "cc-by-sa-3.0", False),
+        ("gpl-3.0", "mit", False),
+        ("gpl-2.0", "gpl-3.0", True),
+        ("agpl-3.0", "gpl-3.0", False),
+        ("cc-by-nc-4.0", "cc-by-nc-4.0", True),
+        ("cc-by-nc-4.0", "cc-by-nc-sa-4.0", True),
+        ("cc-by-nc-4.0", "cc-by-4.0", False),
+        ("cc-by-nc-sa-4.0", "cc-by-nc-4.0", False),
+        ("cc-by-nd-4.0", "cc-by-nd-4.0", False),
+        ("cc-by-nc-nd-4.0", "cc-by-nc-nd-4.0", False),
+        ("mit", "gpl-3.0", True),
+        ("apache-2.0", "cc-by-nc-4.0", True),
+        ("cc-by-4.0", "mit", True),
+        ("cc0-1.0", "mit", True),
+        ("llama3", "mit", True),
+        (None, "mit", True),
+    ],
+)
+def test_what_a_license_allows(origin, license, is_allowed):
+    assert model_under(origin).allows(license) is is_allowed
+
+
+@pytest.mark.parametrize(
+    ("licenses", "inherited"),
+    [
+        (["mit", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
+        (["CC-BY-NC-4.0"], "cc-by-nc-4.0"),
+        (["mit", None, "other"], None),
+        (["cc-by-nd-4.0"], None),
+        ([], None),
+    ],
+)
+def test_the_license_that_a_model_inherits(licenses, inherited):
+    assert inherited_license([model_under(license) for license in licenses]) == inherited
+
+
+def test_what_is_said_when_a_run_begins():
+    chain = [model_under("cc-by-sa-4.0"), model_under("mit"), model_under(None)]
+    share_alike, unknown = describe_start(chain)
+    assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
+    assert "may be shared under cc-by-sa-4.0 only" in share_alike
+    assert "start, whose card states no license" in unknown
+
+
+def test_data_count_as_models_do():
+    chain = license_chain([], [{"name": "wiki.tsv", "kind": "files", "license": "cc-by-sa-4.0"}])
+    assert inherited_license(chain) == "cc-by-sa-4.0"
+    assert "was trained on wiki.tsv" in describe_start(chain)[0]
+
+
+# ---- Where the licenses come from
+
+
+def test_the_default_model_is_share_alike(caplog):
+    origins = describe_origins({"warm_start": {"checkpoint": "default"}})
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        tell_licenses(origins)
+    assert "default, which is under cc-by-sa-4.0 (share-alike)" in caplog.text
+
+
+def test_the_license_of_a_hub_model_is_that_of_its_card(tmp_path, monkeypatch):
+    card = tmp_path / "README.md"
+    card.write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    monkeypatch.setattr(provenance, "hf_hub_download", lambda *names: str(card))
+    (origin,) = describe_origins({"warm_start": {"checkpoint": "user/model"}})["begun_with"]
+    assert (origin["name"], origin["license"]) == ("user/model", "cc-by-nc-4.0")
+
+
+def test_a_hub_card_that_cannot_be_read_states_no_license(monkeypatch):
+    def fail(*names):
+        raise ConnectionError("no network")
+
+    monkeypatch.setattr(provenance, "hf_hub_download", fail)
+    assert provenance.hub_license("user/model") is None
+
+
+# ---- Cards and pushes
+
+
+def test_a_run_that_would_push_with_another_license_is_refused_when_it_begins():
+    origins = describe_origins({"warm_start": {"checkpoint": "default"}})
+    with pytest.raises(ValueError, match="license: found mit, but the model was begun with"):
+        tell_licenses(origins, license="mit", is_pushed=True)
+
+
+@pytest.fixture
+def share_alike_run(run):
+    """A run that started from a model under a share-alike license."""
+    start = {"name": "start", "hub": False, "license": "cc-by-sa-4.0", "sources": None}
+    change(run / "run.json", begun_with=[start])
+    return run
+
+
+def test_the_license_of_the_start_is_that_of_the_card(share_alike_run):
+    card = model_card(share_alike_run)
+    assert card.data.license == "cc-by-sa-4.0"
+    assert "begun with start, which is under cc-by-sa-4.0" in card.text
+
+
+def test_a_license_that_contradicts_the_start_is_refused(share_alike_run):
+    with pytest.raises(ValueError, match="found apache-2.0, but the model was begun with start"):
+        check_model_license(share_alike_run, "apache-2.0")
+
+
+def test_a_license_that_contradicts_the_data_is_refused(run):
+    licenses = {"words.jsonl": "cc-by-nc-4.0"}
+    with pytest.raises(ValueError, match=r"trained on words.jsonl.*non-commercial license only"):
+        check_model_license(run, "mit", data_licenses=licenses)
+
+
+def test_the_license_of_the_start_is_proposed(share_alike_run):
+    assert check_model_license(share_alike_run) == "cc-by-sa-4.0"
+
+
+def test_the_card_repeats_the_reason_for_another_license(share_alike_run):
+    reason = "its owner allowed it"
+    license = check_model_license(share_alike_run, "mit", license_override=reason)
+    card = model_card(share_alike_run, license=license, license_override=reason)
+    assert card.data.license == "mit"
+    assert card.data.to_dict()["license_override"] == reason
+    assert f"The reason that its owner gives: {reason}" in card.text

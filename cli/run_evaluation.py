@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -33,6 +34,7 @@ from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from tmde.eval.tasks import ClassificationData
+from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,16 @@ class EvaluationJob:
     Attributes:
         models: Paths or Hub ids, or `NAME=PATH`.
         loading: The arguments of `load_embedder`.
+        labeled: Files of labeled documents, or `NAME=FILE`.
+        columns: The columns of these files, `FIELD=COLUMN`, several separated by commas.
         baselines: Encoders of the Hub, each measured with both poolings.
     """
 
     models: list[str]
     loading: dict[str, Any]
     tasks: list[str] | None
+    labeled: list[str]
+    columns: list[str]
     data: Path | None
     languages: str | None
     train_languages: str | None
@@ -107,7 +113,9 @@ def run_evaluation(job: EvaluationJob) -> None:
         _prepare_output(job.output, job.has_figures, job.overwrite)
     model_paths = named_paths(job.models)
     baseline_paths = named_paths(job.baselines)
-    planned_tasks = find_tasks(job.tasks, job.data, job.task_options)
+    planned_tasks = find_tasks(
+        job.tasks, job.data, job.task_options, labeled=job.labeled, columns=job.columns
+    )
     cache = job.cache_folder or default_cache_dir()
 
     models = [
@@ -130,6 +138,8 @@ def run_evaluation(job: EvaluationJob) -> None:
         planned.load(loaded_languages, job.streaming, known_languages, train_languages)
         for planned in planned_tasks
     ]
+    for task in tasks:
+        _describe_labeled_documents(task)
     options = EvaluationOptions(
         protocol=job.protocol,
         head=job.head,
@@ -160,6 +170,12 @@ def run_evaluation(job: EvaluationJob) -> None:
         _write_report(job.output, measurements.results, differences, figures)
         console.print(f"Everything is in {job.output}/")
     measurements.raise_errors()
+
+
+def _describe_labeled_documents(task: LoadedTask) -> None:
+    """Print how many documents, labels and splits the user's own labeled documents have."""
+    if isinstance(task.task, LabeledDocuments) and isinstance(task.data, ClassificationData):
+        typer.echo(f"{task.name}: {describe_documents(task.data)}", err=True)
 
 
 def _prepare_output(output: Path, has_figures: bool, overwrite: bool) -> None:

@@ -28,7 +28,7 @@ from tmde.eval.figures import (
     draw_accuracy_matrix,
     draw_embedding_space,
 )
-from tmde.eval.planning import LoadedTask
+from tmde.eval.planning import LoadedTask, PlannedTask
 from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, evaluate
@@ -116,6 +116,7 @@ def run_evaluation(job: EvaluationJob) -> None:
     planned_tasks = find_tasks(
         job.tasks, job.data, job.task_options, labeled=job.labeled, columns=job.columns
     )
+    _check_labeled_documents(planned_tasks)
     cache = job.cache_folder or default_cache_dir()
 
     models = [
@@ -138,8 +139,7 @@ def run_evaluation(job: EvaluationJob) -> None:
         planned.load(loaded_languages, job.streaming, known_languages, train_languages)
         for planned in planned_tasks
     ]
-    for task in tasks:
-        _describe_labeled_documents(task)
+    _describe_labeled_documents(tasks)
     options = EvaluationOptions(
         protocol=job.protocol,
         head=job.head,
@@ -172,10 +172,18 @@ def run_evaluation(job: EvaluationJob) -> None:
     measurements.raise_errors()
 
 
-def _describe_labeled_documents(task: LoadedTask) -> None:
+def _check_labeled_documents(planned_tasks: Sequence[PlannedTask]) -> None:
+    """Read the user's own labeled documents, so that mistakes show before a model is loaded."""
+    for planned in planned_tasks:
+        if isinstance(planned.task, LabeledDocuments):
+            planned.task.check(planned.source, planned.options.get("columns"))
+
+
+def _describe_labeled_documents(tasks: Sequence[LoadedTask]) -> None:
     """Print how many documents, labels and splits the user's own labeled documents have."""
-    if isinstance(task.task, LabeledDocuments) and isinstance(task.data, ClassificationData):
-        typer.echo(f"{task.name}: {describe_documents(task.data)}", err=True)
+    for task in tasks:
+        if isinstance(task.task, LabeledDocuments) and isinstance(task.data, ClassificationData):
+            typer.echo(f"{task.name}: {describe_documents(task.data)}", err=True)
 
 
 def _prepare_output(output: Path, has_figures: bool, overwrite: bool) -> None:

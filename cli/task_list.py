@@ -37,7 +37,7 @@ def print_tasks() -> None:
     lines = [_describe(task) for _, task in sorted(TASKS.items())]
     lines += [_describe_group(name) for name in GROUPS]
     console = Console()
-    if not sys.stdout.isatty():
+    if not is_terminal():
         for texts in (HEADER, *map(astuple, lines)):
             typer.echo("\t".join(texts))
     elif console.width < NARROWEST_TABLE:
@@ -45,6 +45,11 @@ def print_tasks() -> None:
             _print_block(console, line)
     else:
         console.print(_table(lines))
+
+
+def is_terminal() -> bool:
+    """Return whether the list is read on a screen, and not by a program or in a file."""
+    return sys.stdout.isatty()
 
 
 def _describe(task: type[Task]) -> TaskLine:

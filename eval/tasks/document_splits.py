@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tmde.data.checks import Unquoted, bad_value
+
 from .labeled_rows import LabeledRow
 
 SHARE = 5  # A fifth of the documents is for tests, and a fifth for tuning.
@@ -28,9 +29,7 @@ class _Item:
     languages: tuple[str, ...]
 
 
-def assign_splits(
-    source: str, rows: Sequence[LabeledRow], seed: int
-) -> tuple[dict[str, str], str]:
+def assign_splits(source: str, rows: Sequence[LabeledRow], seed: int) -> tuple[dict[str, str], str]:
     """Return the split of every id: the one that its rows name, or one that is drawn.
 
     Args:

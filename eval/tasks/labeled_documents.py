@@ -20,6 +20,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 
 from tmde.data.checks import Unquoted, bad_value
+
 from .base import (
     ClassificationData,
     LabeledText,
@@ -30,7 +31,13 @@ from .base import (
     Task,
 )
 from .document_splits import assign_splits
-from .labeled_rows import ONE_LANGUAGE, LabeledRow, open_labeled, read_labeled
+from .labeled_rows import (
+    ONE_LANGUAGE,
+    LabeledRow,
+    is_dataset_of_hub,
+    open_labeled,
+    read_labeled,
+)
 from .sources import SPLIT_ORDER, Splits, source_of
 
 logger = logging.getLogger("tmde.eval.tasks")
@@ -101,6 +108,20 @@ class LabeledDocuments(Task):
             split="test",
         )
         return ClassificationData(splits, provenance)
+
+    def check(self, source: Source, columns: Mapping[str, str] | None = None) -> None:
+        """Read a local file or folder, and check its rows.
+
+        Args:
+            source: As for `load`. A dataset of the Hub is not read.
+            columns: As for `load`.
+
+        Raises:
+            TaskError: Columns are missing, or a value is bad.
+        """
+        path = source_of(self, source, ADVICE)
+        if not is_dataset_of_hub(path):
+            read_labeled(open_labeled(self, path), columns or {})
 
     def _choose_languages(
         self, path: str, requested: Languages, rows: Iterable[LabeledRow]

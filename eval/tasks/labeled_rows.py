@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.files import format_of, is_hub_layout
+
 from .base import Task
 from .delimited import is_delimited, read_delimited
 from .sources import Table, open_tables
@@ -100,6 +101,11 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     return open_tables(task, source, streaming)
 
 
+def is_dataset_of_hub(source: str) -> bool:
+    """Return whether a source is no path here and has no suffix of a file."""
+    return not os.path.exists(source) and not _has_known_suffix(source)
+
+
 def _has_known_suffix(path: str) -> bool:
     return is_delimited(path) or format_of(path) is not None
 
@@ -177,9 +183,7 @@ def _header_of(rows: Sequence[tuple[int, Mapping[str, object]]]) -> list[str]:
     return list(names)
 
 
-def _find_columns(
-    place: str, header: Sequence[str], columns: Mapping[str, str]
-) -> dict[str, str]:
+def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of the fields that a table has.
 
     A column is the one that the user names, else the one of the field's name, in any case.
@@ -386,4 +390,3 @@ def _check_languages_named(rows: Sequence[LabeledRow]) -> None:
             "one, as in the other files",
             "Add the column, or name it: --columns language=COLUMN",
         )
-

@@ -121,7 +121,8 @@ class LabeledDocuments(Task):
         """
         path = source_of(self, source, ADVICE)
         if not is_dataset_of_hub(path):
-            read_labeled(open_labeled(self, path), columns or {})
+            # `load` warns.
+            read_labeled(open_labeled(self, path), columns or {}, warn=False)
 
     def _choose_languages(
         self, path: str, requested: Languages, rows: Iterable[LabeledRow]

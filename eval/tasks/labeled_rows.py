@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,6 +15,8 @@ from tmde.data.files import format_of, is_hub_layout
 from .base import Task
 from .delimited import is_delimited, read_delimited
 from .sources import Table, open_tables
+
+logger = logging.getLogger("tmde.eval.tasks")
 
 REQUIRED_FIELDS = ("text", "label")
 FIELDS = (*REQUIRED_FIELDS, "language", "split", "id", "title")
@@ -131,12 +134,15 @@ def _open_file(task: Task, path: str, split: str | None) -> Table:
 # ---- Columns
 
 
-def read_labeled(tables: Iterable[Table], columns: Mapping[str, str]) -> list[LabeledRow]:
+def read_labeled(
+    tables: Iterable[Table], columns: Mapping[str, str], warn: bool = True
+) -> list[LabeledRow]:
     """Return the checked rows of all tables.
 
     Args:
         tables: The tables.
         columns: The names of columns by field, where they differ.
+        warn: Warn of columns that are not read, though their names suggest a field.
 
     Raises:
         CorpusError: Columns are missing, a value is bad, or an id occurs twice in a language.
@@ -151,6 +157,8 @@ def read_labeled(tables: Iterable[Table], columns: Mapping[str, str]) -> list[La
             )
         header = _header_of(numbered_values)
         column_of = _find_columns(table.place, header, columns)
+        if warn:
+            _warn_of_usual_columns(table, header, column_of)
         for number, values in numbered_values:
             fields = {field: values.get(column) for field, column in column_of.items()}
             # Without ids, a document is known by its place in the order of all.
@@ -252,6 +260,24 @@ def usual_column(field: str, header: Sequence[str]) -> str | None:
         if column.strip().lower() in USUAL_NAMES[field]:
             return column
     return None
+
+
+def _warn_of_usual_columns(
+    table: Table, header: Sequence[str], column_of: Mapping[str, str]
+) -> None:
+    """Warn of columns that seem to hold a field which the table lacks, but for the title."""
+    for field in ("language", "split", "id"):
+        column = usual_column(field, header)
+        is_known = field in column_of or (field == "split" and table.split is not None)
+        if column is not None and not is_known and column not in column_of.values():
+            logger.warning(
+                "%s: the column %r is not read; if it is the %s, name it: --columns %s=%s",
+                table.place,
+                column,
+                field,
+                field,
+                column,
+            )
 
 
 # ---- Values

@@ -208,18 +208,15 @@ def test_a_label_counts_in_the_languages_that_train(write):
 
 
 def test_languages_with_tests_alone(write):
-    """One trains in English and tests in both; ids of a split are not those of the other."""
-    english = documents(["en"], split="train")
-    german = documents(["de"], split="test", shared_ids=False)
-    english_tests = documents(["en"], split="test", shared_ids=False)
-    rows = english + german + english_tests
+    """One trains in English and tests in both languages."""
+    rows = documents(["en"], split="train") + documents(["en", "de"], split="test")
     for number, row in enumerate(rows):
         row["id"] = str(number)
         row["text"] += f" {number}"
     loaded = planned(write(rows)).load()
     system = FakeSystem(lambda text: [float(" a " in text), float(" b " in text)])
     (result,) = evaluate([loaded], [system], EvaluationOptions())
-    assert pairs_of(result.cells) == [("en", "de"), ("en", "en")]
+    assert pairs_of(result.cells) == [("en", "en"), ("en", "de")]
     assert [cell.value for cell in result.cells] == [1.0, 1.0]
 
 
@@ -331,6 +328,14 @@ def test_missing_columns_that_the_user_names(write):
     message = r"expected 'Topc' \(label\) and 'Nr' \(id\) among them\. .* label=Topic"
     with pytest.raises(TaskError, match=message):
         load(write([{"text": "x", "Topic": "a"}]), columns={"label": "Topc", "id": "Nr"})
+
+
+def test_a_column_that_seems_to_be_the_language_is_told(write, caplog):
+    rows = documents(["en"], count=20, lang="de")
+    for row in rows:
+        del row["language"]
+    load(write(rows))
+    assert "the column 'lang' is not read; if it is the language, name it: --columns" in caplog.text
 
 
 def test_columns_of_unknown_fields(write):

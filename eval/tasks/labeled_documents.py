@@ -327,18 +327,20 @@ def _check_tested(path: str, splits: Splits, languages_are_chosen: bool) -> None
 
 def _warn_of_few_documents(path: str, splits: Splits, trained: Sequence[str]) -> None:
     """Warn of labels with few training documents, once for all languages."""
-    few: dict[str, int] = {}
+    languages_of: dict[tuple[str, int], list[str]] = {}
     for language in trained:
         for label, count in sorted(Counter(splits[language]["train"].labels).items()):
             if count < FEW_DOCUMENTS:
-                name = label if language == ONE_LANGUAGE else f"{label} ({language})"
-                few[name] = count
-    if few:
+                languages_of.setdefault((label, count), []).append(language)
+    descriptions = []
+    for (label, count), languages in languages_of.items():
+        descriptions.append(f"{label} {count} ({', '.join(languages)})")
+    if descriptions:
         logger.warning(
             "%s: fewer than %d training documents of: %s. Read the results with care.",
             path,
             FEW_DOCUMENTS,
-            _counted(few),
+            "; ".join(descriptions),
         )
 
 

@@ -221,8 +221,8 @@ def test_languages_with_tests_alone(write):
 
 
 def test_few_training_documents_are_told(write, caplog):
-    load(write(documents(["en"])))
-    assert "fewer than 10 training documents of: a (en) 6, b (en) 6" in caplog.text
+    load(write(documents(["de", "en"])))
+    assert "fewer than 10 training documents of: a 6 (de, en); b 6 (de, en). Read" in caplog.text
 
 
 def test_repeated_texts_are_told(write, caplog):

@@ -51,7 +51,7 @@ def run(
     models: Annotated[
         list[str] | None,
         Argument(
-            metavar="[MODEL]...",
+            metavar="MODEL",
             help="Paths or Hub ids, or NAME=PATH. Default: the model that comes with tmde.",
             show_default=False,
         ),

@@ -125,6 +125,15 @@ def test_files_of_a_folder_are_splits_by_their_names(write, tmp_path):
     assert len(data.splits["en"]["train"]) + len(data.splits["en"]["dev"]) == 4
 
 
+def test_a_dataset_has_splits_of_its_own(dataset_folder):
+    splits = {}
+    for name in ("train", "validation", "test"):
+        splits[name] = [{"text": f"{name} {label}", "label": label} for label in ("a", "b")]
+    data = load(dataset_folder({"default": splits}))
+    assert list(data.splits["all"]) == ["train", "dev", "test"]
+    assert list(data.splits["all"]["dev"].texts) == ["validation a", "validation b"]
+
+
 # ---- Fields
 
 

@@ -9,6 +9,7 @@ from typer import Argument, Option
 
 from tmde.cli.errors import CommandGroup
 from tmde.cli.options import (
+    DEFAULT_MODEL,
     LONG_OPTIONS,
     MODEL_OPTIONS,
     Head,
@@ -46,10 +47,25 @@ _protocol = functools.partial(Option, rich_help_panel="Protocol")
 @app.command()
 @with_options(loading=MODEL_OPTIONS | LONG_OPTIONS)
 def run(
-    models: Annotated[list[str], Argument(metavar="MODEL", help="Paths or Hub ids, or NAME=PATH.")],
     loading: dict[str, Any],
+    models: Annotated[
+        list[str] | None,
+        Argument(
+            metavar="MODEL",
+            help="Paths or Hub ids, or NAME=PATH. Default: the model that comes with tmde.",
+            show_default=False,
+        ),
+    ] = None,
     tasks: Annotated[
         list[str] | None, _task("-t", "--tasks", help="NAME or NAME=SOURCE, comma-separated.")
+    ] = None,
+    labeled: Annotated[
+        list[str] | None,
+        _task(help="Labeled documents of your own, [NAME=]FILE: CSV, TSV, JSONL, parquet."),
+    ] = None,
+    columns: Annotated[
+        list[str] | None,
+        _task(help="FIELD=COLUMN of --labeled, comma-separated: text=Body,label=Topic."),
     ] = None,
     data: Annotated[
         Path | None, _task(help="Folder of tasks' files. Without --tasks, those, and the sample.")
@@ -100,13 +116,20 @@ def run(
 
         tmde eval mine=runs/mine --tasks sentence_retrieval=dev.jsonl
         --baseline FacebookAI/xlm-roberta-base
+
+    Labeled documents are classified within and across their languages. The fields are text, label,
+    and, if there are any, language, split, id (the same for translations) and title:
+
+        tmde eval A=runs/mine B=default --labeled news.csv --columns text=Body,label=Topic
     """
     from tmde.cli.run_evaluation import EvaluationJob, run_evaluation
 
     job = EvaluationJob(
-        models=models,
+        models=models or [DEFAULT_MODEL],
         loading=loading,
         tasks=tasks,
+        labeled=labeled or [],
+        columns=columns or [],
         data=data,
         languages=languages,
         train_languages=train_languages,
@@ -152,19 +175,13 @@ def compare_command(
 
 @app.command("tasks")
 def list_tasks() -> None:
-    """List the tasks."""
-    from rich.console import Console
-    from rich.table import Column, Table
+    """List the tasks: what they measure, in which languages, and where their data come from.
 
-    from tmde.eval.tasks import GROUPS, TASKS
+    If the output is no terminal, every task is one line, and tabs separate the columns.
+    """
+    from tmde.cli.task_list import print_tasks
 
-    table = Table(Column("task", no_wrap=True), "what it is", "languages", "from")
-    for name, task in sorted(TASKS.items()):
-        source = task.default_source or "--tasks NAME=SOURCE"
-        table.add_row(name, task.description, " ".join(task.languages), source)
-    for name, members in GROUPS.items():
-        table.add_row(name, ", ".join(members), "", "")
-    Console().print(table)
+    print_tasks()
 
 
 @app.command("curves")

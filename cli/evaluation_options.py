@@ -10,20 +10,43 @@ import yaml
 from modeling_tmde import TmdeError
 from tmde.data.plain_yaml import PlainLoader
 from tmde.eval.planning import PlannedTask, plan_tasks
+from tmde.eval.tasks import GROUPS, TASKS
+from tmde.eval.tasks.labeled_documents import LabeledDocuments
 
 _SETTING = re.compile(r"(?P<task>[^.=]+)\.(?P<option>[^=]+)=(?P<value>.*)", re.DOTALL)
 
 
 def find_tasks(
-    specs: list[str] | None, data: Path | None, settings: list[str] | None
+    specs: list[str] | None,
+    data: Path | None,
+    settings: list[str] | None,
+    labeled: Sequence[str] = (),
+    columns: Sequence[str] = (),
 ) -> list[PlannedTask]:
-    """Resolve the options `--tasks`, `--data` and `--set` to tasks.
+    """Resolve the options `--tasks`, `--data`, `--set`, `--labeled` and `--columns` to tasks.
 
     Raises:
-        TmdeError: A setting is not TASK.OPTION=VALUE, or `plan_tasks` refuses a task.
+        TmdeError: An option is not of the form that it must have, or `plan_tasks` refuses a task.
+    """
+    options = _parse_settings(settings or [])
+    labeled_tasks = _plan_labeled(labeled, columns, options.get(LabeledDocuments.name, {}))
+    if labeled_tasks and LabeledDocuments.name not in _names_of_specs(specs):
+        # `plan_tasks` refuses options of tasks that it does not plan.
+        options.pop(LabeledDocuments.name, None)
+    if labeled and not specs and data is None:
+        return labeled_tasks
+    names = split_list(",".join(specs or ["all"]))
+    return plan_tasks(names or (), data, options) + labeled_tasks
+
+
+def _parse_settings(settings: Sequence[str]) -> dict[str, dict[str, Any]]:
+    """Return the options of tasks by the names of the tasks.
+
+    Raises:
+        TmdeError: A setting is not TASK.OPTION=VALUE.
     """
     options: dict[str, dict[str, Any]] = {}
-    for setting in settings or []:
+    for setting in settings:
         match = _SETTING.fullmatch(setting)
         if not match:
             raise TmdeError(f"--set: found {setting!r}, expected TASK.OPTION=VALUE")
@@ -33,8 +56,87 @@ def find_tasks(
             reason = " ".join(str(error).split())
             raise TmdeError(f"--set {setting}: expected a YAML value ({reason})") from error
         options.setdefault(match["task"], {})[match["option"]] = value
-    names = split_list(",".join(specs or ["all"]))
-    return plan_tasks(names or (), data, options)
+    return options
+
+
+def _names_of_specs(specs: Sequence[str] | None) -> list[str]:
+    """Return the names of the tasks of `--tasks`, without their sources."""
+    names = []
+    for spec in split_list(",".join(specs or ())) or ():
+        name, _, _ = spec.partition("=")
+        names.append(name)
+    return names
+
+
+def _plan_labeled(
+    labeled: Sequence[str], columns: Sequence[str], options: dict[str, Any]
+) -> list[PlannedTask]:
+    """Return the tasks of `--labeled`.
+
+    Args:
+        labeled: `NAME=FILE`, or a file alone, which is named by itself without its suffixes.
+        columns: Items `FIELD=COLUMN`, for all files, or `NAME.FIELD=COLUMN`, for one of them.
+        options: Options of `--set` for all files.
+
+    Raises:
+        TmdeError: Two files have the same name, a name is that of a task, or columns are named for
+            no file.
+    """
+    sources: dict[str, str] = {}
+    for spec in labeled:
+        name, source = _split_labeled(spec)
+        if name in TASKS or name in GROUPS:
+            raise TmdeError(
+                f"--labeled {spec}: found the name {name!r}, which is a task of tmde; give another "
+                f"one, such as --labeled my_{name}={source}"
+            )
+        if name in sources:
+            raise TmdeError(
+                f"--labeled: found the name {name!r} twice; give each file its own as NAME=FILE"
+            )
+        sources[name] = source
+    columns_of = _parse_columns(columns, list(sources))
+    planned = []
+    for name, source in sources.items():
+        task_options = dict(options)
+        if columns_of[name]:
+            task_options["columns"] = columns_of[name]
+        planned.append(PlannedTask(name, LabeledDocuments(), source, task_options))
+    return planned
+
+
+def _split_labeled(spec: str) -> tuple[str, str]:
+    """Return name and path of `NAME=FILE`, or of a file alone, which may hold an equals sign."""
+    name, equals_sign, path = spec.partition("=")
+    if Path(spec).exists() or not equals_sign:
+        return Path(spec).name.partition(".")[0] or spec, spec
+    return name, path
+
+
+def _parse_columns(columns: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+    """Return the columns of the fields, by the names of the files.
+
+    Raises:
+        TmdeError: An item is not FIELD=COLUMN or NAME.FIELD=COLUMN, or there is no such file.
+    """
+    columns_of: dict[str, dict[str, str]] = {name: {} for name in names}
+    for item in split_list(",".join(columns)) or ():
+        target, equals_sign, column = item.partition("=")
+        name, dot, field = target.rpartition(".")
+        if not field or not equals_sign or not column:
+            raise TmdeError(
+                f"--columns: found {item!r}, expected FIELD=COLUMN such as label=Topic, or "
+                "NAME.FIELD=COLUMN for one of several files"
+            )
+        if not names or (dot and name not in names):
+            expected = ", ".join(names) or "none, because --labeled is missing"
+            raise TmdeError(
+                f"--columns {item}: found columns of {name or 'labeled documents'}, expected those "
+                f"of a file of --labeled ({expected})"
+            )
+        for file_name in [name] if dot else names:
+            columns_of[file_name][field] = column
+    return columns_of
 
 
 def split_list(text: str | None) -> tuple[str, ...] | None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import typer
 from rich.console import Console
 from rich.markdown import Markdown
 
@@ -27,12 +28,13 @@ from tmde.eval.figures import (
     draw_accuracy_matrix,
     draw_embedding_space,
 )
-from tmde.eval.planning import LoadedTask
+from tmde.eval.planning import LoadedTask, PlannedTask
 from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from tmde.eval.tasks import ClassificationData
+from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 
 
 @dataclass(frozen=True)
@@ -42,12 +44,16 @@ class EvaluationJob:
     Attributes:
         models: Paths or Hub ids, or `NAME=PATH`.
         loading: The arguments of `load_embedder`.
+        labeled: Files of labeled documents, or `NAME=FILE`.
+        columns: The columns of these files, `FIELD=COLUMN`, several separated by commas.
         baselines: Encoders of the Hub, each measured with both poolings.
     """
 
     models: list[str]
     loading: dict[str, Any]
     tasks: list[str] | None
+    labeled: list[str]
+    columns: list[str]
     data: Path | None
     languages: str | None
     train_languages: str | None
@@ -107,7 +113,10 @@ def run_evaluation(job: EvaluationJob) -> None:
         _prepare_output(job.output, job.has_figures, job.overwrite)
     model_paths = named_paths(job.models)
     baseline_paths = named_paths(job.baselines)
-    planned_tasks = find_tasks(job.tasks, job.data, job.task_options)
+    planned_tasks = find_tasks(
+        job.tasks, job.data, job.task_options, labeled=job.labeled, columns=job.columns
+    )
+    _check_labeled_documents(planned_tasks)
     cache = job.cache_folder or default_cache_dir()
 
     models = [
@@ -130,6 +139,7 @@ def run_evaluation(job: EvaluationJob) -> None:
         planned.load(loaded_languages, job.streaming, known_languages, train_languages)
         for planned in planned_tasks
     ]
+    _describe_labeled_documents(tasks)
     options = EvaluationOptions(
         protocol=job.protocol,
         head=job.head,
@@ -160,6 +170,20 @@ def run_evaluation(job: EvaluationJob) -> None:
         _write_report(job.output, measurements.results, differences, figures)
         console.print(f"Everything is in {job.output}/")
     measurements.raise_errors()
+
+
+def _check_labeled_documents(planned_tasks: Sequence[PlannedTask]) -> None:
+    """Read the user's own labeled documents, so that mistakes show before a model is loaded."""
+    for planned in planned_tasks:
+        if isinstance(planned.task, LabeledDocuments):
+            planned.task.check(planned.source, planned.options.get("columns"))
+
+
+def _describe_labeled_documents(tasks: Sequence[LoadedTask]) -> None:
+    """Print how many documents, labels and splits the user's own labeled documents have."""
+    for task in tasks:
+        if isinstance(task.task, LabeledDocuments) and isinstance(task.data, ClassificationData):
+            typer.echo(f"{task.name}: {describe_documents(task.data)}", err=True)
 
 
 def _prepare_output(output: Path, has_figures: bool, overwrite: bool) -> None:

@@ -77,7 +77,7 @@ class PlannedTask:
         self._check_options()
         # A plan can be loaded more than once, for other languages.
         task = copy.copy(self.task)
-        if train_languages and task.train_languages:
+        if train_languages and task.train_languages is not None:
             task.train_languages = tuple(train_languages)
         if known is not None:
             # The task itself finds out which of these languages its data have.

@@ -29,6 +29,9 @@ from tmde.eval.statistics import Difference
 
 TEMPLATE = Path(__file__).with_name("report.md.jinja")
 
+# The terminal shows intervals in a table of at most so many columns: more do not fit.
+MAX_INTERVAL_COLUMNS = 3
+
 # Titles of the measures whose names have these prefixes; the rest of the name goes into the braces.
 TITLES_OF_GROUPS = {
     ACCURACY_OF: "Accuracy: {} (%)",
@@ -100,9 +103,12 @@ def markdown_report(results: Sequence[TaskResult]) -> str:
 
 
 def print_report(results: Sequence[TaskResult], console: Console) -> None:
-    """Print a summary table per task, without intervals."""
+    """Print a summary table per task; one of few columns has 95% intervals."""
     for section in sections(results):
-        table = "\n".join(_summary_table(section, lambda column: percent(column.value)))
+        text_of = _value_alone
+        if len(section.titles) <= MAX_INTERVAL_COLUMNS:
+            text_of = _value_and_interval
+        table = "\n".join(_summary_table(section, text_of))
         blocks = [_heading(section), table, *_notes(section)]
         console.print(Markdown("\n\n".join(blocks)))
 
@@ -208,6 +214,15 @@ def _summary_table(section: Section, text_of: Callable[[SummaryColumn], str]) ->
         if any(score is not None for score in scores):
             rows.append([name, *map(percent, scores)])
     return markdown_table(["System", *section.titles], rows)
+
+
+def _value_alone(column: SummaryColumn) -> str:
+    return percent(column.value)
+
+
+def _value_and_interval(column: SummaryColumn) -> str:
+    """Return a text such as `83.1 [81.9, 84.2]`, in one line for a terminal."""
+    return _value_text(column.value, None, column.interval).replace("<br>", " ")
 
 
 def _column_text(column: SummaryColumn) -> str:

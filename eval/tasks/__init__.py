@@ -20,6 +20,7 @@ from .base import (
     text_fingerprint,
 )
 from .documents import DocumentRetrieval, TopicDocuments
+from .labeled_documents import LabeledDocuments
 from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
 from .probing import GENERATED_PROBING, PROBING
@@ -54,6 +55,7 @@ __all__ = [
 _CLASSES: tuple[type[Task], ...] = (
     DocumentRetrieval,
     EuroparlMatrix,
+    LabeledDocuments,
     MLDoc,
     RCV,
     SIB200,

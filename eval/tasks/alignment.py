@@ -33,6 +33,7 @@ class WMT16(Task):
         url="https://www.statmt.org/wmt16/bilingual-task.html",
     )
     languages = ("en", "fr")
+    needs = "a folder with test.pairs and *.lett.gz"
 
     def load(
         self,
@@ -190,6 +191,7 @@ class WMT19(Task):
         "ru",
         "zh",
     )
+    needs = "a folder with news-commentary-v14.de-en.tsv.gz and others"
 
     def load(
         self,

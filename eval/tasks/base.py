@@ -420,6 +420,7 @@ class Task(abc.ABC):
             all of the source.
         default_source: A Hub id; None if the data must be given.
         local_names: Globs by which its files are found in a data folder.
+        needs: What users must provide, for a task without a default source.
         train_languages: The languages whose labels it trains on by default; None for all.
     """
 
@@ -431,6 +432,7 @@ class Task(abc.ABC):
     languages: tuple[str, ...] = ()
     default_source: str | None = None
     local_names: tuple[str, ...] = ()
+    needs: str = ""
     train_languages: tuple[str, ...] | None = None
 
     @abc.abstractmethod

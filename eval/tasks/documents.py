@@ -30,6 +30,7 @@ class _DocumentationPages(Task):
     )
     languages = ("de", "en", "es", "fr", "it")
     local_names = (f"eval/{FILE_NAME}", FILE_NAME)
+    needs = "a file with doc_id, language, title, text, label and split"
 
     def _read_splits(self, source: str, languages: Languages, streaming: bool) -> Splits:
         """Return the documents of the chosen languages."""

@@ -85,6 +85,7 @@ class MLDoc(Task):
     )
     languages = ("de", "en", "es", "fr", "it", "ja", "ru", "zh")
     local_names = ("mldoc",)
+    needs = "the folder of the public script's output, or a private Hub dataset (licensed)"
 
     def load(
         self,

@@ -128,6 +128,7 @@ class SentenceRetrieval(Task):
     name = "sentence_retrieval"
     description = "translations among the rows of any parallel source"
     local_names = ("*_dev.parquet",)
+    needs = "parallel text in any format that training reads"
 
     def load(
         self,

@@ -268,6 +268,7 @@ class Probing(Task):
         license="BSD (SentEval); sentences of the Toronto Book Corpus",
         url="https://github.com/facebookresearch/SentEval/tree/main/data/probing",
     )
+    needs = "the folder of SentEval's probing files; for some tasks also parallel text"
     head: str = "mlp"
     file: str
     generate: Generator | None = None

@@ -35,6 +35,7 @@ class RCV(Task):
         url="https://aclanthology.org/C12-1089/",
     )
     languages = ("de", "en")
+    needs = "a folder with train/EN1000/CCAT/..., test/de/CCAT/... (licensed)"
 
     def load(
         self,

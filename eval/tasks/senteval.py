@@ -65,6 +65,7 @@ class SentEval(Task):
         url="https://github.com/facebookresearch/SentEval",
     )
     languages = ("en",)
+    needs = "the folder data/downstream that SentEval's script writes"
     files: ClassVar[dict[str, Sequence[str]]]
     header: ClassVar[bool] = False
 

@@ -198,6 +198,7 @@ class XNLITranslateTest(XNLI):
     name = "xnli_translate_test"
     description = "XNLI, test sets translated into English (the published files: needs a source)"
     default_source = None
+    needs = "a folder with the unpacked XNLI-1.0 and XNLI-MT-1.0"
     translated_into = "en"
 
     def _open_published(self, folder: Path) -> Tables:

@@ -11,6 +11,7 @@ from tests.conftest import make_rows, save, tiny_model
 from tests.hub_encoders import save_encoder
 from tmde.cli.evaluate import app
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.eval import tasks as eval_tasks
 from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.results import read_results, summarize
 from tmde.eval.runner import evaluate
@@ -218,6 +219,70 @@ def test_bad_input_is_one_line(models, arguments, match):
     output = call(models[0], *arguments, status=1)
     assert match in " ".join(output.split())
     assert "Traceback" not in output
+
+
+# ---- Labeled documents of one's own
+
+
+@pytest.fixture
+def news(tmp_path):
+    """A CSV file of 80 documents of two topics in German and English, with headers of its own."""
+    lines = ["Topic,Body,lang,Nr"]
+    for number, row in enumerate(make_rows(40, seed=5)):
+        for language in ("de", "en"):
+            lines.append(f"{'ab'[number % 2]},{row[language]},{language},{number}")
+    path = tmp_path / "news.csv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return path
+
+
+def test_labeled_documents(models, news, tmp_path):
+    columns = ["--columns", "text=Body,label=Topic", "--columns", "language=lang,id=Nr"]
+    options = ["-o", tmp_path / "out", "--no-figures", "--no-folds"]
+    output = call(f"one={models[0]}", "--labeled", news, *columns, *options)
+    assert "news: 80 documents (de 40, en 40); 2 labels (a 40, b 40); train 48" in output
+    assert "splits drawn by tmde" in output
+    assert measured_pairs(tmp_path / "out") == [("news", "one"), ("news", "TF-IDF")]
+    report = (tmp_path / "out" / "report.md").read_text(encoding="utf-8")
+    assert "Split: test. Rows: train 24, dev 8, test 8 in each of de, en" in report
+
+
+def test_the_model_of_tmde_is_measured_if_none_is_named(models, news, monkeypatch):
+    jobs = []
+    monkeypatch.setattr("tmde.cli.run_evaluation.run_evaluation", jobs.append)
+    call("--labeled", news)
+    assert jobs[0].models == ["default"]
+
+
+def test_columns_that_are_missing_are_told_before_a_model_is_loaded(news):
+    output = call("no/such/model", "--labeled", news, status=1)
+    message = " ".join(output.split())
+    assert "--columns text=Body,label=Topic,language=lang" in message
+
+
+# ---- Tasks
+
+
+def test_tasks_in_a_pipe_are_lines_of_four_columns():
+    lines = call("tasks").splitlines()
+    columns = [line.split("\t") for line in lines]
+    assert {len(fields) for fields in columns} == {4}
+    assert [fields[0] for fields in columns] == [
+        "task",
+        *sorted(eval_tasks.TASKS),
+        *eval_tasks.GROUPS,
+    ]
+
+
+@pytest.mark.parametrize("width", [30, 89, 90, 120])
+def test_tasks_are_not_cut_in_a_terminal(width, monkeypatch):
+    monkeypatch.setattr("tmde.cli.task_list.is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", str(width))
+    output = call("tasks")
+    assert "…" not in output
+    assert max(map(len, output.splitlines())) <= width
+    text = re.sub(r"[^a-z0-9_]", "", output)
+    assert "xnli_translate_train" in text
 
 
 # ---- Stored results and runs

@@ -83,6 +83,16 @@ def _make_news(path: Path) -> None:
     _documents(languages).to_json(path, force_ascii=False)
 
 
+def _make_labeled_news(path: Path) -> None:
+    _labeled_documents().to_csv(path)
+
+
+def _make_articles(path: Path) -> None:
+    """Write labeled documents as a spreadsheet in German writes them, with headers of its own."""
+    names = {"text": "Body", "label": "Topic", "language": "Locale", "id": "Nr"}
+    _labeled_documents().rename_columns(names).to_csv(path, sep=";", encoding="utf-8-sig")
+
+
 def _make_notes(path: Path) -> None:
     _write(path, sample_documents(8, "test", seed=4)["text"])
 
@@ -106,6 +116,8 @@ FILE_MAKERS = {
     "memory.csv": _make_memory,
     "news.parquet": _make_news_table,
     "news.jsonl": _make_news,
+    "news.csv": _make_labeled_news,
+    "articles.csv": _make_articles,
     "german.jsonl": _make_news,
     "english.jsonl": _make_news,
     "notes.txt": _make_notes,
@@ -121,6 +133,13 @@ def _parallel(number: int, split: str = "train", seed: int = 0) -> datasets.Data
 
 def _write(path: Path, lines: list[str]) -> None:
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
+
+
+def _labeled_documents() -> datasets.Dataset:
+    """Documents with the columns text, label, language and id, which translations share."""
+    documents = sample_documents(60, "test", seed=2, languages=("de", "en"))
+    documents = documents.rename_column("doc_id", "id")
+    return documents.select_columns(["text", "label", "language", "id"])
 
 
 def _documents(languages: tuple[str, ...]) -> datasets.Dataset:

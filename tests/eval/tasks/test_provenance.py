@@ -45,7 +45,15 @@ OPTIONS = {"europarl_matrix": {"rows": 3}, "xsr": {"queries": 2, "candidates": 3
 # Any source in their format is a copy of the benchmark.
 COPIES = {"sib200", "xnli", "xnli_translate_train", "mldoc"}
 TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
-FROM_FILES = {"sample", "word_order", "xnli_translate_test", "rcv", "wmt16", "wmt19"}
+FROM_FILES = {
+    "labeled_documents",
+    "sample",
+    "word_order",
+    "xnli_translate_test",
+    "rcv",
+    "wmt16",
+    "wmt19",
+}
 
 
 def test_every_task_has_a_case_here_or_tests_of_its_files():
@@ -59,6 +67,12 @@ def test_every_task_describes_itself_in_one_line(name):
     assert task.name == name
     assert task.description
     assert "\n" not in task.description
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_a_task_without_a_default_source_says_what_it_needs(name):
+    task = TASKS[name]
+    assert (task.default_source is None) == bool(task.needs)
 
 
 @pytest.mark.parametrize("name", TASKS)

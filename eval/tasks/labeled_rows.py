@@ -1,0 +1,418 @@
+"""Read the rows of labeled documents, and check their values."""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tmde.data.checks import Unquoted, bad_value, is_code
+from tmde.data.files import format_of, is_hub_layout
+
+from .base import Task
+from .delimited import is_delimited, read_delimited
+from .sources import Table, open_tables
+
+logger = logging.getLogger("tmde.eval.tasks")
+
+REQUIRED_FIELDS = ("text", "label")
+FIELDS = (*REQUIRED_FIELDS, "language", "split", "id", "title")
+# Stands for the language of documents whose file names none, in tables: "all → all".
+ONE_LANGUAGE = "all"
+
+# The usual names of columns, to propose one for a field.
+USUAL_NAMES = {
+    "text": ("body", "content", "document", "article", "sentence", "message", "texte", "texto"),
+    "label": ("topic", "category", "class", "target", "labels", "tag", "thema", "kategorie"),
+    "language": ("lang", "locale", "sprache", "langue", "lingua", "idioma"),
+    "split": ("set", "partition", "fold", "subset"),
+    "id": ("doc_id", "document_id", "uid", "key"),
+    "title": ("headline", "heading", "subject", "titel"),
+}
+SPLIT_NAMES = {
+    "train": "train",
+    "training": "train",
+    "dev": "dev",
+    "validation": "dev",
+    "valid": "dev",
+    "val": "dev",
+    "test": "test",
+}
+# A language, perhaps with its script (zh-Hant), and what tells a region or a variant.
+_LANGUAGE = re.compile(
+    r"(?P<primary>[A-Za-z]{2,3})(?P<script>[-_][A-Za-z]{4})?([-_][A-Za-z0-9]{2,8})*", re.ASCII
+)
+_CORRECT_ROW = "Correct or delete the row."
+
+
+class LabeledRow(NamedTuple):
+    """A labeled document.
+
+    Attributes:
+        place: Its file, for messages.
+        number: Its row in the file, from 1.
+        item_id: Its id, which translations share.
+        language: The code of its language; `ONE_LANGUAGE` if the file has no such column.
+        split: `train`, `dev` or `test`; None if the source names none.
+        label: The name of its class.
+        text: The title, a blank line and the text; or the text alone.
+    """
+
+    place: str
+    number: int
+    item_id: str
+    language: str
+    split: str | None
+    label: str
+    text: str
+
+
+# ---- Opening
+
+
+def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table]:
+    """Open the tables of a file, a folder of files, or a dataset of the Hub.
+
+    The rows of a file in a folder belong to the split that its name says (`train.csv`), if any.
+
+    Args:
+        task: The task that reads them, for messages.
+        source: The file, the folder or the Hub id.
+        streaming: Read the Hub without downloading whole files first.
+
+    Raises:
+        CorpusError: There is no such file, or its format is unknown.
+    """
+    if os.path.isdir(source) and not is_hub_layout(source):
+        tables = []
+        for path in sorted(Path(source).iterdir()):
+            if path.is_file() and _has_known_suffix(path.name):
+                split = SPLIT_NAMES.get(path.name.partition(".")[0].lower())
+                tables.append(_open_file(task, str(path), split))
+        if not tables:
+            raise _unreadable(source, "a folder without such a file")
+        return tables
+    if os.path.isfile(source):
+        if not _has_known_suffix(source):
+            raise _unreadable(source, "a file of unknown format")
+        return [_open_file(task, source, None)]
+    if not os.path.exists(source) and _has_known_suffix(source):
+        raise _unreadable(source, "no such file")
+    return open_tables(task, source, streaming)
+
+
+def is_dataset_of_hub(source: str) -> bool:
+    """Return whether a source is no path here and has no suffix of a file."""
+    return not os.path.exists(source) and not _has_known_suffix(source)
+
+
+def _has_known_suffix(path: str) -> bool:
+    return is_delimited(path) or format_of(path) is not None
+
+
+def _unreadable(source: str, description: str) -> Exception:
+    return bad_value(
+        source,
+        None,
+        None,
+        Unquoted(description),
+        "a file that ends in .csv, .tsv, .jsonl (or one of these and .gz), or .parquet",
+        "Correct the path, or save the documents in one of these formats.",
+    )
+
+
+def _open_file(task: Task, path: str, split: str | None) -> Table:
+    if is_delimited(path):
+        return Table(path, read_delimited(path), split)
+    (table,) = open_tables(task, path)
+    return Table(table.place, table.rows, split, table.class_names)
+
+
+# ---- Columns
+
+
+def read_labeled(
+    tables: Iterable[Table], columns: Mapping[str, str], warn: bool = True
+) -> list[LabeledRow]:
+    """Return the checked rows of all tables.
+
+    Args:
+        tables: The tables.
+        columns: The names of columns by field, where they differ.
+        warn: Warn of columns that are not read, though their names suggest a field.
+
+    Raises:
+        CorpusError: Columns are missing, a value is bad, or an id occurs twice in a language.
+    """
+    _check_fields(columns)
+    rows: list[LabeledRow] = []
+    for table in tables:
+        numbered_values = list(table.rows)
+        if not numbered_values:
+            raise bad_value(
+                table.place, None, None, Unquoted("no rows"), "some", "Write the file again."
+            )
+        header = _header_of(numbered_values)
+        column_of = _find_columns(table.place, header, columns)
+        if warn:
+            _warn_of_usual_columns(table, header, column_of)
+        for number, values in numbered_values:
+            fields = {field: values.get(column) for field, column in column_of.items()}
+            # Without ids, a document is known by its place in the order of all.
+            fields.setdefault("id", len(rows) + 1)
+            rows.append(_read_row(table, number, fields, column_of))
+    _check_ids(rows)
+    _check_languages_named(rows)
+    return rows
+
+
+def _check_fields(columns: Mapping[str, str]) -> None:
+    """Raise CorpusError if a column is named for a field that does not exist."""
+    if not isinstance(columns, Mapping):
+        raise bad_value(
+            "columns", None, None, columns, "names of columns by field", "Such as {label: topic}."
+        )
+    for field in columns:
+        if field not in FIELDS:
+            advice = "Write FIELD=COLUMN, such as label=topic."
+            raise bad_value(
+                "--columns", None, None, field, f"one of the fields {', '.join(FIELDS)}", advice
+            )
+
+
+def _header_of(rows: Sequence[tuple[int, Mapping[str, object]]]) -> list[str]:
+    """Return the names of all columns; lines of JSONL may have different ones."""
+    names: dict[str, None] = {}
+    for _, values in rows:
+        names.update(dict.fromkeys(values))
+    return list(names)
+
+
+def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
+    """Return the columns of the fields that a table has.
+
+    A column is the one that the user names, else the one of the field's name, in any case.
+
+    Raises:
+        CorpusError: A required column, or one that the user names, is missing. The message tells
+            all of them.
+    """
+    column_of = {}
+    missing = []
+    for field in FIELDS:
+        column = columns.get(field)
+        if column is None:
+            column = _same_name(field, header)
+        if column in header:
+            column_of[field] = column
+        elif field in columns:
+            missing.append(f"{columns[field]!r} ({field})")
+        elif field in REQUIRED_FIELDS:
+            missing.append(f"{field!r}")
+    if not missing:
+        return column_of
+    proposals = _propose_columns(header, column_of)
+    raise bad_value(
+        place,
+        None,
+        None,
+        Unquoted(f"the columns {', '.join(header)}"),
+        f"{' and '.join(missing)} among them",
+        f"Rename columns, or name yours: --columns {','.join(proposals)}",
+    )
+
+
+def _same_name(field: str, header: Sequence[str]) -> str:
+    """Return the column that is called like a field, apart from upper and lower case."""
+    if field in header:
+        return field
+    for column in header:
+        if column.strip().lower() == field:
+            return column
+    return field
+
+
+def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> list[str]:
+    """Return `field=column` for fields that are not found, as their usual names suggest.
+
+    A required field for which no column suggests itself is proposed with a word in its place.
+    """
+    proposals = []
+    for field in FIELDS:
+        if field in column_of:
+            if column_of[field].strip().lower() != field:
+                proposals.append(f"{field}={column_of[field]}")
+            continue
+        column = usual_column(field, header)
+        if column is not None:
+            proposals.append(f"{field}={column}")
+        elif field in REQUIRED_FIELDS:
+            proposals.append(f"{field}=COLUMN")
+    return proposals
+
+
+def usual_column(field: str, header: Sequence[str]) -> str | None:
+    """Return the column that has a usual name of a field; None if there is none."""
+    for column in header:
+        if column.strip().lower() in USUAL_NAMES[field]:
+            return column
+    return None
+
+
+def _warn_of_usual_columns(
+    table: Table, header: Sequence[str], column_of: Mapping[str, str]
+) -> None:
+    """Warn of columns that seem to hold a field which the table lacks, but for the title."""
+    for field in ("language", "split", "id"):
+        column = usual_column(field, header)
+        is_known = field in column_of or (field == "split" and table.split is not None)
+        if column is not None and not is_known and column not in column_of.values():
+            logger.warning(
+                "%s: the column %r is not read; if it is the %s, name it: --columns %s=%s",
+                table.place,
+                column,
+                field,
+                field,
+                column,
+            )
+
+
+# ---- Values
+
+
+def _read_row(
+    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+) -> LabeledRow:
+    """Return a row.
+
+    Args:
+        table: Its table.
+        number: Its number.
+        fields: The values by field.
+        column_of: The columns by field, for messages.
+
+    Raises:
+        CorpusError: A value is bad.
+    """
+    place = table.place
+    text = fields["text"]
+    if not isinstance(text, str) or not text.strip():
+        raise bad_value(place, number, column_of["text"], text, "a text", _CORRECT_ROW)
+    title = fields.get("title")
+    if title is not None and not isinstance(title, str):
+        raise bad_value(place, number, column_of["title"], title, "a text", _CORRECT_ROW)
+    if title is not None and title.strip():
+        text = f"{title}\n\n{text}"
+    return LabeledRow(
+        place=place,
+        number=number,
+        item_id=_read_name(place, number, column_of.get("id", "id"), fields["id"], "an id"),
+        language=_read_language(place, number, fields, column_of),
+        split=_read_split(table, number, fields, column_of),
+        label=_read_label(table, number, fields["label"], column_of["label"]),
+        text=text,
+    )
+
+
+def _read_label(table: Table, number: int, value: object, column: str) -> str:
+    """Return the name of a class; the columns of datasets may hold numbers of named classes."""
+    class_names = table.class_names.get(column, [])
+    if isinstance(value, int) and 0 <= value < len(class_names):
+        return class_names[value]
+    return _read_name(table.place, number, column, value, "the name of a class")
+
+
+def _read_name(place: str, number: int, column: str, value: object, expected: str) -> str:
+    """Return a string, a whole number or a truth value as a string."""
+    if isinstance(value, str | int) and str(value).strip():
+        return str(value).strip()
+    raise bad_value(place, number, column, value, expected, _CORRECT_ROW)
+
+
+def _read_language(
+    place: str, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+) -> str:
+    """Return the code of a language without its region: `de` for `de-AT`, `zh-Hant` stays."""
+    if "language" not in fields:
+        return ONE_LANGUAGE
+    value = fields["language"]
+    match = _LANGUAGE.fullmatch(value.strip()) if isinstance(value, str) else None
+    code = ""
+    if match is not None:
+        code = match["primary"].lower() + (match["script"] or "")
+    if not is_code(code):
+        expected = "the code of a language, such as de"
+        raise bad_value(place, number, column_of["language"], value, expected, _CORRECT_ROW)
+    return code
+
+
+def _read_split(
+    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+) -> str | None:
+    """Return the name of the split; None if the source names none."""
+    if "split" in fields:
+        value = fields["split"]
+        column = column_of["split"]
+        if value is None or value == "":
+            return None
+    elif table.split is not None:
+        value = table.split
+        column = "split"
+    else:
+        return None
+    name = SPLIT_NAMES.get(value.strip().lower()) if isinstance(value, str) else None
+    if name is None:
+        expected = "train, dev (or validation) or test"
+        raise bad_value(table.place, number, column, value, expected, _CORRECT_ROW)
+    return name
+
+
+def _check_ids(rows: Iterable[LabeledRow]) -> None:
+    """Check that an id occurs once in a language, and that translations have one label.
+
+    Raises:
+        CorpusError: They do not.
+    """
+    first_rows: dict[tuple[str, str], LabeledRow] = {}
+    first_labels: dict[str, LabeledRow] = {}
+    for row in rows:
+        first = first_rows.setdefault((row.item_id, row.language), row)
+        if first is not row:
+            advice = "Rows of one language need different ids; translations share theirs."
+            raise bad_value(
+                row.place,
+                row.number,
+                "id",
+                row.item_id,
+                f"an id that row {first.number} of the same language has not",
+                advice,
+            )
+        original = first_labels.setdefault(row.item_id, row)
+        if original.label != row.label:
+            advice = "Rows of one id are translations of each other and have one label."
+            raise bad_value(
+                row.place,
+                row.number,
+                "label",
+                row.label,
+                f"{original.label!r} as in row {original.number}, which has the same id "
+                f"{row.item_id!r}",
+                advice,
+            )
+
+
+def _check_languages_named(rows: Sequence[LabeledRow]) -> None:
+    """Raise CorpusError if some tables name languages and others do not."""
+    unnamed = [row for row in rows if row.language == ONE_LANGUAGE]
+    if unnamed and len(unnamed) < len(rows):
+        raise bad_value(
+            unnamed[0].place,
+            None,
+            "language",
+            Unquoted("no such column"),
+            "one, as in the other files",
+            "Add the column, or name it: --columns language=COLUMN",
+        )

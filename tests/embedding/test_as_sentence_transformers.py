@@ -21,7 +21,7 @@ sentence_transformers = pytest.importorskip("sentence_transformers")
 st_models = pytest.importorskip("sentence_transformers.models")
 st_quantization = pytest.importorskip("sentence_transformers.util.quantization")
 
-PROMPTS = {"query": "haus: ", "passage": "hund: "}
+PROMPTS = {"query": "haus: ", "document": "baum: ", "passage": "hund: "}
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 

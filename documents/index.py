@@ -449,11 +449,9 @@ class DocumentIndex:
         """
         if metadata is None:
             metadata = [{}] * len(ids)
-        for name, values in (("texts", texts), ("metadata", metadata)):
-            if len(values) != len(ids):
-                raise TmdeError(
-                    f"{name}: found {len(values)}, expected {len(ids)}, one for each id"
-                )
+        for name, number in (("texts", len(texts)), ("metadata", len(metadata))):
+            if number != len(ids):
+                raise TmdeError(f"{name}: found {number}, expected {len(ids)}, one for each id")
         codes: Sequence[str | None]
         if language is None or isinstance(language, str):
             codes = [language] * len(ids)

@@ -117,7 +117,7 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     def _embedder(self) -> DocumentEmbedder:
         """Return the embedder with these settings, loaded at first use."""
         model = DEFAULT_MODEL if self.model is None else self.model
-        if isinstance(model, DocumentEmbedder) or not isinstance(model, str | os.PathLike):
+        if not isinstance(model, str | os.PathLike):
             raise TmdeError(
                 f"model: found {type(model).__name__}, expected the name of a folder or of a Hub "
                 "repository, by which pickles and copies find the model again"

@@ -302,6 +302,14 @@ class DocumentIndex:
 
     # ---- Documents
 
+    def __repr__(self) -> str:
+        """Say where the index is, how much it holds, and which model embeds for it."""
+        model = None if self.settings is None else self.model_name
+        return (
+            f"DocumentIndex({str(self.folder)!r}, documents={len(self)}, model={model!r}, "
+            f"dimension={self._dimension})"
+        )
+
     def __len__(self) -> int:
         return len(self._table)
 
@@ -371,6 +379,8 @@ class DocumentIndex:
                 texts, vectors that are not finite or not (n, d), or another process is writing.
         """
         ids = _checked_ids(ids)
+        if isinstance(texts, str):
+            raise TmdeError(f"texts: found one text {texts!r:.40}, expected a list: [text]")
         rows = self._rows(ids, texts, metadata, language)
         if vectors is not None:
             vectors = checked_unit_vectors(vectors, self._dimension, "vectors")
@@ -741,8 +751,10 @@ def _checked_ids(ids: Sequence[str]) -> list[str]:
     """Return ids as a list.
 
     Raises:
-        TmdeError: One is no string.
+        TmdeError: One is no string, or they are one string instead of several.
     """
+    if isinstance(ids, str):
+        raise TmdeError(f"ids: found one id {ids!r}, expected a list: [id]")
     checked = list(ids)
     for number, id in enumerate(checked):
         if not isinstance(id, str):

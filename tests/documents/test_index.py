@@ -459,6 +459,11 @@ def test_modes_that_make_no_sense(query, mode, message, words_index):
 # ---- Forms of input
 
 
+def test_repr_says_what_it_holds(words_index, tmp_path):
+    expected = f"DocumentIndex({str(tmp_path / 'index')!r}, documents=4, model='/no/model'"
+    assert repr(words_index) == f"{expected}, dimension=64)"
+
+
 @pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
 def test_one_vector_has_one_list_of_hits(kind, words_index):
     vector = words_index.embedder.encode(["bridge river"])[0]
@@ -513,6 +518,8 @@ def test_bad_tables(table, message, tmp_path):
     [
         ([1], ["a"], r"ids: found 1 \(int\) at 0, expected strings"),
         (["1"], ["a", "b"], "texts: found 2, expected 1, one for each id"),
+        ("ab", ["a", "b"], r"ids: found one id 'ab', expected a list"),
+        (["a", "b"], "ab", r"texts: found one text 'ab', expected a list"),
     ],
 )
 def test_bad_lists(ids, texts, message, tmp_path):

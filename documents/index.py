@@ -17,6 +17,7 @@ hits = index.search("a sleeping dog", k=1)
 
 from __future__ import annotations
 
+import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 from filelock import FileLock, Timeout
 
 from modeling_tmde import TmdeError
@@ -41,13 +43,23 @@ from tmde.documents.index_settings import (
     write_settings,
 )
 from tmde.documents.index_table import TABLE, DocumentTable, InvertedFile
-from tmde.documents.snippets import MOST_CHARACTERS, nearest_sentences, shortened
-from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
+from tmde.documents.snippets import (
+    MOST_CHARACTERS,
+    matching_sentences,
+    nearest_sentences,
+    shortened,
+)
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
 
 Row = dict[str, Any]
 
 _STORED_COLUMNS = ("id", "text", "language", "metadata")  # They identify a known document.
 _EMBEDDED_COLUMNS = ("text", "language")  # They decide the vector of a document.
+
+MODES = ("meaning", "words", "both")
+# Reciprocal rank fusion (Cormack et al. 2009): a document scores 1 / (60 + rank) in each list.
+_FUSION_OFFSET = 60
+_LEAST_FUSED = 50  # documents of each list
 
 
 @dataclass(frozen=True)
@@ -55,10 +67,11 @@ class Hit:
     """A document that a search has found.
 
     Attributes:
-        score: Its cosine to the query.
+        score: Its cosine to the query; in mode "words" its BM25 score, in mode "both" the sum of
+            1 / (60 + rank) over both lists.
         id: Its id.
         text: Its text.
-        snippet: Its sentence nearest to the query.
+        snippet: Its sentence nearest to the query; in mode "words" the one with most of its words.
         metadata: Its metadata.
     """
 
@@ -75,8 +88,8 @@ class SearchResult:
 
     Attributes:
         hits: The documents found for each query, best first.
-        query_vectors: The unit vectors of the queries, (q, d) float32.
-        report: What the embedder did with the queries; None if they were vectors.
+        query_vectors: The unit vectors of the queries, (q, d) float32; (q, 0) in mode "words".
+        report: What the embedder did with the queries; None if it embedded none.
     """
 
     hits: list[list[Hit]]
@@ -157,7 +170,10 @@ class DocumentIndex:
         if embedder is not None:
             dimension = embedder.dimension
         if dimension is None:
-            raise TmdeError("dimension: found None, expected d, because there is no embedder")
+            raise TmdeError(
+                "embedder, dimension: found neither; give embedder=DocumentEmbedder."
+                "from_pretrained(), or the dimension of vectors that you bring yourself"
+            )
         with locked(folder):
             _check_empty(folder)
             DocumentTable.create(folder, int(dimension))
@@ -286,6 +302,14 @@ class DocumentIndex:
 
     # ---- Documents
 
+    def __repr__(self) -> str:
+        """Say where the index is, how much it holds, and which model embeds for it."""
+        model = None if self.settings is None else self.model_name
+        return (
+            f"DocumentIndex({str(self.folder)!r}, documents={len(self)}, model={model!r}, "
+            f"dimension={self._dimension})"
+        )
+
     def __len__(self) -> int:
         return len(self._table)
 
@@ -351,9 +375,12 @@ class DocumentIndex:
                 sentences.
 
         Raises:
-            TmdeError: An id that occurs twice, an empty text, vectors that are not finite or not
-                (n, d), or another process is writing.
+            TmdeError: An id that is no string or occurs twice, an empty text, another number of
+                texts, vectors that are not finite or not (n, d), or another process is writing.
         """
+        ids = _checked_ids(ids)
+        if isinstance(texts, str):
+            raise TmdeError(f"texts: found one text {texts!r:.40}, expected a list: [text]")
         rows = self._rows(ids, texts, metadata, language)
         if vectors is not None:
             vectors = checked_unit_vectors(vectors, self._dimension, "vectors")
@@ -379,6 +406,45 @@ class DocumentIndex:
             report=report,
         )
 
+    def upsert_table(
+        self,
+        table: Any,
+        id: str | None = "id",
+        text: str = "text",
+        language: str | Sequence[str | None] | None = None,
+    ) -> Changes:
+        """Add or replace the rows of a table in one commit; its other columns become metadata.
+
+        Args:
+            table: A DataFrame of pandas, a `datasets.Dataset`, or a list of mappings.
+            id: The column of the ids, which are kept as strings. None: the rows are numbered from
+                0, so that a table with the same order updates them.
+            text: The column of the texts.
+            language: See `upsert`.
+
+        Raises:
+            TmdeError: There is no such column, or see `upsert`.
+
+        Example:
+            ```python
+            index.upsert_table(pandas.read_csv("news.csv"), text="body")
+            ```
+        """
+        ids: list[str] = []
+        texts: list[str] = []
+        metadata: list[dict[str, Any]] = []
+        for number, row in enumerate(_rows_of_table(table)):
+            for name in (id, text):
+                if name is not None and name not in row:
+                    raise TmdeError(
+                        f"table: found the columns {sorted(row)}, expected {name!r}; name the "
+                        "columns by id= and text= (id=None numbers the rows)"
+                    )
+            ids.append(str(number) if id is None else str(row[id]))
+            texts.append(row[text])
+            metadata.append(_metadata_of_row(row, (id, text)))
+        return self.upsert(ids, texts, metadata, language=language)
+
     def _rows(
         self,
         ids: Sequence[str],
@@ -393,6 +459,9 @@ class DocumentIndex:
         """
         if metadata is None:
             metadata = [{}] * len(ids)
+        for name, number in (("texts", len(texts)), ("metadata", len(metadata))):
+            if number != len(ids):
+                raise TmdeError(f"{name}: found {number}, expected {len(ids)}, one for each id")
         codes: Sequence[str | None]
         if language is None or isinstance(language, str):
             codes = [language] * len(ids)
@@ -400,7 +469,7 @@ class DocumentIndex:
             codes = language
         rows = []
         for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
-            if not id or not text.strip():
+            if not id or not isinstance(text, str) or not text.strip():
                 raise TmdeError(
                     f"document {id!r}: found text {text!r:.40}, "
                     "expected an id and a text, not empty"
@@ -509,17 +578,18 @@ class DocumentIndex:
 
     def search(
         self,
-        query: str | Sequence[str] | np.ndarray,
+        query: str | Sequence[str] | np.ndarray | torch.Tensor,
         k: int = 10,
         filter: Mapping[str, Any] | None = None,
         exact: bool = False,
         snippet_width: int = 200,
         language: str | None = None,
+        mode: str = "meaning",
     ) -> list[Hit] | list[list[Hit]]:
-        """Return the k documents of highest cosine to a query, best first.
+        """Return the k best documents for a query, best first.
 
         Args:
-            query: One text, several, or vectors (q, d).
+            query: One text, several, one vector (d,), or vectors (q, d).
             k: The number of documents.
             filter: Names and values of metadata, or several values of which one must match; a list
                 matches by any of its elements, None matches documents without a value. Numbers
@@ -529,18 +599,31 @@ class DocumentIndex:
                 sentences of every hit are embedded; for a query that is a vector, the snippet is
                 the beginning of the document.
             language: The code of the queries' language, for an embedder that needs it.
+            mode: `"meaning"`: by the cosine of vectors, across languages. `"words"`: by the words
+                that query and document share (BM25), without case and accents and without an
+                embedder. `"both"`: both lists fused by their ranks. The first search by words
+                indexes the texts, for which it writes to the folder.
 
         Returns:
-            The hits of one text, or a list of hits for each of several queries.
+            The hits of one query, or a list of hits for each of several queries.
 
         Raises:
-            TmdeError: An empty query, `k` below 1, a filter by a name that no document has, or
-                vectors of another dimension.
+            TmdeError: An empty query, `k` below 1, an unknown mode or one that needs a text, a
+                filter by a name that no document has, vectors of another dimension, or another
+                process is writing when words are first indexed.
         """
+        if isinstance(query, torch.Tensor):
+            query = query.cpu().numpy()
+        queries: Sequence[str] | np.ndarray = query
+        is_vector = isinstance(query, np.ndarray) and query.ndim == 1 and query.dtype.kind == "f"
         if isinstance(query, str):
-            result = self.search_queries([query], k, filter, exact, snippet_width, language)
+            queries = [query]
+        elif is_vector:
+            queries = np.asarray(query)[None]  # (1, d)
+        result = self.search_queries(queries, k, filter, exact, snippet_width, language, mode)
+        if isinstance(query, str) or is_vector:
             return result.hits[0]
-        return self.search_queries(query, k, filter, exact, snippet_width, language).hits
+        return result.hits
 
     def search_queries(
         self,
@@ -550,6 +633,7 @@ class DocumentIndex:
         exact: bool = False,
         snippet_width: int = 200,
         language: str | None = None,
+        mode: str = "meaning",
     ) -> SearchResult:
         """Search several queries, and return their vectors and what the embedder reports as well.
 
@@ -560,30 +644,84 @@ class DocumentIndex:
             exact: See there.
             snippet_width: See there.
             language: See there.
+            mode: See there.
 
         Raises:
             TmdeError: As `search`.
         """
         if k < 1:
             raise TmdeError(f"k: found {k}, expected at least 1")
+        texts = _texts_of_queries(queries, mode)
+        condition = self._table.condition(filter or {})
+        if mode == "words":
+            hits = self._search_words(texts, k, condition, snippet_width)
+            return SearchResult(hits, np.empty((len(texts), 0), np.float32), None)
         embedder = None
         report = None
-        if isinstance(queries, np.ndarray):
+        if isinstance(queries, np.ndarray) and not texts:
             vectors = checked_unit_vectors(queries, self._dimension, "query")
         else:
             embedder = self.embedder
-            encoded, report = _encode_queries(list(queries), embedder, language)
+            encoded, report = embedder.encode_with_report(
+                texts, language=language, show_progress_bar=False
+            )
             vectors = checked_unit_vectors(encoded, self._dimension, "query")
-        condition = self._table.condition(filter or {})
         inverted_file = None if exact else self._inverted_file
+        if mode == "both":
+            rows_of_queries = self._fused(texts, vectors, k, condition, inverted_file)
+        else:
+            rows_of_queries = self._table.nearest(vectors, k, condition, inverted_file)
         hits = []
-        nearest = self._table.nearest(vectors, k, condition, inverted_file)
-        for vector, scored_rows in zip(vectors, nearest, strict=True):
+        for vector, scored_rows in zip(vectors, rows_of_queries, strict=True):
             hits_of_query = [_hit(row, score) for row, score in scored_rows]
             if snippet_width:
                 hits_of_query = _with_snippets(hits_of_query, vector, embedder, snippet_width)
             hits.append(hits_of_query)
         return SearchResult(hits, vectors, report)
+
+    def _search_words(
+        self, texts: list[str], k: int, condition: str | None, snippet_width: int
+    ) -> list[list[Hit]]:
+        """Return the hits of each query by words."""
+        self._index_words()
+        hits = []
+        for text in texts:
+            scored_rows = self._table.matching(text, k, condition)
+            hits_of_query = [_hit(row, score) for row, score in scored_rows]
+            if snippet_width:
+                hits_of_query = _with_matching_snippets(hits_of_query, text, snippet_width)
+            hits.append(hits_of_query)
+        return hits
+
+    def _fused(
+        self,
+        texts: list[str],
+        vectors: np.ndarray,
+        k: int,
+        condition: str | None,
+        inverted_file: InvertedFile | None,
+    ) -> list[list[tuple[Row, float]]]:
+        """Return the k best rows for each query by meaning and words, and their scores."""
+        self._index_words()
+        depth = max(2 * k, _LEAST_FUSED)
+        nearest = self._table.nearest(vectors, depth, condition, inverted_file)
+        fused = []
+        for text, nearest_rows in zip(texts, nearest, strict=True):
+            matching_rows = self._table.matching(text, depth, condition)
+            fused.append(_fused_by_rank([nearest_rows, matching_rows])[:k])
+        return fused
+
+    def _index_words(self) -> None:
+        """Make the texts searchable by words, unless they are.
+
+        Raises:
+            TmdeError: Another process is writing.
+        """
+        if self._table.has_word_index:
+            return
+        with self.writing():
+            if not self._table.has_word_index:
+                self._table.build_word_index()
 
 
 def _check_empty(folder: Path) -> None:
@@ -593,7 +731,10 @@ def _check_empty(folder: Path) -> None:
     if folder.is_dir():
         names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if folder.is_file() or not names <= leftovers:
-        raise TmdeError(f"{folder}: holds an index or other files; expected a new name")
+        raise TmdeError(
+            f"{folder}: holds an index or other files; expected a new name, or open it by "
+            "DocumentIndex.open"
+        )
 
 
 def _changed_rows(rows: list[Row], stored: Mapping[str, Row], columns: Sequence[str]) -> list[int]:
@@ -606,18 +747,88 @@ def _changed_rows(rows: list[Row], stored: Mapping[str, Row], columns: Sequence[
     return changed
 
 
-def _encode_queries(
-    texts: list[str], embedder: DocumentEmbedder, language: str | None
-) -> EncodeOutput:
-    """Return the vectors of queries, (q, d), and what was read.
+def _checked_ids(ids: Sequence[str]) -> list[str]:
+    """Return ids as a list.
 
     Raises:
-        TmdeError: A query is empty.
+        TmdeError: One is no string, or they are one string instead of several.
     """
+    if isinstance(ids, str):
+        raise TmdeError(f"ids: found one id {ids!r}, expected a list: [id]")
+    checked = list(ids)
+    for number, id in enumerate(checked):
+        if not isinstance(id, str):
+            raise TmdeError(
+                f"ids: found {id!r} ({type(id).__name__}) at {number}, expected strings, such as "
+                "str(id)"
+            )
+    return checked
+
+
+def _rows_of_table(table: Any) -> Iterator[Mapping[str, Any]]:
+    """Iterate over the rows of a DataFrame, a dataset, or a list of mappings."""
+    rows = table
+    if hasattr(table, "to_dict") and hasattr(table, "columns"):  # a DataFrame
+        rows = table.to_dict("records")
+    for row in rows:
+        if not isinstance(row, Mapping):
+            raise TmdeError(
+                f"table: found a row of type {type(row).__name__}, expected a DataFrame, a "
+                "datasets.Dataset, or a list of mappings; lists of ids and texts go to upsert()"
+            )
+        yield row
+
+
+def _metadata_of_row(row: Mapping[str, Any], other_columns: Sequence[str | None]) -> dict[str, Any]:
+    """Return the columns of a row that are metadata; NaN, which pandas writes, is no value."""
+    metadata = {}
+    for name, value in row.items():
+        is_missing = isinstance(value, float) and math.isnan(value)
+        if name not in other_columns and not is_missing:
+            metadata[name] = value
+    return metadata
+
+
+def _texts_of_queries(queries: Sequence[str] | np.ndarray, mode: str) -> list[str]:
+    """Return the texts of queries, none if they are vectors.
+
+    Raises:
+        TmdeError: The mode is unknown, a query is empty, or words are asked of vectors.
+    """
+    if mode not in MODES:
+        raise TmdeError(f"mode: found {mode!r}, expected one of {MODES}")
+    if isinstance(queries, np.ndarray) and queries.dtype.kind not in "OU":
+        if mode != "meaning":
+            raise TmdeError(f"mode: found {mode!r} for vectors, which have no words; give texts")
+        return []
+    texts = list(queries)
     for text in texts:
-        if not text.strip():
-            raise TmdeError(f"query: found {text!r}, expected a text")
-    return embedder.encode_with_report(texts, language=language, show_progress_bar=False)
+        if not isinstance(text, str) or not text.strip():
+            raise TmdeError(f"query: found {text!r:.40}, expected a text")
+    return texts
+
+
+def _fused_by_rank(rankings: Sequence[list[tuple[Row, float]]]) -> list[tuple[Row, float]]:
+    """Return the rows of several rankings by the sum of 1 / (60 + rank), best first."""
+    rows: dict[str, Row] = {}
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, (row, _) in enumerate(ranking, start=1):
+            rows.setdefault(row["id"], row)
+            score = scores.get(row["id"], 0.0)
+            scores[row["id"]] = score + 1 / (_FUSION_OFFSET + rank)
+    best_ids = sorted(scores, key=lambda id: -scores[id])
+    return [(rows[id], scores[id]) for id in best_ids]
+
+
+def _with_matching_snippets(hits: list[Hit], query: str, width: int) -> list[Hit]:
+    """Return hits with the sentences that have the most words of a query."""
+    texts = [hit.text[:MOST_CHARACTERS] for hit in hits]
+    languages = [hit.metadata.get("language") for hit in hits]
+    result = []
+    for hit, sentence in zip(hits, matching_sentences(texts, languages, query), strict=True):
+        result.append(replace(hit, snippet=shortened(sentence, width)))
+    return result
 
 
 def _with_snippets(

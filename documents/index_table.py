@@ -209,6 +209,42 @@ class DocumentTable:
         query = query.where(condition).limit(k).select(["id", "text", "metadata", "_distance"])
         return [(row, 1 - row["_distance"]) for row in query.to_arrow().to_pylist()]
 
+    # ---- Words
+
+    @property
+    def has_word_index(self) -> bool:
+        """Whether this version can be searched by words."""
+        return any(index.columns == ["text"] for index in self._table.list_indices())
+
+    def build_word_index(self) -> None:
+        """Make the texts searchable by words, without case and accents and without stemming."""
+        from lancedb.index import FTS
+
+        config = FTS(
+            base_tokenizer="simple",
+            stem=False,
+            remove_stop_words=False,
+            ascii_folding=True,
+            with_position=False,
+        )
+        self._table.create_index("text", config=config)
+
+    def matching(self, text: str, k: int, condition: str | None) -> list[tuple[Row, float]]:
+        """Return the k rows of highest BM25 score to the words of a text, and their scores.
+
+        Args:
+            text: The query. A row that has none of its words is not returned.
+            k: The number of rows.
+            condition: What rows must fulfill, as SQL; None for all rows.
+        """
+        from lancedb.query import MatchQuery
+
+        query = self._table.search(MatchQuery(text, "text"), query_type="fts")
+        if condition is not None:
+            query = query.where(condition)
+        query = query.limit(k).select(["id", "text", "metadata", "_score"])
+        return [(row, row["_score"]) for row in query.to_arrow().to_pylist()]
+
     # ---- Upkeep
 
     def maintain(self, inverted_file: InvertedFile | None) -> InvertedFile | None:
@@ -217,6 +253,9 @@ class DocumentTable:
         Returns:
             An inverted file if one was built; otherwise the present one still holds.
         """
+        if self.has_word_index:
+            # Rows outside of the index of words would be scored by other counts of words.
+            self._table.optimize(cleanup_older_than=KEPT)
         if self._table.stats()["fragment_stats"]["num_fragments"] > FRAGMENTS:
             self._table.optimize(cleanup_older_than=KEPT)
         count = len(self)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import re
+import unicodedata
 from collections.abc import Sequence
 
 import numpy as np
@@ -65,3 +67,36 @@ def nearest_sentences(
             best_cosines[number] = cosine
             nearest[number] = sentence
     return nearest
+
+
+def matching_sentences(texts: Sequence[str], languages: Sequence[object], query: str) -> list[str]:
+    """Return the sentence of each document that has the most words of a query.
+
+    Of several, it is the first; of none, the first sentence of the document.
+
+    Args:
+        texts: The documents.
+        languages: The language code of each; anything but a string counts as unknown.
+        query: A text.
+    """
+    query_words = _words(query)
+    chosen = []
+    for text, language in zip(texts, languages, strict=True):
+        code = language if isinstance(language, str) else None
+        sentences = split_sentences(text, code)[:MOST_SENTENCES]
+        best_sentence = text
+        best_count = -1
+        for sentence in sentences:
+            count = len(query_words & _words(sentence))
+            if count > best_count:
+                best_sentence = sentence
+                best_count = count
+        chosen.append(best_sentence)
+    return chosen
+
+
+def _words(text: str) -> set[str]:
+    """Return the words of a text without case and accents, as the index compares them."""
+    decomposed = unicodedata.normalize("NFKD", text.casefold())
+    letters = [letter for letter in decomposed if not unicodedata.combining(letter)]
+    return set(re.findall(r"\w+", "".join(letters)))

@@ -15,16 +15,19 @@ import itertools
 import logging
 import os
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, NamedTuple, TypeVar, cast
+from functools import cached_property, wraps
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
 
 import numpy as np
 import torch
+from huggingface_hub import HfApi
 from torch import nn
 from tqdm.std import tqdm as tqdm_std
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
@@ -34,21 +37,39 @@ from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import (
+    DEFAULT_FOLDER,
     DEFAULT_MODEL,
-    default_prompt,
     load_encoder,
     local_or_hub,
 )
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.quantization import check_precision, quantized
+from tmde.embedding.saving import save_model, save_settings
 from tmde.embedding.sentence_density import SentenceDensity
-from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
+from tmde.embedding.similarity import (
+    SIMILARITIES,
+    Embeddings,
+    check_similarity_name,
+    pairwise_similarity,
+    similarity_matrix,
+)
+from tmde.embedding.stored_settings import stored_pooling, stored_settings
+from tmde.embedding.text_tokenizer import (
+    BatchLimits,
+    TextTokenizer,
+    TokenizedTexts,
+    private_copy,
+)
 
 logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
+_Method = TypeVar("_Method", bound=Callable[..., Any])
 
 POOLINGS = ("cls", "mean")
+# The prompts of documents go by these names, and the first that a model has is taken.
+_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
 _CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
@@ -105,8 +126,29 @@ class EncodeOutput(NamedTuple):
     report: EncodeReport
 
 
+def _takes_names_of_texts(method: _Method) -> _Method:
+    """Let a method take its texts as `sentences=` or `inputs=` too.
+
+    These are the names of sentence-transformers before version 6 and since then.
+    """
+
+    @wraps(method)
+    def renaming(embedder: DocumentEmbedder, *args: Any, **options: Any) -> Any:
+        for name in ("sentences", "inputs"):
+            if name in options:
+                if args or "texts" in options:
+                    raise TypeError(f"{method.__name__}() got the texts and {name!r}; give one")
+                options["texts"] = options.pop(name)
+        return method(embedder, *args, **options)
+
+    return cast(_Method, renaming)
+
+
 class DocumentEmbedder:
     """Embed documents with a transformer encoder and its tokenizer.
+
+    The methods and arguments that `SentenceTransformer` of sentence-transformers 6 has too are
+    called as there, and give the same values.
 
     Args:
         model: An encoder. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
@@ -131,10 +173,13 @@ class DocumentEmbedder:
             mean is taken with.
         prompt: Put before every text, and before every piece of a text that is split; its tokens
             count in `window` and `max_length`. E5 was trained with "query: ".
+        prompts: Further prompts by name, which `encode(prompt_name=)` puts in its place. Those
+            named "query" and "document" are taken by `encode_query` and `encode_document`.
 
     Attributes:
         max_length: The `max_length` that was asked for, within what model and tokenizer can take;
             1,000,000,000 without a limit.
+        prompts: The prompts by name.
 
     Raises:
         TmdeError: The pooling is unknown, `max_length` leaves no room for text, settings for long
@@ -152,26 +197,28 @@ class DocumentEmbedder:
         stride: int | None = None,
         aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str = "",
+        prompts: Mapping[str, str] | None = None,
     ) -> None:
         self.model = encoder_body(model)
         self.tokenizer = tokenizer
         self.pooling = self._checked_pooling(pooling)
         self.prompt = prompt
-        self.max_length = _length_limit(self.model, tokenizer, max_length, prompt)
+        self.prompts = dict(prompts or {})
+        self._similarity_fn_name = "cosine"
+        self.max_length = _length_limit(self.model, tokenizer, max_length)
         self._pad_id = _padding_id(self.model, tokenizer)
-        empty_id = _empty_text_id(tokenizer, self._pad_id)
-        self._tokenize = TextTokenizer(tokenizer, self.max_length, empty_id, prompt)
         self.long_documents = long_documents
-        self.aggregation: str | SentenceDensity = "mean"
-        self._long: LongDocuments | None = None
-        if long_documents != "truncate":
-            self._long = LongDocuments(self._tokenize, long_documents, window, stride, aggregation)
-            self.aggregation = self._long.aggregation
-        elif (window, stride, aggregation) != (None, None, "mean"):
+        self._window = window
+        self._stride = stride
+        if long_documents == "truncate" and (window, stride, aggregation) != (None, None, "mean"):
             raise TmdeError(
                 f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but "
                 "long_documents='truncate' splits nothing; give 'chunk' or 'sentences'"
             )
+        self._reader = self._make_reader(prompt, self.max_length, aggregation)
+        self.aggregation: str | SentenceDensity = "mean"
+        if self._reader.long is not None:
+            self.aggregation = self._reader.long.aggregation
         self._check_density()
 
     def _checked_pooling(self, pooling: str | None) -> str:
@@ -181,6 +228,32 @@ class DocumentEmbedder:
         if pooling not in POOLINGS:
             raise TmdeError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
         return pooling
+
+    def _make_reader(
+        self,
+        prompt: str,
+        max_length: int,
+        aggregation: str | os.PathLike[str] | SentenceDensity,
+    ) -> _TextReader:
+        """Return what reads texts with a prompt.
+
+        Raises:
+            TmdeError: The prompt leaves no room for text, or settings for long documents exclude
+                each other or leave text out.
+        """
+        _check_room(self.tokenizer, max_length, prompt)
+        empty_id = _empty_text_id(self.tokenizer, self._pad_id)
+        tokenize = TextTokenizer(self.tokenizer, max_length, empty_id, prompt)
+        if self.long_documents == "truncate":
+            return _TextReader(tokenize, None)
+        long = LongDocuments(tokenize, self.long_documents, self._window, self._stride, aggregation)
+        return _TextReader(tokenize, long)
+
+    def _reader_with(self, prompt: str) -> _TextReader:
+        """Return what reads the texts of a call with this prompt."""
+        if prompt == self.prompt:
+            return self._reader
+        return self._make_reader(prompt, self.max_length, self.aggregation)
 
     def _check_density(self) -> None:
         """Check that a density is of vectors of this model."""
@@ -210,6 +283,7 @@ class DocumentEmbedder:
         stride: int | None = None,
         aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str | None = None,
+        prompts: Mapping[str, str] | None = None,
         **model_kwargs: Any,
     ) -> DocumentEmbedder:
         """Load model and tokenizer from a folder or the Hub, ready to encode.
@@ -217,7 +291,8 @@ class DocumentEmbedder:
         Args:
             path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"`, the model that
                 comes with the package (a folder of that name is `"./default"`).
-            pooling: See the class.
+            pooling: See the class. Default: what `1_Pooling/config.json` of the model names, if it
+                has that file of sentence-transformers.
             max_length: See the class.
             device: Default: cuda, else mps, else cpu. With `device_map`, the model stays where that
                 puts it.
@@ -232,8 +307,11 @@ class DocumentEmbedder:
             window: See the class.
             stride: See the class.
             aggregation: See the class.
-            prompt: See the class. Default: the one that the model carries, see `default_prompt`;
-                "" is none.
+            prompt: See the class. Default: the default prompt of the model's
+                `config_sentence_transformers.json`; "" is none.
+            prompts: See the class. Those of the model's `config_sentence_transformers.json` are
+                added. Unless you give a `prompt`, "query" and "document" are "" where the model
+                has none of them, as in sentence-transformers.
             model_kwargs: Passed on to `AutoModel`.
 
         Raises:
@@ -249,8 +327,13 @@ class DocumentEmbedder:
             "token": token,
         }
         tokenizer = load_tokenizer(name, **hub_options)
+        stored = stored_settings(name, revision=revision, token=token)
+        all_prompts = stored.prompts | dict(prompts or {})
         if prompt is None:
-            prompt = default_prompt(name, revision=revision, token=token)
+            prompt = stored.default_prompt
+            all_prompts = {"query": "", "document": ""} | all_prompts
+        if pooling is None:
+            pooling = _known_pooling(name, stored_pooling(name, revision=revision, token=token))
         if dtype is not None:
             model_kwargs["dtype"] = dtype
         whole_model = load_encoder(name, **hub_options, **model_kwargs)
@@ -262,7 +345,7 @@ class DocumentEmbedder:
             model.to(device)  # type: ignore[arg-type]
         if compile:
             model.compile(dynamic=True)
-        return cls(
+        embedder = cls(
             model,
             tokenizer,
             pooling,
@@ -272,7 +355,11 @@ class DocumentEmbedder:
             stride,
             aggregation,
             prompt,
+            all_prompts,
         )
+        if stored.similarity_fn_name in SIMILARITIES:
+            embedder.similarity_fn_name = stored.similarity_fn_name
+        return embedder
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what calls add, so that `datasets` recognizes the same embedder."""
@@ -280,14 +367,77 @@ class DocumentEmbedder:
         state.pop("dimension", None)
         return state
 
+    def __repr__(self) -> str:
+        """Say which model this is, the width of its vectors, its limit and its languages."""
+        name = str(self.model.name_or_path)
+        if name == str(DEFAULT_FOLDER):
+            name = DEFAULT_MODEL
+        parts = [
+            f"model={name!r}",
+            f"kind={type(self.model).__name__}",
+            f"dimension={self.dimension}",
+            f"max_seq_length={self.max_seq_length}",
+            f"pooling={self.pooling!r}",
+            f"languages={self.languages}",
+            f"prompt={self.prompt!r}",
+            f"long_documents={self.long_documents!r}",
+            f"device={str(self.device)!r}",
+        ]
+        return f"DocumentEmbedder({', '.join(parts)})"
+
     # ---- Properties
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
         """All settings that decide the vectors of long documents, with their defaults."""
-        if self._long is None:
+        if self._reader.long is None:
             return {"long_documents": "truncate"}
-        return self._long.describe()
+        return self._reader.long.describe()
+
+    @property
+    def languages(self) -> list[str] | None:
+        """The codes of the languages that the model was trained on; None if it does not say."""
+        languages = getattr(self.model.config, "languages", None)
+        return list(languages) if languages else None
+
+    @property
+    def max_seq_length(self) -> int | None:
+        """The longest input in tokens; None if there is no limit.
+
+        Set it to read less or, up to what model and tokenizer can take, more of a text. What
+        happens to longer texts is a matter of `long_documents`.
+
+        Raises:
+            TmdeError: The number is larger than what the model can take, or leaves no room for
+                text.
+        """
+        return None if self.max_length >= NO_LIMIT else self.max_length
+
+    @max_seq_length.setter
+    def max_seq_length(self, value: int | None) -> None:
+        limit = _length_limit(self.model, self.tokenizer, value)
+        if value is not None and limit < value:
+            raise TmdeError(
+                f"max_seq_length: found {value:,}, expected at most {limit:,}, the longest input "
+                "that model and tokenizer can take; embed longer texts with "
+                "long_documents='chunk' or 'sentences'"
+            )
+        self._reader = self._make_reader(self.prompt, limit, self.aggregation)
+        self.max_length = limit
+
+    @property
+    def similarity_fn_name(self) -> str:
+        """The measure of `similarity`: "cosine", "dot", "euclidean" or "manhattan".
+
+        Raises:
+            TmdeError: It is set to another name.
+        """
+        return self._similarity_fn_name
+
+    @similarity_fn_name.setter
+    def similarity_fn_name(self, value: str) -> None:
+        check_similarity_name(value)
+        self._similarity_fn_name = value
 
     @property
     def device(self) -> torch.device:
@@ -301,12 +451,22 @@ class DocumentEmbedder:
     def dimension(self) -> int:
         """The length d of a vector, measured with a tiny batch: configs name it in many ways."""
         texts = TokenizedTexts(
-            np.full(3, self._tokenize.empty_id), lengths=np.array([3]), full_lengths=np.array([3])
+            np.full(3, self._reader.tokenize.empty_id),
+            lengths=np.array([3]),
+            full_lengths=np.array([3]),
         )
         if self.needs_language:
             texts.language_ids = torch.tensor([0])
         with evaluating(self.model), torch.inference_mode():
             return self._embed_padded_batch(texts, np.array([0, 0])).shape[-1]
+
+    def get_embedding_dimension(self) -> int:
+        """Return `dimension`, by the name of sentence-transformers 6."""
+        return self.dimension
+
+    def get_sentence_embedding_dimension(self) -> int:
+        """Return `dimension`, by the name of sentence-transformers before version 6."""
+        return self.dimension
 
     @property
     def needs_language(self) -> bool:
@@ -334,6 +494,47 @@ class DocumentEmbedder:
         self.model.to(device)  # type: ignore[arg-type]
         return self
 
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        normalize: bool = ...,
+        convert_to_tensor: bool = ...,
+        language: str | Sequence[str] | None = ...,
+        *,
+        batch_size: int | None = ...,
+        convert_to_numpy: Literal[True] = ...,
+        normalize_embeddings: bool = ...,
+        device: str | torch.device | None = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        truncate_dim: int | None = ...,
+        precision: str = ...,
+    ) -> np.ndarray | torch.Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        normalize: bool = ...,
+        convert_to_tensor: bool = ...,
+        language: str | Sequence[str] | None = ...,
+        *,
+        batch_size: int | None = ...,
+        convert_to_numpy: bool,
+        normalize_embeddings: bool = ...,
+        device: str | torch.device | None = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        truncate_dim: int | None = ...,
+        precision: str = ...,
+    ) -> np.ndarray | torch.Tensor | list[torch.Tensor]: ...
+
+    @_takes_names_of_texts
     def encode(
         self,
         texts: str | Iterable[str],
@@ -342,16 +543,26 @@ class DocumentEmbedder:
         normalize: bool = False,
         convert_to_tensor: bool = False,
         language: str | Sequence[str] | None = None,
-    ) -> np.ndarray | torch.Tensor:
+        *,
+        batch_size: int | None = None,
+        convert_to_numpy: bool = True,
+        normalize_embeddings: bool = False,
+        device: str | torch.device | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
+    ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
         """Embed texts, as they are but for the prompt: no lower-casing.
 
-        A vector does not depend on the other texts of the call, nor on `batch_tokens` (in float32
-        to 1e-5). An empty text is a text: if the tokenizer adds no special token, the model gets
-        one end-of-sequence (else begin, else padding) token for it, so that its vector is finite
-        and not zero.
+        A vector does not depend on the other texts of the call, nor on the size of batches (in
+        float32 to 1e-5). An empty text is a text: if the tokenizer adds no special token, the model
+        gets one end-of-sequence (else begin, else padding) token for it, so that its vector is
+        finite and not zero.
 
         Args:
-            texts: n strings; or one string, which gives one vector.
+            texts: n strings; or one string, which gives one vector. As in sentence-transformers,
+                the names `sentences` and `inputs` are taken as well.
             batch_tokens: The padded size of a batch, rows times longest row; for a bag, its tokens.
                 A longer text is a batch of its own. Default: 4,096 on a CPU, else 16,384.
             show_progress_bar: Default: when this module's logger is at INFO or below, or when there
@@ -362,18 +573,92 @@ class DocumentEmbedder:
                 `model.config.languages`; for a model that `needs_language`. Others embed all
                 languages alike; any code helps to find the ends of sentences if `long_documents`
                 is "sentences".
+            batch_size: The most texts of a batch, instead of `batch_tokens`; with both, whichever
+                is reached first.
+            convert_to_numpy: False: return a list of n tensors on the model's device.
+            normalize_embeddings: The name of `normalize` in sentence-transformers.
+            device: Move the model there first. It stays there.
+            prompt: Put before every text instead of the embedder's `prompt`; "" is none.
+            prompt_name: The name of one of `prompts`, put before every text.
+            truncate_dim: Keep the first numbers of a vector, before it is scaled to length 1 if
+                that is asked for; for models that were trained for it (Matryoshka).
+            precision: "int8", "uint8", "binary" or "ubinary" for vectors in 8 bits or 1 bit a
+                number, see `tmde.embedding.quantization.quantized`.
 
         Returns:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
 
         Raises:
             TypeError: A text is not a string (index and type are named).
-            TmdeError: A text is not valid Unicode, or a language is missing or unknown.
+            TmdeError: A text is not valid Unicode, a language is missing or unknown, or an argument
+                has a value that the model or the texts exclude.
         """
-        return self.encode_with_report(
-            texts, batch_tokens, show_progress_bar, normalize, convert_to_tensor, language
+        vectors = self.encode_with_report(
+            texts,
+            batch_tokens,
+            show_progress_bar,
+            normalize,
+            convert_to_tensor or not convert_to_numpy,
+            language,
+            batch_size=batch_size,
+            normalize_embeddings=normalize_embeddings,
+            device=device,
+            prompt=prompt,
+            prompt_name=prompt_name,
+            truncate_dim=truncate_dim,
+            precision=precision,
         ).vectors
+        is_list = not convert_to_numpy and not convert_to_tensor
+        if is_list and isinstance(vectors, torch.Tensor) and vectors.ndim == 2:
+            return list(vectors)
+        return vectors
 
+    @_takes_names_of_texts
+    def encode_query(
+        self, texts: str | Iterable[str], **options: Any
+    ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
+        """Embed queries: as `encode`, with the prompt "query" of `prompts` if there is one.
+
+        Args:
+            texts: See `encode`.
+            options: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
+
+        Raises:
+            TypeError: See `encode`.
+            TmdeError: See `encode`.
+        """
+        return self.encode(texts, **self._with_named_prompt(options, ["query"]))
+
+    @_takes_names_of_texts
+    def encode_document(
+        self, texts: str | Iterable[str], **options: Any
+    ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
+        """Embed documents: as `encode`, with the prompt for documents if there is one.
+
+        That is the first of "document", "passage" and "corpus" in `prompts`.
+
+        Args:
+            texts: See `encode`.
+            options: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
+
+        Raises:
+            TypeError: See `encode`.
+            TmdeError: See `encode`.
+        """
+        return self.encode(texts, **self._with_named_prompt(options, _DOCUMENT_PROMPTS))
+
+    def _with_named_prompt(
+        self, options: dict[str, Any], prompt_names: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return arguments of `encode` with the first known prompt, if they have no prompt yet."""
+        if options.get("prompt") is not None or options.get("prompt_name") is not None:
+            return options
+        for name in prompt_names:
+            if name in self.prompts:
+                return options | {"prompt_name": name}
+        return options
+
+    @_takes_names_of_texts
     def encode_with_report(
         self,
         texts: str | Iterable[str],
@@ -382,6 +667,14 @@ class DocumentEmbedder:
         normalize: bool = False,
         convert_to_tensor: bool = False,
         language: str | Sequence[str] | None = None,
+        *,
+        batch_size: int | None = None,
+        normalize_embeddings: bool = False,
+        device: str | torch.device | None = None,
+        prompt: str | None = None,
+        prompt_name: str | None = None,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
     ) -> EncodeOutput:
         """Embed texts as `encode` does, and report what was read.
 
@@ -392,6 +685,13 @@ class DocumentEmbedder:
             normalize: See `encode`.
             convert_to_tensor: See `encode`.
             language: See `encode`.
+            batch_size: See `encode`.
+            normalize_embeddings: See `encode`.
+            device: See `encode`.
+            prompt: See `encode`.
+            prompt_name: See `encode`.
+            truncate_dim: See `encode`.
+            precision: See `encode`.
 
         Raises:
             TypeError: See `encode`.
@@ -403,24 +703,121 @@ class DocumentEmbedder:
             print(f"{report.truncated} of {report.texts} texts were truncated")
             ```
         """
+        if device is not None:
+            self._move_to(device)
+        check_precision(precision)
+        self._check_truncate_dim(truncate_dim)
+        reader = self._reader_with(self._prompt_of_call(prompt, prompt_name))
+        options = _EncodeOptions(
+            batch=self._batch_limits(batch_tokens, batch_size),
+            normalize=normalize or normalize_embeddings,
+            convert_to_tensor=convert_to_tensor,
+            truncate_dim=truncate_dim,
+        )
         is_single_text = isinstance(texts, str)
         text_list = [texts] if isinstance(texts, str) else list(texts)
         codes = _codes_of_texts(language, len(text_list))
-        options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
         with self._progress_bar(show_progress_bar, len(text_list)) as bar:
-            vectors, report = self._encode_list(text_list, codes, options, bar.update)
+            vectors, report = self._encode_list(reader, text_list, codes, options, bar.update)
         self.warn_of_truncation(report)
+        if precision != "float32":
+            vectors = _quantized_like(vectors, precision)
         return EncodeOutput(vectors[0] if is_single_text else vectors, report)
 
+    def _prompt_of_call(self, prompt: str | None, prompt_name: str | None) -> str:
+        """Return the prompt of a call of `encode`, by default that of the embedder.
+
+        Raises:
+            TmdeError: There is no prompt of that name.
+        """
+        if prompt is not None:
+            if prompt_name is not None:
+                logger.warning(f"prompt_name={prompt_name!r} is ignored, because prompt is given")
+            return prompt
+        if prompt_name is None:
+            return self.prompt
+        if prompt_name not in self.prompts:
+            raise TmdeError(
+                f"prompt_name: found {prompt_name!r}, expected one of {sorted(self.prompts)}, the "
+                "prompts of this model; or give the text itself by prompt="
+            )
+        return self.prompts[prompt_name]
+
+    def _batch_limits(self, batch_tokens: int | None, batch_size: int | None) -> BatchLimits:
+        """Return how much a batch may hold.
+
+        Raises:
+            TmdeError: A limit is below 1.
+        """
+        for name, limit in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
+            if limit is not None and limit < 1:
+                raise TmdeError(f"{name}: found {limit}, expected at least 1")
+        if batch_size is None:
+            return BatchLimits(tokens=batch_tokens or self._default_batch_tokens())
+        return BatchLimits(tokens=batch_tokens or NO_LIMIT, texts=batch_size)
+
+    def _check_truncate_dim(self, truncate_dim: int | None) -> None:
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
+            raise TmdeError(
+                f"truncate_dim: found {truncate_dim}, expected 1 to {self.dimension}, the "
+                "dimension of the model"
+            )
+
+    def _move_to(self, device: str | torch.device) -> None:
+        """Move the model for a call of `encode`.
+
+        Raises:
+            TmdeError: There are several devices, or weights that have their own places.
+        """
+        if not isinstance(device, str | torch.device):
+            raise TmdeError(
+                f"device: found {device!r}, expected one device such as 'cuda'; several processes "
+                "embed one file by torchrun, see `tmde embed --help`"
+            )
+        if hasattr(self.model, "_hf_hook"):
+            raise TmdeError(
+                f"device: found {str(device)!r}, but device_map has placed the weights of this "
+                "model; leave device out"
+            )
+        self.to(device)
+
+    def __call__(
+        self, batch: Mapping[str, Any], column: str = "text", **options: Any
+    ) -> dict[str, Any]:
+        """Return the vectors of rows of a dataset, as `embed_batch` does.
+
+        Args:
+            batch: See `embed_batch`.
+            column: See `embed_batch`.
+            options: See `embed_batch`.
+
+        Raises:
+            TypeError: The argument is no batch of a dataset.
+
+        Example:
+            ```python
+            rows = rows.map(embedder, batched=True)
+            ```
+        """
+        if not isinstance(batch, Mapping):
+            raise TypeError(
+                f"batch: found {type(batch).__name__}, expected rows by column, as Dataset.map "
+                "gives them; texts are embedded by encode()"
+            )
+        return self.embed_batch(batch, column, **options)
+
     def embed_batch(
-        self, batch: Mapping[str, Sequence[Any]], column: str = "text", **options: Any
-    ) -> dict[str, np.ndarray | torch.Tensor]:
+        self, batch: Mapping[str, Any], column: str = "text", **options: Any
+    ) -> dict[str, Any]:
         """Return the vectors of some rows of a dataset as a column `embedding`, for `datasets`.
 
         Args:
-            batch: Rows by column.
+            batch: Rows by column; or one row.
             column: The column of the texts.
             options: Arguments of `encode`.
+
+        Raises:
+            TmdeError: There is no such column, or see `encode`.
 
         Example:
             ```python
@@ -428,7 +825,111 @@ class DocumentEmbedder:
             rows = rows.map(embedder.embed_batch, batched=True, fn_kwargs=options)
             ```
         """
-        return {"embedding": self.encode(list(batch[column]), **options)}
+        if column not in batch:
+            raise TmdeError(
+                f"column: found {column!r}, expected one of {sorted(batch)}; name the column of "
+                "the texts by fn_kwargs={'column': ...}"
+            )
+        texts = batch[column]
+        if not isinstance(texts, str):
+            texts = list(texts)
+        return {"embedding": self.encode(texts, **options)}
+
+    # ---- Similarity
+
+    def similarity(self, embeddings1: Embeddings, embeddings2: Embeddings) -> torch.Tensor:
+        """Return the similarity of all vectors of one list to all of another, (n, m).
+
+        The measure is `similarity_fn_name`, by default the cosine.
+
+        Args:
+            embeddings1: (n, d), or one vector (d,).
+            embeddings2: (m, d), or one vector (d,).
+
+        Raises:
+            TmdeError: The vectors differ in width.
+        """
+        return similarity_matrix(self.similarity_fn_name, embeddings1, embeddings2)
+
+    def similarity_pairwise(self, embeddings1: Embeddings, embeddings2: Embeddings) -> torch.Tensor:
+        """Return the similarity of each vector to the one at the same place of another list, (n,).
+
+        Args:
+            embeddings1: (n, d).
+            embeddings2: (n, d).
+
+        Raises:
+            TmdeError: The vectors differ in width or number.
+        """
+        return pairwise_similarity(self.similarity_fn_name, embeddings1, embeddings2)
+
+    # ---- Saving
+
+    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
+        """Save model, tokenizer, pooling and prompts in a folder that gives the same vectors.
+
+        `from_pretrained` opens it, `SentenceTransformer` and `AutoModel` too. A `max_seq_length`
+        that is shorter than the tokenizer's is stored in the tokenizer; a bag has no limit when it
+        is opened again. The card of a model that was loaded from a folder, with its license, is
+        copied. Settings for long documents are not stored: give them to `from_pretrained` again.
+
+        Args:
+            path: The folder, made if missing. Files of an earlier save are replaced.
+
+        Raises:
+            TmdeError: The path is a file.
+        """
+        folder = Path(path).expanduser()
+        save_model(folder, self.model, self.tokenizer, self.max_length)
+        save_settings(
+            folder, self.model, self.pooling, self.prompts, self.prompt, self.similarity_fn_name
+        )
+
+    def push_to_hub(
+        self,
+        repo_id: str,
+        token: str | None = None,
+        private: bool | None = None,
+        commit_message: str | None = None,
+        exist_ok: bool = False,
+        revision: str | None = None,
+        create_pr: bool = False,
+    ) -> str:
+        """Upload what `save_pretrained` writes to a repository of the Hub, made if missing.
+
+        `tmde push` also fills a card from the record of a training run.
+
+        Args:
+            repo_id: `"name"` or `"user/name"`.
+            token: A token that may write. Default: that of `hf auth login`.
+            private: Whether a new repository is private. Default: that of the organization.
+            commit_message: The message of the commit.
+            exist_ok: Whether the repository may exist already.
+            revision: The branch to commit to, made if missing.
+            create_pr: Whether to open a pull request instead of a commit to the branch.
+
+        Returns:
+            The URL of the commit.
+
+        Raises:
+            OSError: The Hub refuses it, as huggingface_hub reports it.
+        """
+        api = HfApi(token=token)
+        repo_id = api.create_repo(repo_id, private=private, exist_ok=exist_ok or create_pr).repo_id
+        if revision is not None:
+            api.create_branch(repo_id, branch=revision, exist_ok=True)
+        with tempfile.TemporaryDirectory() as folder:
+            self.save_pretrained(folder)
+            commit = api.upload_folder(
+                repo_id=repo_id,
+                folder_path=folder,
+                commit_message=commit_message or "Add a model for document embeddings",
+                revision=revision,
+                create_pr=create_pr,
+            )
+        return str(commit)
+
+    # ---- Streams
 
     def encode_iter(
         self,
@@ -517,14 +1018,21 @@ class DocumentEmbedder:
         else:
             codes = iter(language)
         stream = iter(texts)
-        options = _EncodeOptions(batch_tokens, normalize, convert_to_tensor)
+        options = _EncodeOptions(
+            self._batch_limits(batch_tokens, None), normalize, convert_to_tensor
+        )
         total_report = EncodeReport()
         with self._progress_bar(show_progress_bar, total) as bar:
             try:
                 while chunk := list(itertools.islice(stream, chunk_size)):
                     chunk_codes = list(itertools.islice(codes, len(chunk)))
                     output = self._encode_list(
-                        chunk, chunk_codes, options, bar.update, first_number=total_report.texts
+                        self._reader,
+                        chunk,
+                        chunk_codes,
+                        options,
+                        bar.update,
+                        first_number=total_report.texts,
                     )
                     total_report += output.report
                     yield output
@@ -534,6 +1042,7 @@ class DocumentEmbedder:
 
     def _encode_list(
         self,
+        reader: _TextReader,
         texts: list[str],
         codes: list[str | None],
         options: _EncodeOptions,
@@ -543,6 +1052,7 @@ class DocumentEmbedder:
         """Embed one list of texts.
 
         Args:
+            reader: Reads them.
             texts: n strings.
             codes: The language code of each.
             options: How to embed them.
@@ -554,19 +1064,22 @@ class DocumentEmbedder:
         if len(codes) != len(texts):
             raise TmdeError(f"language: found {len(codes)} codes for {len(texts)} texts")
         language_ids = self._language_ids(codes, first_number) if self.needs_language else None
-        batch_tokens = options.batch_tokens or self._default_batch_tokens()
         # Batches are filled from groups of texts: large ones need less padding, small ones are
         # tokenized while the model works on the group before.
-        groups = _split_into_groups(texts, max(_GROUP_TEXTS, batch_tokens // 2))
+        groups = _split_into_groups(texts, max(_GROUP_TEXTS, options.batch.most_texts))
         device = self.device if options.convert_to_tensor else "cpu"
-        vectors = torch.empty((len(texts), self.dimension), device=device)
+        dimension = options.truncate_dim or self.dimension
+        vectors = torch.empty((len(texts), dimension), device=device)
         report = EncodeReport()
         with evaluating(self.model), torch.inference_mode():
-            documents_of_groups = self._tokenized_groups(texts, codes, groups)
+            documents_of_groups = _tokenized_groups(reader, texts, codes, groups)
             for group, documents in zip(groups, documents_of_groups, strict=True):
                 if language_ids is not None:
                     documents.language_ids = language_ids[group]
-                group_vectors, group_report = self._embed_group(documents, batch_tokens, progress)
+                group_vectors, group_report = self._embed_group(
+                    reader, documents, options.batch, progress
+                )
+                group_vectors = group_vectors[:, :dimension]
                 if options.normalize:
                     group_vectors = nn.functional.normalize(group_vectors, dim=-1)
                 vectors[group] = group_vectors
@@ -590,21 +1103,11 @@ class DocumentEmbedder:
                 )
         return torch.tensor([languages.index(code) for code in codes], dtype=torch.long)
 
-    def _tokenized_groups(
-        self, texts: list[str], codes: list[str | None], groups: list[slice]
-    ) -> Iterator[TokenizedTexts | SplitDocuments]:
-        """Return the tokens of each group of texts, which a second thread prepares in time."""
-        documents: Iterator[TokenizedTexts | SplitDocuments]
-        if self._long is None:
-            documents = (self._tokenize(texts[group]) for group in groups)
-        else:
-            documents = (self._long.split(texts[group], codes[group]) for group in groups)
-        return _prefetched(documents) if len(groups) > 1 else documents
-
     def _embed_group(
         self,
+        reader: _TextReader,
         documents: TokenizedTexts | SplitDocuments,
-        batch_tokens: int,
+        batch: BatchLimits,
         progress: Callable[[int], object],
     ) -> tuple[torch.Tensor, EncodeReport]:
         """Return the vectors (n, d) float32 of a group, on any device, and the report on it."""
@@ -617,14 +1120,14 @@ class DocumentEmbedder:
                 longest=longest,
                 pieces=len(documents),
             )
-            return self._embed_texts(documents, batch_tokens, progress), report
+            return self._embed_texts(documents, batch, progress), report
 
-        assert self._long is not None  # Nothing else splits documents.
+        assert reader.long is not None  # Nothing else splits documents.
 
         def embed_pieces(pieces: TokenizedTexts) -> torch.Tensor:
-            return self._embed_texts(pieces, batch_tokens, _ignore_progress)
+            return self._embed_texts(pieces, batch, _ignore_progress)
 
-        embedded = self._long.embed(documents, embed_pieces, progress)
+        embedded = reader.long.embed(documents, embed_pieces, progress)
         report = EncodeReport(
             texts=len(embedded.piece_counts),
             tokens=embedded.num_tokens,
@@ -635,20 +1138,20 @@ class DocumentEmbedder:
         return embedded.vectors, report
 
     def _embed_texts(
-        self, texts: TokenizedTexts, batch_tokens: int, progress: Callable[[int], object]
+        self, texts: TokenizedTexts, limits: BatchLimits, progress: Callable[[int], object]
     ) -> torch.Tensor:
         """Return the vectors (n, d) float32 of inputs of the model, on its device."""
         vectors = torch.empty((len(texts), self.dimension), device=self.device)
         if self._is_ragged:
             bag = cast(BagModel, self.model)
-            for batch in texts.ragged_batches(batch_tokens):
+            for batch in texts.ragged_batches(limits):
                 token_ids = self._to_device(batch.token_ids)
                 lengths = self._to_device(batch.lengths)
                 vectors[batch.texts] = bag.embed_ragged(token_ids, lengths).float()
                 progress(len(batch.lengths))
             return vectors
         is_compiled = self.model._compiled_call_impl is not None
-        for numbers in texts.padded_batches(batch_tokens):
+        for numbers in texts.padded_batches(limits):
             rows = numbers
             if is_compiled and len(numbers) == 1:
                 # torch.compile would compile batches of one row separately.
@@ -721,12 +1224,64 @@ class DocumentEmbedder:
 class _EncodeOptions:
     """The arguments of `encode` that are the same for all its texts; see there."""
 
-    batch_tokens: int | None
+    batch: BatchLimits
     normalize: bool
     convert_to_tensor: bool
+    truncate_dim: int | None = None
+
+
+@dataclass(frozen=True)
+class _TextReader:
+    """What turns texts into inputs of the model, with one prompt.
+
+    Attributes:
+        tokenize: The tokenizer of texts that fit.
+        long: The splitter of those that do not; None if they are truncated.
+    """
+
+    tokenize: TextTokenizer
+    long: LongDocuments | None
+
+
+def _tokenized_groups(
+    reader: _TextReader, texts: list[str], codes: list[str | None], groups: list[slice]
+) -> Iterator[TokenizedTexts | SplitDocuments]:
+    """Return the tokens of each group of texts, which a second thread prepares in time."""
+    documents: Iterator[TokenizedTexts | SplitDocuments]
+    long = reader.long
+    if long is None:
+        documents = (reader.tokenize(texts[group]) for group in groups)
+    else:
+        documents = (long.split(texts[group], codes[group]) for group in groups)
+    return _prefetched(documents) if len(groups) > 1 else documents
+
+
+def _quantized_like(
+    vectors: np.ndarray | torch.Tensor, precision: str
+) -> np.ndarray | torch.Tensor:
+    """Return vectors in less memory, as an array or tensor as they are; a tensor is on the CPU."""
+    if isinstance(vectors, torch.Tensor):
+        return torch.from_numpy(quantized(vectors.cpu().numpy(), precision))
+    return quantized(vectors, precision)
 
 
 # ---- Pooling and devices
+
+
+def _known_pooling(name: str, stored: str | None) -> str | None:
+    """Return the pooling that a model's file names, None if there is none of that name here.
+
+    Args:
+        name: The model, for the warning that its vectors will differ.
+        stored: What the file names.
+    """
+    if stored is None or stored in POOLINGS:
+        return stored
+    logger.warning(
+        f"{name} was trained with pooling {stored!r}, which DocumentEmbedder lacks: its vectors "
+        f"will differ from those of sentence-transformers; pooling= takes one of {POOLINGS}"
+    )
+    return None
 
 
 def check_token_outputs(hidden: torch.Tensor, attention_mask: torch.Tensor) -> None:
@@ -774,7 +1329,7 @@ def _best_device() -> str:
 
 
 def _length_limit(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None, prompt: str
+    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
 ) -> int:
     """Return the longest input in tokens, see `DocumentEmbedder.max_length`.
 
@@ -783,7 +1338,6 @@ def _length_limit(
             its tokenizer says.
         tokenizer: Its tokenizer.
         asked: The `max_length` that the user gave.
-        prompt: Must fit in as well.
     """
     limit = position_limit(model)
     if limit < NO_LIMIT or not is_ours(model):
@@ -793,6 +1347,20 @@ def _length_limit(
         limit = min(asked, limit)
     elif limit >= NO_LIMIT and not is_ours(model):
         limit = _DEFAULT_LENGTH
+    return limit
+
+
+def _check_room(tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str) -> None:
+    """Check that special tokens and a prompt leave room for text.
+
+    Args:
+        tokenizer: The tokenizer.
+        limit: The longest input in tokens.
+        prompt: The prompt.
+
+    Raises:
+        TmdeError: They do not.
+    """
     num_taken = tokenizer.num_special_tokens_to_add(pair=False)
     if prompt:
         prompt_ids = private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]
@@ -802,7 +1370,6 @@ def _length_limit(
             f"max_length: found {limit}, expected more than {num_taken}, the number of special "
             "tokens and tokens of the prompt"
         )
-    return limit
 
 
 def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

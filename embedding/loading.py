@@ -12,20 +12,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from huggingface_hub import hf_hub_download, try_to_load_from_cache
-from huggingface_hub.errors import EntryNotFoundError, HFValidationError
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.errors import HFValidationError
 from transformers import AutoModel, PreTrainedModel
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import is_ours
 from tmde.embedding.hub_names import HubNameError, check_model_path, check_repository
+from tmde.embedding.stored_settings import stored_settings
 
 DEFAULT_MODEL = "default"  # the name of the model that comes with the package
 DEFAULT_FOLDER = Path(__file__).with_name("default")
 
 _CONFIG_FILES = ("config.json", "adapter_config.json")
 _RECIPE_FILE = "recipe.yaml"  # written when a run of training begins
-_PROMPTS_FILE = "config_sentence_transformers.json"
 _MAX_REASON = 500  # characters of an error of another library
 # Errors whose message says what is wrong. Any other one is a failure inside of a library.
 _ERRORS_WITH_A_REASON = (OSError, ValueError, RuntimeError, AssertionError)
@@ -203,31 +203,4 @@ def default_prompt(
     Raises:
         TmdeError: There is no prompt of that name.
     """
-    path = _find_prompts_file(name, revision, token)
-    if path is None:
-        return ""
-    content = json.loads(path.read_text(encoding="utf-8"))
-    prompts = content.get("prompts") or {}
-    prompt_name = content.get("default_prompt_name")
-    if prompt_name is None:
-        return ""
-    if prompt_name not in prompts:
-        raise TmdeError(
-            f"{path}: default_prompt_name is {prompt_name!r}, expected one of {sorted(prompts)}"
-        )
-    prompt: str = prompts[prompt_name]
-    return prompt
-
-
-def _find_prompts_file(
-    name: str | os.PathLike[str], revision: str | None, token: str | bool | None
-) -> Path | None:
-    """Return the file of prompts, downloaded if necessary; None without one."""
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        path = folder / _PROMPTS_FILE
-        return path if path.is_file() else None
-    try:
-        return Path(hf_hub_download(str(name), _PROMPTS_FILE, revision=revision, token=token))
-    except EntryNotFoundError:  # The repository has no such file, or it is offline and not cached.
-        return None
+    return stored_settings(name, revision, token).default_prompt

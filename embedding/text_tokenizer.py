@@ -15,6 +15,8 @@ import torch
 from tokenizers import Tokenizer
 from transformers import PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
+from modeling_tmde.inspection import NO_LIMIT
+
 # A literal `</s>` in a text is text. Texts are padded and truncated by this module, if at all.
 _CALL_OPTIONS = {
     "padding": False,
@@ -49,6 +51,24 @@ def private_copy(tokenizer: PreTrainedTokenizerBase) -> PreTrainedTokenizerBase:
     private = copy.copy(tokenizer)
     private._tokenizer = backend
     return private
+
+
+@dataclass(frozen=True)
+class BatchLimits:
+    """How much a batch may hold.
+
+    Attributes:
+        tokens: The most tokens, padding included.
+        texts: The most texts.
+    """
+
+    tokens: int
+    texts: int = NO_LIMIT
+
+    @property
+    def most_texts(self) -> int:
+        """The most texts that a batch will hold: most texts have several tokens."""
+        return min(self.texts, self.tokens // 2)
 
 
 @dataclass(frozen=True)
@@ -118,12 +138,15 @@ class TokenizedTexts:
         input_ids = np.where(is_token, token_ids, pad_id)
         return torch.from_numpy(input_ids).long(), torch.from_numpy(is_token).long()
 
-    def padded_batches(self, batch_tokens: int) -> Iterator[np.ndarray]:
+    def padded_batches(self, limits: BatchLimits) -> Iterator[np.ndarray]:
         """Divide the texts into batches of similar length.
 
         The longest texts come first, so that a batch that is too large for the memory fails at
-        once. The number of rows times the longest row is at most `batch_tokens`; a longer text is
-        a batch of its own.
+        once. The number of rows times the longest row is within the limit of tokens; a longer text
+        is a batch of its own.
+
+        Args:
+            limits: How much a batch may hold.
 
         Yields:
             The numbers of the texts of a batch, (rows,).
@@ -132,20 +155,23 @@ class TokenizedTexts:
         start = 0
         while start < len(longest_first):
             longest = int(self.lengths[longest_first[start]])
-            num_rows = max(1, batch_tokens // longest)
+            num_rows = max(1, min(limits.texts, limits.tokens // longest))
             yield longest_first[start : start + num_rows]
             start += num_rows
 
-    def ragged_batches(self, batch_tokens: int) -> Iterator[RaggedBatch]:
-        """Divide the texts, in order, into batches of at most `batch_tokens` tokens.
+    def ragged_batches(self, limits: BatchLimits) -> Iterator[RaggedBatch]:
+        """Divide the texts, in order, into batches.
 
-        A longer text is a batch of its own.
+        A text of more tokens than a batch may hold is a batch of its own.
+
+        Args:
+            limits: How much a batch may hold.
         """
         start = 0
         while start < len(self):
             begin = self.ends[start] - self.lengths[start]
-            fitting = int(np.searchsorted(self.ends, begin + batch_tokens, side="right"))
-            stop = max(start + 1, fitting)
+            fitting = int(np.searchsorted(self.ends, begin + limits.tokens, side="right"))
+            stop = max(start + 1, min(fitting, start + limits.texts))
             token_ids = self.token_ids[begin : self.ends[stop - 1]]
             yield RaggedBatch(
                 slice(start, stop),

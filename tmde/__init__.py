@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from modeling_tmde import *
     from tmde.documents import *
     from tmde.embedding import *
+    from tmde.embedding.vectorizer import *
 
 __version__ = "0.1.0"
 
@@ -58,6 +59,7 @@ __all__ = [
     "TmdeError",
     "TmdeForConditionalGeneration",
     "TmdeModel",
+    "TmdeVectorizer",
     "TranslationCollator",
     "__version__",
     "align_documents",
@@ -66,8 +68,8 @@ __all__ = [
     "train_tokenizer",
 ]
 
-# The packages that define these names. Each imports those before it, so they are searched in order.
-_PACKAGES = ("modeling_tmde", "tmde.embedding", "tmde.documents")
+# The modules that define these names. Each imports those before it, so they are searched in order.
+_PACKAGES = ("modeling_tmde", "tmde.embedding", "tmde.embedding.vectorizer", "tmde.documents")
 
 
 def __getattr__(name: str) -> object:

@@ -31,19 +31,19 @@ from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
-from tmde.training.starts import (
-    BegunModel,
-    FromFewerLanguages,
-    FromFirstStage,
-    has_packaged_languages,
-    share_tokenizer,
-)
 from tmde.training.run_record import (
     describe_data,
     save_best,
     tell_licenses,
     write_card,
     write_results,
+)
+from tmde.training.starts import (
+    BegunModel,
+    FromFewerLanguages,
+    FromFirstStage,
+    has_packaged_languages,
+    share_tokenizer,
 )
 from tmde.training.teacher import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer

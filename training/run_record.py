@@ -16,7 +16,6 @@ from transformers.utils import logging
 from tmde.data.io import write_atomically
 from tmde.eval.dev_retrieval import retrieval_pools
 from tmde.eval.tasks import ClassificationData, data_fingerprint
-from tmde.training.baselines import baseline_results
 from tmde.hub_cards import (
     check_license,
     describe_start,
@@ -24,6 +23,7 @@ from tmde.hub_cards import (
     license_chain,
     write_model_card,
 )
+from tmde.training.baselines import baseline_results
 from tmde.training.run_data import RunData
 from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 

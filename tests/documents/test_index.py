@@ -2,7 +2,9 @@
 
 from types import SimpleNamespace
 
+import datasets
 import numpy as np
+import pandas
 import pytest
 import torch
 
@@ -360,3 +362,167 @@ def test_a_model_is_opened_again_with_its_settings(tokenizer, tmp_path):
     save_bag(1)  # trained again
     with pytest.raises(ValueError, match="was made with another model"):
         DocumentIndex.open(tmp_path / "index").search("perro")
+
+
+# ---- Words
+
+WORD_TEXTS = {
+    "1": "Die Brücke ist gesperrt. Die Straße auch.",
+    "2": "The bridge is closed; the river is not. A bridge is a bridge.",
+    "3": "Una strada chiusa.",
+    "4": "It rains. The bridge over the river was open.",
+}
+
+
+@pytest.fixture
+def words_index(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    metadata = [{"language": code} for code in ("de", "en", "it", "en")]
+    index.upsert(list(WORD_TEXTS), list(WORD_TEXTS.values()), metadata)
+    return index
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [
+        ("brucke", ["1"]),
+        ("BRÜCKE", ["1"]),
+        ("strasse", ["1"]),
+        ("open river", ["4", "2"]),
+        ('closed AND "', ["2"]),
+        ("zebra", []),
+    ],
+)
+def test_words_without_case_and_accents(query, expected, words_index):
+    assert ids_of(words_index.search(query, mode="words")) == expected
+
+
+def test_words_after_changes_and_by_filters(words_index, tmp_path):
+    assert ids_of(words_index.search("river", mode="words", filter={"language": "de"})) == []
+    words_index.upsert(["1", "5"], ["Der Fluss heißt River.", "no words"])
+    words_index.delete("4")
+    for index in (words_index, DocumentIndex.open(tmp_path / "index", WordCounts())):
+        assert set(ids_of(index.search("river", mode="words"))) == {"1", "2"}
+        assert ids_of(index.search("brücke", mode="words")) == []
+
+
+def test_scores_by_words_do_not_depend_on_the_order_of_writes(words_index, tmp_path):
+    words_index.search("bridge", mode="words")
+    other = DocumentIndex.create(tmp_path / "other", WordCounts())
+    for id, text in WORD_TEXTS.items():
+        other.upsert([id], [text])
+        other.search("bridge", mode="words")
+    for query in ("bridge", "river open", "die"):
+        expected = {hit.id: hit.score for hit in words_index.search(query, mode="words")}
+        scores = {hit.id: hit.score for hit in other.search(query, mode="words")}
+        assert scores == pytest.approx(expected)
+
+
+def test_words_need_no_embedder(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", dimension=2)
+    index.upsert(["a", "b"], ["one two", "three"], vectors=np.eye(2))
+    (hit,) = index.search("Three", mode="words")
+    assert (hit.id, hit.snippet) == ("b", "three")
+
+
+def test_the_snippet_by_words_has_most_of_them(words_index):
+    (hit,) = words_index.search("rains river open", k=1, mode="words")
+    assert hit.snippet == "The bridge over the river was open."
+
+
+def test_both_fuses_ranks(words_index):
+    """Reciprocal rank fusion by hand: 1 / (60 + rank) in each list."""
+    query = "bridge river open"
+    expected = {}
+    for mode in ("meaning", "words"):
+        for rank, hit in enumerate(words_index.search(query, k=50, mode=mode), start=1):
+            expected[hit.id] = expected.get(hit.id, 0) + 1 / (60 + rank)
+    hits = words_index.search(query, k=3, mode="both")
+    assert scores_of(hits) == pytest.approx(sorted(expected.values(), reverse=True)[:3])
+    for hit in hits:
+        assert hit.score == pytest.approx(expected[hit.id])
+
+
+@pytest.mark.parametrize(
+    ("query", "mode", "message"),
+    [
+        ("a", "fuzzy", "mode: found 'fuzzy', expected one of"),
+        (np.ones((1, 64)), "both", "mode: found 'both' for vectors, which have no words"),
+        (" ", "words", "query: found ' ', expected a text"),
+    ],
+)
+def test_modes_that_make_no_sense(query, mode, message, words_index):
+    with pytest.raises(ValueError, match=message):
+        words_index.search(query, mode=mode)
+
+
+# ---- Forms of input
+
+
+def test_repr_says_what_it_holds(words_index, tmp_path):
+    expected = f"DocumentIndex({str(tmp_path / 'index')!r}, documents=4, model='/no/model'"
+    assert repr(words_index) == f"{expected}, dimension=64)"
+
+
+@pytest.mark.parametrize("kind", [np.asarray, torch.as_tensor])
+def test_one_vector_has_one_list_of_hits(kind, words_index):
+    vector = words_index.embedder.encode(["bridge river"])[0]
+    hits = words_index.search(kind(vector), k=2)
+    assert ids_of(hits) == ids_of(words_index.search("bridge river", k=2))
+
+
+def make_table(kind):
+    rows = [
+        {"id": 1, "body": "one two", "year": 1998, "note": None},
+        {"id": 2, "body": "three", "year": 2001, "note": "x"},
+    ]
+    if kind == "pandas":
+        return pandas.DataFrame(rows, index=[7, 9])
+    if kind == "datasets":
+        return datasets.Dataset.from_list(rows)
+    return rows
+
+
+@pytest.mark.parametrize("kind", ["pandas", "datasets", "mappings"])
+def test_tables(kind, tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    changes = index.upsert_table(make_table(kind), text="body")
+    assert (changes.added, index.upsert_table(make_table(kind), text="body").unchanged) == (2, 2)
+    hits = index.documents(["1", "2"])
+    assert [hit.text for hit in hits] == ["one two", "three"]
+    assert [hit.metadata for hit in hits] == [{"year": 1998}, {"year": 2001, "note": "x"}]
+
+
+def test_rows_of_a_table_can_be_numbered(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    index.upsert_table([{"text": "one"}, {"text": "two"}], id=None)
+    assert set(index) == {"0", "1"}
+
+
+@pytest.mark.parametrize(
+    ("table", "message"),
+    [
+        ([{"name": "a", "text": "b"}], r"found the columns \['name', 'text'\], expected 'id'"),
+        (["a"], "found a row of type str, expected a DataFrame"),
+        ([{"id": "a", "text": float("nan")}], "document 'a': found text nan, expected"),
+    ],
+)
+def test_bad_tables(table, message, tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    with pytest.raises(ValueError, match=message):
+        index.upsert_table(table)
+
+
+@pytest.mark.parametrize(
+    ("ids", "texts", "message"),
+    [
+        ([1], ["a"], r"ids: found 1 \(int\) at 0, expected strings"),
+        (["1"], ["a", "b"], "texts: found 2, expected 1, one for each id"),
+        ("ab", ["a", "b"], r"ids: found one id 'ab', expected a list"),
+        (["a", "b"], "ab", r"texts: found one text 'ab', expected a list"),
+    ],
+)
+def test_bad_lists(ids, texts, message, tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    with pytest.raises(ValueError, match=message):
+        index.upsert(ids, texts)

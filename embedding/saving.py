@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Write an embedder into a folder that tmde, transformers and sentence-transformers open."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+from collections.abc import Mapping
+from pathlib import Path
+
+from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+from modeling_tmde import TmdeError
+from modeling_tmde.sentence_transformers_files import (
+    MODULES_FILE,
+    POOLING_FILE,
+    PROMPTS_FILE,
+    TRANSFORMER_FILE,
+    write_sentence_transformers_files,
+)
+
+_CARD = "README.md"
+
+
+def save_model(
+    folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int
+) -> None:
+    """Write a model, its tokenizer, and the card of the folder it was loaded from.
+
+    Args:
+        folder: Made if missing. A card that is there stays.
+        model: The encoder.
+        tokenizer: Its tokenizer.
+        max_length: Longest input in tokens, which the tokenizer stores if it is shorter than its
+            own.
+
+    Raises:
+        TmdeError: The folder is a file.
+    """
+    if folder.is_file():
+        raise TmdeError(f"path: found the file {folder}, expected a folder or a new name")
+    model.save_pretrained(folder)
+    limited = copy.copy(tokenizer)
+    limited.model_max_length = min(max_length, tokenizer.model_max_length)
+    limited.save_pretrained(folder)
+    source_card = Path(model.name_or_path) / _CARD
+    # The card holds the license, under which the weights are passed on.
+    if source_card.is_file() and not (folder / _CARD).exists():
+        shutil.copyfile(source_card, folder / _CARD)
+
+
+def save_settings(
+    folder: Path,
+    model: PreTrainedModel,
+    pooling: str,
+    prompts: Mapping[str, str],
+    prompt: str,
+    similarity_fn_name: str,
+) -> None:
+    """Write how the vectors are made, in the files of sentence-transformers.
+
+    Args:
+        folder: The folder of the model. Files of an earlier save are replaced.
+        model: The encoder.
+        pooling: `"cls"` or `"mean"`.
+        prompts: The prompts by name.
+        prompt: The prompt for every text, "" for none.
+        similarity_fn_name: The name of the measure that compares vectors.
+    """
+    for name in (MODULES_FILE, TRANSFORMER_FILE, POOLING_FILE, PROMPTS_FILE):
+        (folder / name).unlink(missing_ok=True)
+    write_sentence_transformers_files(model, folder, pooling, prompt)
+    named_prompts = dict(prompts)
+    default_name = None
+    if prompt:
+        default_name = _name_of_prompt(named_prompts, prompt)
+        named_prompts[default_name] = prompt
+    content = {
+        "model_type": "SentenceTransformer",
+        "prompts": named_prompts,
+        "default_prompt_name": default_name,
+        "similarity_fn_name": similarity_fn_name,
+    }
+    (folder / PROMPTS_FILE).write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
+
+
+def _name_of_prompt(prompts: Mapping[str, str], prompt: str) -> str:
+    """Return the name of a prompt, "default" if it has none."""
+    for name, text in prompts.items():
+        if text == prompt:
+            return name
+    return "default"

@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Vectors of texts as features for scikit-learn.
+
+```python
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+
+from tmde import TmdeVectorizer
+
+classifier = make_pipeline(TmdeVectorizer(), LogisticRegression())
+classifier.fit(["Die Börse steigt.", "Der Verein gewinnt."], ["economy", "sports"])
+classifier.predict(["The team has lost."])
+```
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from sklearn.base import BaseEstimator, ClassNamePrefixFeaturesOutMixin, TransformerMixin
+from sklearn.utils import Tags
+
+from modeling_tmde import TmdeError
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.loading import DEFAULT_MODEL, local_or_hub
+
+__all__ = ["TmdeVectorizer"]
+
+
+class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+    """Turn texts into the vectors of a `DocumentEmbedder`, as a transformer of scikit-learn.
+
+    It takes what `TfidfVectorizer` takes, in its place in a `Pipeline`. It learns nothing from the
+    texts, so `fit` is not needed. The model is loaded when it is first used, and shared by copies
+    with the same settings. A pickle holds the name of the model, not its weights.
+
+    Args:
+        model: A folder or a Hub id. Default: the model that comes with the package.
+        pooling: `"cls"` or `"mean"`. Default: that of the model.
+        long_documents: `"truncate"`, `"chunk"` or `"sentences"`; see `DocumentEmbedder`, as for
+            `max_length` and `prompt`.
+        batch_size: The most texts of a batch. Default: as many as fit into the batches of
+            `DocumentEmbedder`.
+        max_length: Longest input in tokens. Default: all that the model can take.
+        prompt: Put before every text. Default: the one that the model carries.
+        normalize: Whether to scale each vector to length 1.
+        device: Default: cuda, else mps, else cpu.
+
+    Example:
+        ```python
+        pipeline = make_pipeline(TmdeVectorizer(), LogisticRegression())
+        search = GridSearchCV(pipeline, {"tmdevectorizer__long_documents": ["truncate", "chunk"]})
+        ```
+    """
+
+    def __init__(
+        self,
+        model: str | os.PathLike[str] | None = None,
+        pooling: str | None = None,
+        long_documents: str = "truncate",
+        batch_size: int | None = None,
+        max_length: int | None = None,
+        prompt: str | None = None,
+        normalize: bool = False,
+        device: str | None = None,
+    ) -> None:
+        self.model = model
+        self.pooling = pooling
+        self.long_documents = long_documents
+        self.batch_size = batch_size
+        self.max_length = max_length
+        self.prompt = prompt
+        self.normalize = normalize
+        self.device = device
+
+    def fit(self, X: Iterable[str], y: object = None) -> TmdeVectorizer:
+        """Load the model, so that a wrong setting is noticed now. Nothing is learned.
+
+        Args:
+            X: Texts.
+            y: Ignored.
+
+        Raises:
+            TmdeError: `X` is no list of texts, or as `DocumentEmbedder.from_pretrained`.
+        """
+        _check_texts(X)
+        self._embedder()
+        return self
+
+    def transform(self, X: Iterable[str]) -> np.ndarray:
+        """Return the vectors of texts, (n, d) float32.
+
+        Args:
+            X: n strings: a list, an array, a column of a table, or any other iterable.
+
+        Raises:
+            TypeError: A text is not a string.
+            TmdeError: `X` is no list of texts.
+        """
+        _check_texts(X)
+        vectors = self._embedder().encode(
+            X, batch_size=self.batch_size, normalize=self.normalize, show_progress_bar=False
+        )
+        return np.asarray(vectors)
+
+    @property
+    def _n_features_out(self) -> int:
+        """The dimension, for the names of the features."""
+        return self._embedder().dimension
+
+    def _embedder(self) -> DocumentEmbedder:
+        """Return the embedder with these settings, loaded at first use."""
+        model = DEFAULT_MODEL if self.model is None else self.model
+        if not isinstance(model, str | os.PathLike):
+            raise TmdeError(
+                f"model: found {type(model).__name__}, expected the name of a folder or of a Hub "
+                "repository, by which pickles and copies find the model again"
+            )
+        return _load_embedder(
+            str(model),
+            _time_of_change(model),
+            self.pooling,
+            self.long_documents,
+            self.max_length,
+            self.prompt,
+            self.device,
+        )
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Tags:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string = True
+        tags.input_tags.one_d_array = True
+        tags.input_tags.two_d_array = False
+        tags.requires_fit = False
+        return tags
+
+
+# Copies of a vectorizer, which cross-validation makes for every fold, share one model.
+@lru_cache(maxsize=1)
+def _load_embedder(
+    model: str,
+    time_of_change: int,
+    pooling: str | None,
+    long_documents: str,
+    max_length: int | None,
+    prompt: str | None,
+    device: str | None,
+) -> DocumentEmbedder:
+    """Load an embedder.
+
+    Args:
+        model: Its name.
+        time_of_change: When its folder was last saved: another save is another model.
+        pooling: See `DocumentEmbedder`, as for the other arguments.
+        long_documents: See there.
+        max_length: See there.
+        prompt: See there.
+        device: See there.
+    """
+    return DocumentEmbedder.from_pretrained(
+        model,
+        pooling=pooling,
+        max_length=max_length,
+        device=device,
+        long_documents=long_documents,
+        prompt=prompt,
+    )
+
+
+def _time_of_change(model: str | os.PathLike[str]) -> int:
+    """Return when the folder of a model was last saved, in nanoseconds; 0 for the Hub."""
+    config = Path(local_or_hub(model)) / "config.json"
+    if not config.is_file():
+        return 0
+    return config.stat().st_mtime_ns
+
+
+def _check_texts(X: Any) -> None:
+    """Check that this can be a list of texts.
+
+    Raises:
+        TmdeError: It is one text, a table, or nothing that can be iterated over.
+    """
+    if isinstance(X, str):
+        raise TmdeError(f"X: found one text {X!r:.40}, expected a list of texts: [text]")
+    shape = getattr(X, "shape", None)
+    if shape is not None and len(shape) != 1:
+        raise TmdeError(
+            f"X: found a table of shape {tuple(shape)}, expected a list of texts; give its column "
+            "of texts, X['text']"
+        )
+    if not hasattr(X, "__iter__"):
+        raise TmdeError(f"X: found {type(X).__name__}, expected a list of texts")

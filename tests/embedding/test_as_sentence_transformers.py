@@ -1,0 +1,367 @@
+"""DocumentEmbedder beside SentenceTransformer: the same arguments, values, shapes and types."""
+
+import inspect
+import itertools
+import json
+import warnings
+
+import datasets
+import numpy as np
+import pytest
+import torch
+
+from modeling_tmde import TmdeError
+from tests import hub_encoders
+from tests.conftest import save, tiny_model
+from tests.tiny_embedders import TEXTS, make_bag, make_tokenizer, make_xlmr
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.quantization import quantized
+
+sentence_transformers = pytest.importorskip("sentence_transformers")
+st_models = pytest.importorskip("sentence_transformers.models")
+st_quantization = pytest.importorskip("sentence_transformers.util.quantization")
+
+PROMPTS = {"query": "haus: ", "document": "baum: ", "passage": "hund: "}
+SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """A model that sentence-transformers has saved, with prompts."""
+    parent = tmp_path_factory.mktemp("peer")
+    encoder = hub_encoders.save_encoder(parent / "encoder", "xlm-roberta")
+    modules = [st_models.Transformer(str(encoder)), st_models.Pooling(32, pooling_mode="cls")]
+    peer = sentence_transformers.SentenceTransformer(
+        modules=modules, device="cpu", prompts=PROMPTS, similarity_fn_name="dot"
+    )
+    peer.save_pretrained(str(parent / "model"))
+    return parent / "model"
+
+
+@pytest.fixture(scope="module")
+def peer(folder):
+    return sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+
+
+@pytest.fixture(scope="module")
+def embedder(folder):
+    return DocumentEmbedder.from_pretrained(folder, device="cpu")
+
+
+def assert_same(result, expected):
+    """Assert that two results are of one type, shape and dtype, and nearly equal."""
+    assert type(result) is type(expected)
+    if isinstance(expected, list):
+        assert len(result) == len(expected)
+        for item, expected_item in zip(result, expected, strict=True):
+            assert_same(item, expected_item)
+        return
+    assert result.shape == expected.shape
+    assert result.dtype == expected.dtype
+    np.testing.assert_allclose(np.asarray(result), np.asarray(expected), rtol=0, atol=1e-5)
+
+
+# ---- Arguments
+
+
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[0], tuple(TEXTS)], ids=["list", "one", "tuple"])
+@pytest.mark.parametrize(
+    ("convert_to_numpy", "convert_to_tensor"), list(itertools.product([True, False], repeat=2))
+)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"batch_size": 2, "show_progress_bar": False},
+        {"normalize_embeddings": True, "device": "cpu"},
+        {"truncate_dim": 8},
+        {"truncate_dim": 8, "normalize_embeddings": True},
+        {"prompt": "katze "},
+        {"prompt_name": "passage"},
+        {"precision": "binary"},
+        {"precision": "ubinary", "truncate_dim": 12},
+    ],
+    ids=str,
+)
+def test_encode(texts, convert_to_numpy, convert_to_tensor, options, embedder, peer):
+    options = options | {
+        "convert_to_numpy": convert_to_numpy,
+        "convert_to_tensor": convert_to_tensor,
+    }
+    assert_same(embedder.encode(texts, **options), peer.encode(texts, **options))
+
+
+@pytest.mark.parametrize("options", [{}, {"prompt": ""}, {"prompt_name": "passage"}], ids=str)
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+def test_queries_and_documents(method, options, embedder, peer):
+    vectors = getattr(embedder, method)(TEXTS, **options)
+    assert_same(vectors, getattr(peer, method)(TEXTS, **options))
+
+
+def test_prompts_are_told_apart(embedder):
+    plain = embedder.encode(TEXTS)
+    assert abs(embedder.encode_query(TEXTS) - plain).max() > 1e-2
+    assert abs(embedder.encode_document(TEXTS) - plain).max() > 1e-2
+
+
+def test_a_model_without_prompts_for_queries_gives_none(tmp_path, embedder):
+    """As in sentence-transformers: a default prompt is not for queries and documents."""
+    embedder.save_pretrained(tmp_path)
+    settings = {"prompts": {"default": "haus: "}, "default_prompt_name": "default"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    peer = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    opened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    for method in ("encode", "encode_query", "encode_document"):
+        assert_same(getattr(opened, method)(TEXTS), getattr(peer, method)(TEXTS))
+
+
+def test_a_prompt_of_the_class_is_for_queries_too():
+    embedder = DocumentEmbedder(make_xlmr(), make_tokenizer(), prompt="haus: ")
+    np.testing.assert_array_equal(embedder.encode_query(TEXTS), embedder.encode(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["texts", "sentences", "inputs"])
+def test_names_of_the_texts(name, embedder):
+    np.testing.assert_array_equal(embedder.encode(**{name: TEXTS}), embedder.encode(TEXTS))
+    query_vectors = embedder.encode_query(**{name: TEXTS})
+    np.testing.assert_array_equal(query_vectors, embedder.encode_query(TEXTS))
+
+
+def test_the_positions_of_earlier_versions_stay():
+    names = list(inspect.signature(DocumentEmbedder.encode).parameters)
+    earlier = "self texts batch_tokens show_progress_bar normalize convert_to_tensor language"
+    assert names[:7] == earlier.split()
+
+
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+def test_an_unknown_argument_is_a_type_error(method, embedder):
+    with pytest.raises(TypeError, match="unexpected keyword argument 'batchsize'"):
+        getattr(embedder, method)(TEXTS, batchsize=2)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"prompt_name": "no"}, "prompt_name: found 'no', expected one of .*'passage', 'query'"),
+        ({"truncate_dim": 33}, "truncate_dim: found 33, expected 1 to 32"),
+        ({"truncate_dim": 0}, "truncate_dim: found 0, expected 1 to 32"),
+        ({"precision": "int4"}, "precision: found 'int4', expected one of"),
+        ({"batch_size": 0}, "batch_size: found 0, expected at least 1"),
+        ({"device": ["cpu", "cpu"]}, "device: found .*expected one device"),
+        ({"prompt": "haus " * 100}, "expected more than .* tokens of the prompt"),
+    ],
+)
+def test_arguments_that_make_no_sense(options, message, embedder):
+    with pytest.raises(TmdeError, match=message):
+        embedder.encode(TEXTS, **options)
+
+
+def test_prompts_of_calls_reach_the_pieces_of_long_documents(folder):
+    settings = {"long_documents": "chunk", "window": 16}
+    text = "haus hund katze baum " * 20
+    called = DocumentEmbedder.from_pretrained(folder, device="cpu", **settings)
+    built = DocumentEmbedder.from_pretrained(folder, device="cpu", prompt="hund: ", **settings)
+    vectors, report = called.encode_with_report([text], prompt_name="passage")
+    assert report.pieces > 2
+    np.testing.assert_array_equal(vectors, built.encode([text]))
+
+
+@pytest.mark.parametrize("make", [make_bag, make_xlmr])
+def test_batches_of_so_many_texts(make, monkeypatch):
+    embedder = DocumentEmbedder(make(), make_tokenizer())
+    texts = TEXTS * 3
+    expected = embedder.encode(texts)
+    sizes = []
+    model_class = type(embedder.model)
+    method = "embed_ragged" if make is make_bag else "forward"
+    original = getattr(model_class, method)
+
+    def counting(model, *args, **kwargs):
+        if method == "forward":
+            sizes.append(len(kwargs["input_ids"]))
+        else:
+            sizes.append(len(args[1]))
+        return original(model, *args, **kwargs)
+
+    monkeypatch.setattr(model_class, method, counting)
+    vectors = embedder.encode(texts, batch_size=4)
+    assert sizes == [4, 4, 4, 3]
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+
+
+# ---- Precision
+
+
+@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
+@pytest.mark.parametrize("width", [16, 13])
+def test_quantized_values(precision, width):
+    vectors = np.random.default_rng(0).standard_normal((120, width)).astype(np.float32)
+    vectors[:, 3] = 0.5  # A column without a range.
+    expected = st_quantization.quantize_embeddings(vectors, precision)
+    assert_same(quantized(vectors, precision), expected)
+    none = st_quantization.quantize_embeddings(vectors[:0], precision)
+    assert_same(quantized(vectors[:0], precision), none)
+
+
+def test_int8_of_few_texts_warns(embedder, caplog):
+    vectors = embedder.encode(TEXTS, precision="int8")
+    assert vectors.dtype == np.int8
+    assert (vectors.min(axis=0) == -128).all()
+    assert "takes the range of each number from 5 texts" in caplog.text
+
+
+def test_int8_of_one_text_is_refused(embedder):
+    with pytest.raises(TmdeError, match="precision='int8': found one text, expected several"):
+        embedder.encode("haus", precision="int8")
+
+
+# ---- Similarity
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+@pytest.mark.parametrize(
+    "kind", [np.asarray, torch.as_tensor, list], ids=lambda kind: kind.__name__
+)
+def test_similarity(name, kind, peer):
+    ours = DocumentEmbedder(make_xlmr(), make_tokenizer())
+    ours.similarity_fn_name = name
+    theirs = sentence_transformers.SentenceTransformer(
+        modules=list(peer), similarity_fn_name=name, device="cpu"
+    )
+    rng = np.random.default_rng(0)
+    first = rng.standard_normal((4, 6)).astype(np.float32)
+    second = rng.standard_normal((3, 6)).astype(np.float32)
+    assert_same(
+        ours.similarity(kind(first), kind(second)), theirs.similarity(kind(first), kind(second))
+    )
+    assert_same(ours.similarity(first[0], second), theirs.similarity(first[0], second))
+    pairs = ours.similarity_pairwise(kind(first[:3]), kind(second))
+    assert_same(pairs, theirs.similarity_pairwise(kind(first[:3]), kind(second)))
+
+
+def test_the_measure_of_a_model_is_used(embedder, peer):
+    assert embedder.similarity_fn_name == peer.similarity_fn_name == "dot"
+
+
+def test_similarities_that_make_no_sense(embedder):
+    with pytest.raises(TmdeError, match="similarity_fn_name: found 'maxsim', expected one of"):
+        embedder.similarity_fn_name = "maxsim"
+    with pytest.raises(TmdeError, match="found vectors of 5 numbers, expected 6"):
+        embedder.similarity(np.ones((2, 6)), np.ones((2, 5)))
+    with pytest.raises(TmdeError, match="found 3 vectors, expected 2"):
+        embedder.similarity_pairwise(np.ones((2, 6)), np.ones((3, 6)))
+
+
+# ---- Properties
+
+
+def test_dimension_and_limit(embedder, peer):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert embedder.get_sentence_embedding_dimension() == peer.get_embedding_dimension()
+    assert embedder.get_embedding_dimension() == 32
+    assert embedder.max_seq_length == peer.max_seq_length
+    assert embedder.device == peer.device
+    assert {name: prompt for name, prompt in embedder.prompts.items() if prompt} == PROMPTS
+
+
+def test_max_seq_length_can_be_set(folder, peer):
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    text = "haus hund katze baum " * 10
+    before = embedder.max_seq_length
+    embedder.max_seq_length = 9
+    vectors, report = embedder.encode_with_report([text])
+    assert (report.tokens, report.truncated, embedder.max_length) == (9, 1, 9)
+    with pytest.raises(TmdeError, match=f"found 99,999, expected at most {before}"):
+        embedder.max_seq_length = 99_999
+    embedder.max_seq_length = None
+    assert embedder.max_seq_length == before
+
+
+def test_a_bag_has_no_limit():
+    assert DocumentEmbedder(make_bag(), make_tokenizer()).max_seq_length is None
+
+
+def test_repr_says_what_it_is(tokenizer):
+    embedder = DocumentEmbedder(tiny_model(), tokenizer)
+    text = repr(embedder)
+    for part in (
+        "TmdeModel",
+        "dimension=32",
+        "max_seq_length=128",
+        "languages=['de', 'en', 'es', 'fr', 'it']",
+    ):
+        assert part in text
+
+
+# ---- Saving
+
+
+@pytest.mark.parametrize("pooling", ["cls", "mean"])
+@pytest.mark.parametrize("kind", ["xlmr", "tmde"])
+def test_a_saved_embedder_opens_with_the_same_vectors(kind, pooling, tmp_path, tokenizer):
+    model = make_xlmr() if kind == "xlmr" else tiny_model()
+    embedder = DocumentEmbedder(
+        model, tokenizer, pooling, prompt="haus: ", prompts={"query": "hund: "}, max_length=20
+    )
+    embedder.similarity_fn_name = "dot"
+    texts = [*TEXTS, "haus hund katze baum " * 10]
+    # What an earlier save left behind is replaced.
+    DocumentEmbedder(model, tokenizer, "mean", prompt="no ").save_pretrained(tmp_path / "saved")
+    embedder.save_pretrained(tmp_path / "saved")
+
+    opened = DocumentEmbedder.from_pretrained(tmp_path / "saved", device="cpu")
+    peer = sentence_transformers.SentenceTransformer(
+        str(tmp_path / "saved"), device="cpu", trust_remote_code=True
+    )
+
+    assert (opened.max_length, opened.pooling, opened.prompt) == (20, pooling, "haus: ")
+    assert opened.similarity_fn_name == "dot"
+    for method in ("encode", "encode_query"):
+        expected = getattr(embedder, method)(texts)
+        np.testing.assert_allclose(getattr(opened, method)(texts), expected, rtol=0, atol=1e-6)
+        np.testing.assert_allclose(getattr(peer, method)(texts), expected, rtol=0, atol=1e-5)
+    assert tokenizer.model_max_length == 128
+
+
+def test_the_card_goes_with_the_model(tmp_path, tokenizer):
+    save(tmp_path / "first", tiny_model(), tokenizer)
+    (tmp_path / "first" / "README.md").write_text("---\nlicense: cc-by-sa-4.0\n---\n")
+    DocumentEmbedder.from_pretrained(tmp_path / "first").save_pretrained(tmp_path / "second")
+    assert "cc-by-sa-4.0" in (tmp_path / "second" / "README.md").read_text()
+
+
+def test_a_file_is_no_folder(tmp_path, embedder):
+    (tmp_path / "file").touch()
+    with pytest.raises(TmdeError, match="path: found the file"):
+        embedder.save_pretrained(tmp_path / "file")
+
+
+def test_an_unknown_pooling_of_a_model_is_warned_of(folder, tmp_path, embedder, caplog):
+    embedder.save_pretrained(tmp_path)
+    (tmp_path / "1_Pooling" / "config.json").write_text(
+        json.dumps({"embedding_dimension": 32, "pooling_mode": "lasttoken"})
+    )
+    opened = DocumentEmbedder.from_pretrained(tmp_path)
+    assert opened.pooling == "mean"
+    assert "was trained with pooling 'lasttoken'" in caplog.text
+
+
+# ---- Dataset.map
+
+
+def test_map_takes_the_embedder(embedder):
+    rows = datasets.Dataset.from_dict({"text": TEXTS})
+    expected = embedder.encode(TEXTS)
+    batched = rows.map(embedder, batched=True, batch_size=2)
+    single = rows.map(embedder)
+    np.testing.assert_allclose(batched["embedding"][:], expected, atol=1e-6)
+    np.testing.assert_allclose(single["embedding"][:], expected, atol=1e-6)
+    assert rows.map(embedder, batched=True, batch_size=2)._fingerprint == batched._fingerprint
+
+
+def test_what_is_no_batch_is_refused(embedder):
+    with pytest.raises(TypeError, match=r"found list, .*encode\(\)"):
+        embedder(TEXTS)
+    with pytest.raises(TmdeError, match="column: found 'text', expected one of \\['body'\\]"):
+        embedder({"body": TEXTS})

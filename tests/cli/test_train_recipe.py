@@ -35,6 +35,7 @@ def test_a_run_that_begins_with_a_model_is_measured_before_the_first_step():
     assert not make("bag", from_scratch=True).recipe.training.eval_on_start
     assert not make("bag", "eval_on_start=false").recipe.training.eval_on_start
     assert not make("bag", "dev_rows=0").recipe.training.eval_on_start
+    assert not make("bag", "eval_strategy=no").recipe.training.eval_on_start
 
 
 def test_from_scratch_begins_with_a_first_stage_or_with_nothing():

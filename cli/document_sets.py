@@ -184,6 +184,8 @@ def _language_hint(documents: Documents, chunks: Sequence[Chunk]) -> tuple[str, 
     language = only_language(values)
     if language is None:
         return None
+    if Path(documents.name).is_dir() and documents.language_field is not None:
+        return language, f"the folder {documents.name}"
     return language, f"the column {column!r} of {documents.name}"
 
 

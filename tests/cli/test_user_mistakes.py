@@ -130,7 +130,7 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
         (
             ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects"),
-            "pip install 'tmde[demo]'",
+            "[demo]'",
         ),
         (MemoryError(), "out of memory"),
         (

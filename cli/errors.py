@@ -24,6 +24,8 @@ _USER_ERRORS = {"TmdeError", "OptionError"}
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
 _DISTRIBUTED_ERRORS = {"DistError"}
 _FILE_ERRORS = {"SafetensorError"}
+# The extra that is proposed for a package of several extras.
+_USUAL_EXTRAS = {"lancedb": "search", "matplotlib": "figures"}
 # How torch and the Rust libraries (tokenizers, safetensors) word a file that they cannot read or
 # write. 5 is an error of the device, 28 a full disk, 30 a file system that is read-only.
 _FILE_MESSAGES = re.compile(r"inline_container|iostream|os error (5|28|30)")
@@ -76,8 +78,8 @@ def describe_error(error: Exception, command: str | None = None) -> str | None:
 def _describe_missing_package(error: ImportError, command: str | None) -> str | None:
     """Return how to install the extra of tmde that a package belongs to; None if there is none.
 
-    Of several extras with the package, the one of the command's name is proposed, or else the first
-    of setup.cfg: `tmde demo` needs the extra `demo`, and `tmde index` needs `search`.
+    Of several extras with the package, the one of the command's name is proposed: `tmde demo` needs
+    the extra `demo`, `tmde index` needs `search`.
     """
     from importlib.metadata import requires
 
@@ -94,7 +96,9 @@ def _describe_missing_package(error: ImportError, command: str | None) -> str | 
             extras.append(match["extra"])
     if not extras:
         return None
-    extra = command if command in extras else extras[0]
+    extra = _USUAL_EXTRAS.get(package, extras[0])
+    if command is not None and command in extras:
+        extra = command
     return f"this needs {package}, which is not installed: {install_command(extra)}"
 
 

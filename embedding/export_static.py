@@ -9,7 +9,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -68,7 +68,9 @@ def export_static_embedding(
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as temporary:
-        written = Path(temporary)
+        # The temporary folder itself is closed to other users.
+        written = Path(temporary) / "static"
+        written.mkdir()
         _write_files(bag, tokenizer, written, prompt)
         difference = _checked_difference(bag, tokenizer, written, prompt)
         shutil.copytree(written, folder, dirs_exist_ok=True)
@@ -142,7 +144,7 @@ def _checked_difference(
     """
     undamped = _undamped(bag)
     expected = DocumentEmbedder(undamped, tokenizer, prompt=prompt).encode(TEXTS)
-    vectors = static_vectors(folder, TEXTS)
+    vectors = static_encoder(folder)(TEXTS)
     difference = float(np.abs(_unit_rows(vectors) - _unit_rows(expected)).max())
     if not difference <= TOLERANCE:  # Written so that NaN fails.
         raise TmdeError(
@@ -152,13 +154,23 @@ def _checked_difference(
     return difference
 
 
-def static_vectors(folder: str | os.PathLike[str], texts: Sequence[str]) -> np.ndarray:
-    """Return the vectors (texts, d) that sentence-transformers makes with an exported model."""
+def static_encoder(
+    folder: str | os.PathLike[str],
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Open an exported model with sentence-transformers.
+
+    Returns:
+        A function from texts to their vectors, (texts, d) float32.
+    """
     from sentence_transformers import SentenceTransformer
 
     static_model = SentenceTransformer(str(folder), device="cpu")
-    vectors: np.ndarray = static_model.encode(list(texts), show_progress_bar=False)
-    return vectors
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        vectors: np.ndarray = static_model.encode(list(texts), show_progress_bar=False)
+        return vectors
+
+    return encode
 
 
 def _undamped(bag: BagModel) -> BagModel:

@@ -9,7 +9,7 @@ from tests.embedding.export_texts import TEXTS
 from tests.tiny_embedders import make_bag
 from tmde import DocumentEmbedder
 from tmde.embedding import export_static as export_module
-from tmde.embedding.export_static import export_static_embedding, static_vectors
+from tmde.embedding.export_static import export_static_embedding, static_encoder
 
 sentence_transformers = pytest.importorskip("sentence_transformers")
 
@@ -56,7 +56,7 @@ def test_texts_without_a_repeated_token_keep_the_vectors_of_a_damped_bag(tokeniz
     texts = ["haus hund katze", "haus haus haus hund"]
     ids = tokenizer(texts[0]).input_ids
     assert len(set(ids)) == len(ids)
-    vectors = static_vectors(tmp_path / "static", texts)
+    vectors = static_encoder(tmp_path / "static")(texts)
     expected = DocumentEmbedder(model, tokenizer).encode(texts)
     np.testing.assert_allclose(vectors[0], expected[0], rtol=0, atol=1e-5)
     counted_as_often = DocumentEmbedder(make_bag(), tokenizer).encode(texts[1])
@@ -69,7 +69,7 @@ def test_a_bag_that_does_not_normalize_keeps_the_directions(tokenizer, tmp_path)
 
     export_static_embedding(model, tokenizer, tmp_path / "static")
 
-    vectors = static_vectors(tmp_path / "static", ["haus hund katze"])
+    vectors = static_encoder(tmp_path / "static")(["haus hund katze"])
     expected = DocumentEmbedder(model, tokenizer).encode(["haus hund katze"])
     num_tokens = len(tokenizer("haus hund katze").input_ids)
     # The bag divides by the number of all tokens, two of which are `<s>` and `</s>`.
@@ -79,7 +79,7 @@ def test_a_bag_that_does_not_normalize_keeps_the_directions(tokenizer, tmp_path)
 
 def test_an_empty_text_gets_zeros(tokenizer, tmp_path):
     export_static_embedding(make_bag(), tokenizer, tmp_path / "static")
-    vectors = static_vectors(tmp_path / "static", ["", "haus"])
+    vectors = static_encoder(tmp_path / "static")(["", "haus"])
     np.testing.assert_array_equal(vectors[0], np.zeros(24))
     assert np.linalg.norm(vectors[1]) == pytest.approx(1)
 
@@ -90,7 +90,7 @@ def test_a_prompt_is_put_before_every_text(tokenizer, tmp_path):
     export_static_embedding(model, tokenizer, tmp_path / "static", prompt="agua ")
 
     expected = DocumentEmbedder(model, tokenizer, prompt="agua ").encode(["haus"])
-    vectors = static_vectors(tmp_path / "static", ["haus"])
+    vectors = static_encoder(tmp_path / "static")(["haus"])
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
 
 

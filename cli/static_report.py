@@ -23,8 +23,8 @@ _NUM_ROWS = 200  # parallel rows, and so many documents
 _CARD = """
 # A static model made from {model}
 
-A table of {num_tokens:,} vectors of {dimension} numbers. The vector of a text is the mean of the vectors of
-its tokens{scaled}. `tmde export static` wrote it. It opens without tmde:
+A table of {num_tokens:,} vectors of {dimension} numbers. The vector of a text is the mean of
+the vectors of its tokens{scaled}. `tmde export static` wrote it. It opens without tmde:
 
 ```python
 from sentence_transformers import SentenceTransformer

@@ -27,7 +27,7 @@ app = typer.Typer(
 
 
 @app.command()
-@with_options(loading=model_options("trust_remote_code", "revision"))
+@with_options(loading=model_options("pooling", "prompt", "trust_remote_code", "revision"))
 def onnx(
     model: ModelArgument,
     output: Annotated[
@@ -39,24 +39,35 @@ def onnx(
 ) -> None:
     """Write a model as an ONNX graph: FOLDER/onnx/model.onnx, or model_int8.onnx.
 
-    The graph takes batches of any size and length, and runs without torch. It is checked and
-    compared with the model on texts in six languages: in float32, outputs that differ by more than
-    a ten-thousandth are an error; in int8, a vector whose cosine with the model's is below 0.9.
+    The graph takes batches of any size and length, and runs without torch. Its outputs are
+    last_hidden_state and sentence_embedding, the vector. It is checked and compared with the model
+    on texts in six languages: in float32, outputs that differ by more than a ten-thousandth are an
+    error; in int8, a vector whose cosine with the model's is below 0.9.
 
         tmde export onnx runs/tmde
 
-    A folder of its own gets config and tokenizer as well:
+    A folder of its own also gets the files that text-embeddings-inference, transformers.js and
+    fastembed read:
 
-        tmde export onnx runs/tmde -o served --quantization int8
+        tmde export onnx default -o served
 
-    It needs tmde's extra "onnx". A bag is written by `tmde export static`.
+        tmde export onnx default -o served --quantization int8
+
+    It needs tmde's extra "onnx".
     """
     folder = _onnx_folder(model, output)
     from tmde.cli.models import load_embedder
     from tmde.embedding.export_onnx import export_onnx
 
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    path, difference, cosine = export_onnx(embedder.model, embedder.tokenizer, folder, quantization)
+    path, difference, cosine = export_onnx(
+        embedder.model,
+        embedder.tokenizer,
+        folder,
+        quantization,
+        pooling=embedder.pooling,
+        prompt=embedder.prompt,
+    )
     typer.echo(
         f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the "
         f"cosine of the vectors is at least {cosine:.6f}"
@@ -70,33 +81,49 @@ def _onnx_folder(model: str, output: Path | None) -> Path:
         if not source.is_dir():
             raise OptionError(f"{model} is not a folder; give --output, the folder to write to")
         return source
-    holds_a_model = (output / "config.json").exists()
-    if holds_a_model and output.resolve() != source.resolve():
+    holds_weights = any(output.glob("*.safetensors")) or any(output.glob("*.bin"))
+    if holds_weights and output.resolve() != source.resolve():
         raise OptionError(f"--output {output} holds another model; give the name of a new folder")
     return output
 
 
 @app.command()
+@with_options(loading=model_options("prompt", "revision"))
 def static(
     model: ModelArgument,
     output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    *,
+    loading: dict[str, Any],
 ) -> None:
-    """Write a bag as a table of vectors for sentence-transformers, without code of this package.
+    """Write a bag as a table of vectors for sentence-transformers and model2vec.
 
-        tmde export static runs/bag -o static
+    Nobody needs this package to open the folder. The packaged model is a bag:
 
-    In Python: `SentenceTransformer("static").encode("Guten Tag")`.
+        tmde export static default -o static
 
-    Every model of this package also opens as it is: SentenceTransformer(MODEL,
-        trust_remote_code=True).
+    In Python: `SentenceTransformer("static").encode("Guten Tag")`, or
+    `StaticModel.from_pretrained("static").encode("Guten Tag")` with model2vec.
+
+    A static model counts a token as often as it occurs. Where the model damps repeated tokens, as
+    the packaged one does, vectors differ a little. The command measures this on the built-in sample
+    and writes it into FOLDER/README.md.
+
+    It needs tmde's extra "sentence-transformers". Every model of this package also opens as it is:
+    SentenceTransformer(MODEL, trust_remote_code=True).
     """
     check_new(output)
     from tmde.cli.models import load_embedder
+    from tmde.cli.static_report import measure_static_export, write_static_card
     from tmde.embedding.export_static import export_static_embedding
 
-    embedder = load_embedder(model, device="cpu", dtype="float32")
-    difference = export_static_embedding(embedder.model, embedder.tokenizer, output)
-    typer.echo(f"{output}: its vectors differ from the model's by {difference:.1e} at most")
+    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    difference = export_static_embedding(
+        embedder.model, embedder.tokenizer, output, prompt=embedder.prompt
+    )
+    report = measure_static_export(embedder, output, difference)
+    write_static_card(model, embedder, output, report)
+    typer.echo(f"{output}: a static model for sentence-transformers and model2vec")
+    typer.echo(report.text())
 
 
 @app.command()

@@ -1,6 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""The texts on which an exported model is compared with the model."""
+"""What exports share: the texts that they are compared on, and how vectors are compared."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from modeling_tmde import BagModel
 
 # In tokens, of the longest text that an ONNX graph and the model are compared on.
 LONGEST = 1024
@@ -17,3 +26,38 @@ TEXTS = (
     "人人生而自由，在尊严和权利上一律平等。",
     "Equal. " * LONGEST,
 )
+
+
+class Agreement(NamedTuple):
+    """How well the vectors of an exported model agree with those of the model.
+
+    Attributes:
+        mean_cosine: The mean cosine of the two vectors of a text.
+        least_cosine: The smallest cosine.
+    """
+
+    mean_cosine: float
+    least_cosine: float
+
+
+def agreement(vectors: np.ndarray, expected: np.ndarray) -> Agreement:
+    """Compare two vectors of each of some texts; a vector of zeros has cosine 0 with any other.
+
+    Args:
+        vectors: (texts, d), those of the exported model.
+        expected: (texts, d), those of the model.
+    """
+    cosines = torch.nn.functional.cosine_similarity(
+        torch.from_numpy(vectors).double(), torch.from_numpy(expected).double()
+    )
+    return Agreement(float(cosines.mean()), float(cosines.min()))
+
+
+@torch.no_grad()
+def weighted_table(bag: BagModel) -> torch.Tensor:
+    """Return the vector of each token times its weight, (vocab_size, d_model) float32.
+
+    Weights and vectors of 8 or 16 bits become numbers of 32 bits first.
+    """
+    weights = bag.token_weights.float().exp().cpu()  # (vocab_size,)
+    return weights[:, None] * bag.embed_tokens.weight.float().cpu()

@@ -19,16 +19,16 @@ from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
-from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import is_ours
-from tmde.embedding.document_embedder import DocumentEmbedder, check_token_outputs, evaluating
+from tmde.embedding.document_embedder import DocumentEmbedder, evaluating
 from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE
+from tmde.embedding.export_graphs import OUTPUTS, graph_of, pooled
+from tmde.embedding.serving_files import check_holds_no_other_model, write_serving_files
 from tmde.embedding.text_tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
     import onnxruntime
 
-OUTPUT = "last_hidden_state"  # the name of the output of every graph
 # Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained 0.98.
 LEAST_COSINE = 0.9
 
@@ -39,8 +39,6 @@ _TRACED_LENGTH = 24  # tokens
 # Most weights of a small model are in tables, which are read by Gather.
 _QUANTIZED_OPERATORS = ("MatMul", "Gemm", "Gather")
 _REFUSED = {
-    "tmde_bag": "it adds up rows of a table; `tmde export static` writes it for "
-    "sentence-transformers",
     "tmde_laser": "its LSTM layers read every text to its own length, which the exporter cannot "
     "write",
 }
@@ -66,13 +64,19 @@ def export_onnx(
     tokenizer: PreTrainedTokenizerBase,
     folder: str | os.PathLike[str],
     quantization: str | None = None,
+    pooling: str | None = None,
+    prompt: str = "",
 ) -> OnnxExport:
     """Write an encoder as `folder/onnx/model.onnx`, or quantized as `folder/onnx/model_int8.onnx`.
 
-    Inputs are `input_ids` and `attention_mask`, both (batch, length) int64, of any size. The one
-    output, `last_hidden_state`, is (batch, length, d) float32; that of a model of this package may
-    be (batch, 1, d), the embedding alone. The graph is compared with the model before it takes its
-    place. Config and tokenizer are saved in a folder without a config.
+    Inputs are `input_ids` and `attention_mask`, both (batch, length) int64, of any size. Outputs
+    are `last_hidden_state`, (batch, length, d) float32, and `sentence_embedding`, (batch, d)
+    float32, the vectors of `DocumentEmbedder`. The states of a model of this package may be
+    (batch, 1, d), the embedding alone. The graph is compared with the model before it takes its
+    place.
+
+    A folder that does not hold the weights of the model also gets the files that
+    text-embeddings-inference, transformers.js and fastembed read beside a graph.
 
     Args:
         model: An encoder in float32 on the CPU; only the encoder of an encoder-decoder is written.
@@ -80,13 +84,17 @@ def export_onnx(
         folder: Made if missing.
         quantization: `"int8"` for 8-bit weights of matrices and embedding tables, and inputs of
             matrix products rounded to 8 bits as they come.
+        pooling: As for `DocumentEmbedder`.
+        prompt: What readers are to put before every text. It is written beside the graph, which
+            reads tokens only.
 
     Returns:
         The file, and how far the graph is from the model on `TEXTS`.
 
     Raises:
         ImportError: A package of the extra `onnx` is missing.
-        TmdeError: The model cannot be written as a graph, or the graph computes something else.
+        TmdeError: The model cannot be written as a graph, the graph computes something else, or
+            the folder holds the graph of another model.
     """
     # A missing package is reported before any work is done.
     import onnx  # noqa: F401
@@ -95,9 +103,10 @@ def export_onnx(
 
     if quantization not in (None, "int8"):
         raise TmdeError(f"quantization: found {quantization!r}, expected None or 'int8'")
-    embedder = DocumentEmbedder(model, tokenizer)
+    embedder = DocumentEmbedder(model, tokenizer, pooling=pooling, prompt=prompt)
     _check_can_be_a_graph(embedder)
     folder = Path(folder)
+    check_holds_no_other_model(embedder, folder)
     onnx_folder = folder / "onnx"
     onnx_folder.mkdir(parents=True, exist_ok=True)
     file_name = "model.onnx" if quantization is None else f"model_{quantization}.onnx"
@@ -107,19 +116,16 @@ def export_onnx(
     ):
         plain_graph = Path(temporary) / "model.onnx"
         written_graph = Path(temporary) / file_name
-        encoder = _EncoderOutput(embedder.model)
-        _write_graph(encoder, embedder, plain_graph)
+        _write_graph(embedder, plain_graph)
         if quantization is not None:
-            _quantize(plain_graph, written_graph)
+            _quantize(plain_graph, written_graph, _quantized_operators(embedder))
         difference, cosine = _checked_difference(
-            encoder, embedder, written_graph, is_exact=quantization is None
+            embedder, written_graph, is_exact=quantization is None
         )
         for path in (_data_file(written_graph), written_graph):
             if path.exists():
                 os.replace(path, onnx_folder / path.name)
-    if not (folder / "config.json").exists():
-        model.config.save_pretrained(folder)
-        tokenizer.save_pretrained(folder)
+    write_serving_files(embedder, folder)
     return OnnxExport(onnx_folder / file_name, difference, cosine)
 
 
@@ -135,20 +141,6 @@ def _check_can_be_a_graph(embedder: DocumentEmbedder) -> None:
         raise TmdeError(f"{type(encoder).__name__} cannot be exported to ONNX: {reason}")
 
 
-class _EncoderOutput(nn.Module):
-    """The forward pass of an encoder with tensors in and one tensor out."""
-
-    def __init__(self, encoder: PreTrainedModel) -> None:
-        super().__init__()
-        self.encoder = encoder
-        self.options = {"pooled_only": True} if is_ours(encoder) else {}
-
-    def forward(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
-        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self.options)
-        states: torch.Tensor = outputs[0]
-        return states
-
-
 def _padded_batch(
     embedder: DocumentEmbedder, texts: Sequence[str], limit: int
 ) -> tuple[torch.Tensor, torch.Tensor]:
@@ -157,18 +149,18 @@ def _padded_batch(
     return tokenize(list(texts)).padded(np.arange(len(texts)), pad_id=0)
 
 
-def _write_graph(encoder: _EncoderOutput, embedder: DocumentEmbedder, path: Path) -> None:
+def _write_graph(embedder: DocumentEmbedder, path: Path) -> None:
     """Trace an encoder and write its graph."""
     axes = {0: "batch", 1: "length"}
     try:
         with _quiet_exporter(), torch.no_grad():
             program = torch.onnx.export(
-                encoder,
+                graph_of(embedder).eval(),
                 _padded_batch(embedder, _TRACED_TEXTS, limit=_TRACED_LENGTH),
                 dynamo=True,
                 verbose=False,
                 input_names=["input_ids", "attention_mask"],
-                output_names=[OUTPUT],
+                output_names=list(OUTPUTS),
                 dynamic_shapes=(axes, axes),
                 custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
             )
@@ -176,7 +168,7 @@ def _write_graph(encoder: _EncoderOutput, embedder: DocumentEmbedder, path: Path
             program.save(path)
     except Exception as error:  # torch.onnx raises many kinds.
         raise TmdeError(
-            f"{type(encoder.encoder).__name__} cannot be written as an ONNX graph: {error}"
+            f"{type(embedder.model).__name__} cannot be written as an ONNX graph: {error}"
         ) from error
 
 
@@ -201,7 +193,17 @@ def _searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, **_
     return op.ReduceSum(op.Cast(is_before, to=_INT64), op.Constant(value_ints=[-1]), keepdims=0)
 
 
-def _quantize(source: Path, target: Path) -> None:
+def _quantized_operators(embedder: DocumentEmbedder) -> list[str]:
+    """Return the operators whose weights become 8-bit numbers.
+
+    The one matrix product of a bag sums vectors, and has no weights.
+    """
+    if embedder.model.config.model_type == "tmde_bag":
+        return ["Gather"]
+    return list(_QUANTIZED_OPERATORS)
+
+
+def _quantize(source: Path, target: Path, operators: list[str]) -> None:
     """Write a graph with 8-bit weights."""
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
@@ -209,7 +211,7 @@ def _quantize(source: Path, target: Path) -> None:
         quantize_dynamic(
             source,
             target,
-            op_types_to_quantize=list(_QUANTIZED_OPERATORS),
+            op_types_to_quantize=operators,
             per_channel=True,
             weight_type=QuantType.QInt8,
             use_external_data_format=_data_file(source).exists(),
@@ -217,13 +219,12 @@ def _quantize(source: Path, target: Path) -> None:
 
 
 def _checked_difference(
-    encoder: _EncoderOutput, embedder: DocumentEmbedder, graph: Path, is_exact: bool
+    embedder: DocumentEmbedder, graph: Path, is_exact: bool
 ) -> tuple[float, float]:
-    """Return how far a graph is from its encoder, see [`OnnxExport`], if that is close enough.
+    """Return how far a graph is from its model, see [`OnnxExport`], if that is close enough.
 
     Args:
-        encoder: The traced encoder.
-        embedder: The embedder around it.
+        embedder: The embedder around the model.
         graph: The file to check.
         is_exact: Whether all outputs must agree, not only the directions of the vectors.
 
@@ -235,7 +236,7 @@ def _checked_difference(
 
     onnx.checker.check_model(os.fspath(graph))
     session = onnxruntime.InferenceSession(graph, providers=["CPUExecutionProvider"])
-    difference, cosine = _compare(encoder, session, embedder)
+    difference, cosine = _compare(session, embedder)
     # Written so that NaN fails.
     is_close = difference <= TOLERANCE or not is_exact
     if not is_close or not cosine >= LEAST_COSINE:
@@ -248,7 +249,7 @@ def _checked_difference(
 
 
 def _compare(
-    encoder: _EncoderOutput, session: onnxruntime.InferenceSession, embedder: DocumentEmbedder
+    session: onnxruntime.InferenceSession, embedder: DocumentEmbedder
 ) -> tuple[float, float]:
     """Return the largest relative difference of outputs, and the smallest cosine of vectors."""
     differences = []
@@ -256,31 +257,29 @@ def _compare(
     cosines = []
     for texts in (TEXTS[:1], TEXTS[:-1], TEXTS):
         ids, mask = _padded_batch(embedder, texts, limit=LONGEST)
-        with torch.no_grad():
-            expected = encoder(ids, mask).float()
+        expected_states, expected_vectors = _model_outputs(embedder, ids, mask)
         inputs = {"input_ids": ids.numpy(), "attention_mask": mask.numpy()}
-        (graph_output,) = session.run([OUTPUT], inputs)
-        output = torch.from_numpy(graph_output)  # (texts, length or 1, d)
-        has_output_per_token = expected.shape[1] == mask.shape[1]
+        states, vectors = map(torch.from_numpy, session.run(list(OUTPUTS), inputs))
+        has_output_per_token = expected_states.shape[1] == mask.shape[1]
         # The output at padding may be anything.
         compared = mask.bool() if has_output_per_token else slice(None)
-        differences.append((output - expected)[compared].abs().max())
-        largest_outputs.append(expected[compared].abs().max())
-        vectors = _pooled(output, mask, embedder)
-        expected_vectors = _pooled(expected, mask, embedder)
+        differences.append((states - expected_states)[compared].abs().max())
+        differences.append((vectors - expected_vectors).abs().max())
+        largest_outputs.append(expected_states[compared].abs().max())
         cosines.append(nn.functional.cosine_similarity(vectors, expected_vectors).min())
     difference = torch.stack(differences).max() / torch.stack(largest_outputs).max()
     return float(difference), float(torch.stack(cosines).min())
 
 
-def _pooled(
-    hidden: torch.Tensor, attention_mask: torch.Tensor, embedder: DocumentEmbedder
-) -> torch.Tensor:
-    """Return the vectors (texts, d) of outputs (texts, length or 1, d)."""
-    if embedder.pooling == "cls":
-        return hidden[:, 0]
-    check_token_outputs(hidden, attention_mask)
-    return pool_states(hidden.float(), attention_mask, "mean")
+def _model_outputs(
+    embedder: DocumentEmbedder, input_ids: torch.Tensor, attention_mask: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the states (texts, length or 1, d) and vectors (texts, d) of the model itself."""
+    options = {"pooled_only": True} if is_ours(embedder.model) else {}
+    with torch.no_grad():
+        outputs = embedder.model(input_ids=input_ids, attention_mask=attention_mask, **options)
+        states: torch.Tensor = outputs[0].float()
+        return states, pooled(states, attention_mask, embedder.pooling)
 
 
 def _data_file(graph: Path) -> Path:

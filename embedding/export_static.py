@@ -1,90 +1,189 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Export a bag of tokens as a static embedding of sentence-transformers."""
+"""Export a bag of tokens as a table of vectors, for sentence-transformers and model2vec."""
 
 from __future__ import annotations
 
+import copy
 import json
 import os
-from typing import cast
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import torch
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde import BagModel, TmdeError
+from modeling_tmde import BagConfig, BagModel, TmdeError
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.export_check import TEXTS, TOLERANCE
+from tmde.embedding.export_check import TEXTS, TOLERANCE, weighted_table
+
+_MODULES = "sentence_transformers.models"  # the names of version 5, which later ones read too
 
 
 def export_static_embedding(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, folder: str | os.PathLike[str]
+    model: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    folder: str | os.PathLike[str],
+    prompt: str = "",
 ) -> float:
-    """Write a bag model as `SentenceTransformer(folder)` opens it: a table of vectors.
+    """Write a bag model as a static one: a table of vectors, and a tokenizer.
 
-    This package is not needed to open it. Its two modules are a StaticEmbedding, which takes the
-    mean of `exp(w_t) E_t` in float32 over the tokens of a text (`<s>` and `</s>`, of next to no
-    weight, are left out), and a Normalize. They give the vectors of [`BagModel`]; but a text
-    without any token gets zeros.
+    `SentenceTransformer(folder)` and model2vec's `StaticModel.from_pretrained(folder)` open it
+    without this package. The vector of a text is the mean of `exp(w_t) E_t` in float32 over its
+    tokens, scaled to length 1 if the model does so. It is that of [`BagModel`], but for these
+    points:
+
+    - A static model counts a token that occurs n times n times. With `sublinear_counts`, the bag
+      counts it sqrt(n) times, so that only texts without a repeated token keep their vectors.
+    - `<s>` and `</s>`, of next to no weight, are left out. A text without any other token gets
+      zeros.
+    - With `normalize=False`, vectors keep their directions. They are longer than those of the bag,
+      which counts `<s>` and `</s>` in the number of tokens that it divides by.
+    - model2vec leaves out tokens that are unknown to the tokenizer.
 
     Args:
         model: A [`BagModel`].
         tokenizer: Its tokenizer.
         folder: Where to write; files of an earlier export are overwritten.
+        prompt: What sentence-transformers is to put before every text; model2vec has no prompts.
 
     Returns:
-        The largest difference between the vectors of the table and of the model on `TEXTS`.
+        The largest difference between unit vectors of the table and of the model on `TEXTS`, if
+        both count a repeated token as often as it occurs.
 
     Raises:
         ImportError: sentence-transformers is not installed.
-        TmdeError: The model is no bag, does not normalize, or damps counts; or the table gives
-            other vectors.
+        TmdeError: The model is no bag, or the table gives other vectors.
     """
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize, StaticEmbedding
+    # A missing package is reported before any work is done.
+    import sentence_transformers  # noqa: F401
 
-    _check_is_a_normalized_mean(model)
-    weighted_table = _weighted_table(cast(BagModel, model))
-    static_embedding = StaticEmbedding(
-        _tokenizer_of_plain_text(tokenizer), embedding_weights=weighted_table
-    )
-    static_model = SentenceTransformer(
-        modules=[static_embedding, Normalize()], device="cpu", similarity_fn_name="cosine"
-    )
-    expected = DocumentEmbedder(model, tokenizer).encode(TEXTS)
-    vectors = static_model.encode(list(TEXTS), show_progress_bar=False)
-    difference = float(np.abs(vectors - expected).max())
+    bag = _checked_bag(model)
+    folder = Path(folder)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".export-") as temporary:
+        # The temporary folder itself is closed to other users.
+        written = Path(temporary) / "static"
+        written.mkdir()
+        _write_files(bag, tokenizer, written, prompt)
+        difference = _checked_difference(bag, tokenizer, written, prompt)
+        shutil.copytree(written, folder, dirs_exist_ok=True)
+    return difference
+
+
+def _checked_bag(model: PreTrainedModel) -> BagModel:
+    """Return a model, whose vectors a static one can give."""
+    if model.config.model_type != "tmde_bag":
+        raise TmdeError(
+            f"model: found {type(model).__name__}, expected a BagModel, the only model that sums "
+            "token vectors; `tmde export onnx` writes other models"
+        )
+    return cast(BagModel, model)
+
+
+def _write_files(
+    bag: BagModel, tokenizer: PreTrainedTokenizerBase, folder: Path, prompt: str
+) -> None:
+    """Write the files of both packages; they share the table and the tokenizer."""
+    plain_tokenizer = _tokenizer_of_plain_text(tokenizer)
+    plain_tokenizer.save(str(folder / "tokenizer.json"))
+    save_file(_tensors(bag, plain_tokenizer), folder / "model.safetensors")
+    config = cast(BagConfig, bag.config)
+    modules = [_module(0, "", "StaticEmbedding")]
+    if config.normalize:
+        modules.append(_module(1, "1_Normalize", "Normalize"))
+    _write_json(folder / "modules.json", modules)
+    prompts = {
+        "model_type": "SentenceTransformer",
+        "prompts": {"default": prompt} if prompt else {},
+        "default_prompt_name": "default" if prompt else None,
+        "similarity_fn_name": "cosine",
+    }
+    _write_json(folder / "config_sentence_transformers.json", prompts)
+    model2vec = {
+        "model_type": "model2vec",
+        "architectures": ["StaticModel"],
+        "normalize": config.normalize,
+        # Without this, model2vec reads no more than 512 tokens.
+        "max_length": None,
+        "embedding_dtype": "float32",
+        "hidden_dim": config.d_model,
+        "languages": list(config.languages),
+    }
+    _write_json(folder / "config.json", model2vec)
+
+
+def _tensors(bag: BagModel, tokenizer: Tokenizer) -> dict[str, torch.Tensor]:
+    """Return what `model.safetensors` holds, by the names of model2vec."""
+    tensors = {"embeddings": weighted_table(bag).contiguous()}
+    num_rows = len(tensors["embeddings"])
+    if num_rows != tokenizer.get_vocab_size():
+        # Only with a row named for each token does model2vec open a table of another size.
+        tensors["mapping"] = torch.arange(num_rows)
+    return tensors
+
+
+def _module(number: int, path: str, kind: str) -> dict[str, Any]:
+    """Return an entry of `modules.json`."""
+    return {"idx": number, "name": str(number), "path": path, "type": f"{_MODULES}.{kind}"}
+
+
+def _checked_difference(
+    bag: BagModel, tokenizer: PreTrainedTokenizerBase, folder: Path, prompt: str
+) -> float:
+    """Return the largest difference of unit vectors on `TEXTS`, if it is small.
+
+    Raises:
+        TmdeError: It is not.
+    """
+    undamped = _undamped(bag)
+    expected = DocumentEmbedder(undamped, tokenizer, prompt=prompt).encode(TEXTS)
+    vectors = static_encoder(folder)(TEXTS)
+    difference = float(np.abs(_unit_rows(vectors) - _unit_rows(expected)).max())
     if not difference <= TOLERANCE:  # Written so that NaN fails.
         raise TmdeError(
             f"the table's vectors differ from the model's by {difference:.1e}, expected at "
             f"most {TOLERANCE:.0e}"
         )
-    static_model.save(str(folder), create_model_card=False)
     return difference
 
 
-def _check_is_a_normalized_mean(model: PreTrainedModel) -> None:
-    """Check that a static embedding can give the vectors of a model."""
-    config = model.config
-    if config.model_type != "tmde_bag":
-        raise TmdeError(
-            f"model: found {type(model).__name__}, expected a BagModel, the only model that sums "
-            "token vectors"
-        )
-    if not config.normalize or config.sublinear_counts:
-        raise TmdeError(
-            f"model: found normalize={config.normalize} and sublinear_counts="
-            f"{config.sublinear_counts} in its config, expected True and False: a static embedding "
-            "is a normalized mean. Train a bag with --from-scratch or model.sublinear_counts=false"
-        )
+def static_encoder(
+    folder: str | os.PathLike[str],
+) -> Callable[[Sequence[str]], np.ndarray]:
+    """Open an exported model with sentence-transformers.
+
+    Returns:
+        A function from texts to their vectors, (texts, d) float32.
+    """
+    from sentence_transformers import SentenceTransformer
+
+    static_model = SentenceTransformer(str(folder), device="cpu")
+
+    def encode(texts: Sequence[str]) -> np.ndarray:
+        vectors: np.ndarray = static_model.encode(list(texts), show_progress_bar=False)
+        return vectors
+
+    return encode
 
 
-@torch.no_grad()
-def _weighted_table(model: BagModel) -> torch.Tensor:
-    """Return the vector of each token times its weight, (vocab_size, d_model) float32."""
-    weights = model.token_weights.float().exp().cpu()  # (vocab_size,)
-    return weights[:, None] * model.embed_tokens.weight.float().cpu()
+def _undamped(bag: BagModel) -> BagModel:
+    """Return a bag with the same weights that counts tokens as often as they occur."""
+    twin = copy.copy(bag)
+    twin.config = copy.copy(bag.config)
+    twin.config.sublinear_counts = False
+    return twin
+
+
+def _unit_rows(vectors: np.ndarray) -> np.ndarray:
+    """Return vectors (texts, d) scaled to length 1."""
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
 
 def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
@@ -95,3 +194,7 @@ def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     state["added_tokens"] = []
     state["post_processor"] = None
     return Tokenizer.from_str(json.dumps(state))
+
+
+def _write_json(path: Path, content: Any) -> None:
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

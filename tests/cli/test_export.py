@@ -4,6 +4,8 @@ import os
 
 import numpy as np
 import pytest
+import torch
+from huggingface_hub import ModelCard
 from transformers import AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
@@ -20,10 +22,54 @@ TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"][:5]), "hund dog"]
 WITHOUT_PROMPT = ("xlm-roberta", "bert")
 
 
-def test_static(bag, tmp_path):
+@pytest.fixture
+def short_sample(monkeypatch):
+    """The sample that a static export is measured on is 20 rows."""
+    monkeypatch.setattr("tmde.cli.static_report._NUM_ROWS", 20)
+
+
+def test_static(bag, tmp_path, short_sample):
     pytest.importorskip("sentence_transformers")
-    ok("export", "static", bag, "-o", tmp_path / "static")
+    result = ok("export", "static", bag, "-o", tmp_path / "static")
     assert (tmp_path / "static" / "modules.json").exists()
+    # The bag counts tokens as often as they occur, so that the vectors are the same.
+    assert "1.0000 on average and at least 1.0000" in result.output
+    assert "sqrt(n)" not in result.output
+
+
+def test_static_says_what_it_cannot_do_and_writes_it_down(tokenizer, tmp_path, short_sample):
+    pytest.importorskip("sentence_transformers")
+    torch.manual_seed(0)
+    config = BagConfig(vocab_size=400, d_model=48, sublinear_counts=True)
+    bag = save(tmp_path / "bag", BagModel(config), tokenizer)
+    (bag / "README.md").write_text("---\nlicense: cc0-1.0\nlanguage: [de]\n---\n")
+
+    result = ok("export", "static", bag, "-o", tmp_path / "static")
+
+    report = result.output.partition("model2vec\n")[2]
+    assert "count sqrt(n) times. A static model cannot" in report
+    card = ModelCard.load(tmp_path / "static" / "README.md")
+    assert report.strip() in card.text
+    assert card.data.license == "cc0-1.0"
+
+
+def test_a_graph_gets_the_pooling_that_was_asked_for(tmp_path, monkeypatch):
+    calls = []
+
+    def export(model, tokenizer, folder, quantization, **options):
+        calls.append(options)
+        return folder / "onnx" / "model.onnx", 0.0, 1.0
+
+    monkeypatch.setattr("tmde.embedding.export_onnx.export_onnx", export)
+    encoder = save_encoder(tmp_path / "encoder", "bert")
+    ok("export", "onnx", encoder, "-o", tmp_path / "served", "--pooling", "cls", "--prompt", "q: ")
+    assert calls == [{"pooling": "cls", "prompt": "q: "}]
+
+
+def test_a_graph_is_not_written_beside_the_weights_of_another_model(bag, tmp_path):
+    encoder = save_encoder(tmp_path / "encoder", "bert")
+    result = run("export", "onnx", bag, "-o", encoder)
+    assert "holds another model" in result.output
 
 
 def save_model(kind, folder):

@@ -9,8 +9,11 @@ a process that has imported the package. Comments in the page steer them:
     <!-- hub: user -->                    a Hub of tests/hub_server.py knows the token of `user`
     <!-- skip: next "needs four GPUs" --> the next block does not run
     <!-- append: max_steps=10 -->         words added to each `tmde train` of the next block
+
+`<!-- skip: next if(missing("faiss"), reason="...") -->` skips where a package is not installed.
 """
 
+import importlib.util
 import os
 import re
 import subprocess
@@ -101,6 +104,14 @@ def files(example: Example) -> None:
         )
 
 
+def is_missing(module: str) -> bool:
+    """Whether a page that skips a block without an optional package has to skip it here."""
+    try:
+        return importlib.util.find_spec(module) is None
+    except ModuleNotFoundError:  # The package around the module is missing.
+        return True
+
+
 def use_hub(example: Example) -> None:
     space = example.namespace
     space["hub"].accounts = {"hf_docs": Account(example.parsed)}
@@ -135,6 +146,7 @@ def test_blocks_run(path, tmp_path, trained):
             "trained": trained,
             "hub": hub,
             "stack": stack,
+            "missing": is_missing,
         }
         document.namespace.update(space)
         for example in document.examples():

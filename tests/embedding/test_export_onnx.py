@@ -11,10 +11,19 @@ from tests.tiny_embedders import aligned, laser, make_bag, make_xlmr
 from tmde import DocumentEmbedder
 from tmde.embedding import export_onnx as export_module
 from tmde.embedding.export_onnx import export_onnx
+from tmde.embedding.serving_files import write_serving_files
 
 
 def make_bag_residual():
     return tiny_model(bag_residual=True, sublinear_counts=True)
+
+
+def make_damped_bag():
+    return make_bag(sublinear_counts=True)
+
+
+def make_plain_bag():
+    return make_bag(normalize=False)
 
 
 def make_adapted():
@@ -22,8 +31,8 @@ def make_adapted():
     return AdaptedModel(config)
 
 
-def graph_vectors(path, embedder, texts):
-    """Return the vectors of a graph, from one padded batch."""
+def graph_outputs(path, embedder, texts):
+    """Return states, vectors and mask from one padded batch."""
     import onnxruntime
 
     session = onnxruntime.InferenceSession(path)
@@ -36,11 +45,16 @@ def graph_vectors(path, embedder, texts):
     inputs = embedder.tokenizer(texts, split_special_tokens=True, **options)
     names = {graph_input.name for graph_input in session.get_inputs()}
     assert names == {"input_ids", "attention_mask"}
-    (hidden,) = session.run(["last_hidden_state"], {name: inputs[name].numpy() for name in names})
-    if embedder.pooling == "cls":
-        return hidden[:, 0]
-    mask = inputs["attention_mask"].numpy()[:, :, None]
-    return (hidden * mask).sum(1) / mask.sum(1)
+    arrays = {name: inputs[name].numpy() for name in names}
+    states, vectors = session.run(["last_hidden_state", "sentence_embedding"], arrays)
+    return states, vectors, arrays["attention_mask"]
+
+
+def pooled_states(states, mask, pooling):
+    if pooling == "cls":
+        return states[:, 0]
+    mask = mask[:, :, None]
+    return (states * mask).sum(1) / mask.sum(1)
 
 
 @pytest.fixture
@@ -53,8 +67,8 @@ def onnx():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "make",
-    [make_bag_residual, make_xlmr, make_adapted],
-    ids=["bag residual", "xlm-r", "adapted"],
+    [make_bag_residual, make_xlmr, make_adapted, make_damped_bag, make_plain_bag],
+    ids=["bag residual", "xlm-r", "adapted", "damped bag", "plain bag"],
 )
 def test_the_graph_gives_the_vectors_of_the_model(make, onnx, tokenizer, tmp_path):
     torch.manual_seed(0)
@@ -64,8 +78,12 @@ def test_the_graph_gives_the_vectors_of_the_model(make, onnx, tokenizer, tmp_pat
 
     assert path == tmp_path / "onnx" / "model.onnx"
     assert difference < 1e-4
-    vectors = graph_vectors(path, embedder, TEXTS)
-    np.testing.assert_allclose(vectors, embedder.encode(TEXTS), rtol=0, atol=1e-5)
+    texts = [*TEXTS, ""]
+    states, vectors, mask = graph_outputs(path, embedder, texts)
+    expected = embedder.encode(texts)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+    states_pooled = pooled_states(states, mask, embedder.pooling)
+    np.testing.assert_allclose(states_pooled, expected, rtol=0, atol=1e-5)
 
 
 @pytest.mark.slow
@@ -76,7 +94,7 @@ def test_an_int8_graph_keeps_the_direction_of_the_vectors(onnx, tokenizer, tmp_p
     path, _, _ = export_onnx(embedder.model, tokenizer, tmp_path, "int8")
 
     assert path == tmp_path / "onnx" / "model_int8.onnx"
-    vectors = graph_vectors(path, embedder, TEXTS)
+    _, vectors, _ = graph_outputs(path, embedder, TEXTS)
     expected = embedder.encode(TEXTS)
     norms = np.linalg.norm(vectors, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (vectors * expected).sum(1) / norms
@@ -92,6 +110,13 @@ def test_the_folder_of_a_graph_has_a_config_and_nothing_temporary(onnx, tokenize
     assert not list((tmp_path / "onnx").glob(".*"))
 
 
+def test_a_graph_of_another_model_is_not_overwritten(onnx, tokenizer, tmp_path):
+    write_serving_files(DocumentEmbedder(make_bag(), tokenizer), tmp_path)
+    with pytest.raises(ValueError, match="holds another model; give the name of a new folder"):
+        export_onnx(make_xlmr(), tokenizer, tmp_path)
+    assert not (tmp_path / "onnx").exists()
+
+
 @pytest.mark.slow
 def test_a_graph_that_gives_other_vectors_is_not_written(onnx, tokenizer, tmp_path, monkeypatch):
     monkeypatch.setattr(export_module, "TOLERANCE", -1)
@@ -105,7 +130,6 @@ def test_a_graph_that_gives_other_vectors_is_not_written(onnx, tokenizer, tmp_pa
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (make_bag, "BagModel cannot be exported to ONNX: it adds up rows"),
         (lambda: LaserModel(laser()), "LaserModel cannot be exported to ONNX: its LSTM layers"),
         (lambda: AlignedModel(aligned("bag")), "it has an encoder for each language"),
     ],

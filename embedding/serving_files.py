@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The files beside an ONNX graph, by which servers and browsers read texts for it."""
+
+from __future__ import annotations
+
+import copy
+import json
+from pathlib import Path
+from typing import Any
+
+from modeling_tmde import TmdeError
+from modeling_tmde.sentence_transformers_files import (
+    POOLING_FILE,
+    TRANSFORMER_FILE,
+    write_sentence_transformers_files,
+)
+from tmde.embedding.document_embedder import DocumentEmbedder
+
+# In tokens, the longest text of a model without a limit. text-embeddings-inference refuses a model
+# whose longest text is longer than its batches, by default of 16,384 tokens.
+LONGEST_SERVED = 8192
+
+_CONFIG_FILE = "config.json"
+_WEIGHT_FILES = ("*.safetensors", "*.bin")
+# text-embeddings-inference reads these keys, and some of its versions refuse a file without one.
+_POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
+
+
+def holds_weights(folder: Path) -> bool:
+    """Return whether a folder holds the weights of a model, and not only a graph of one."""
+    return any(any(folder.glob(pattern)) for pattern in _WEIGHT_FILES)
+
+
+def check_holds_no_other_model(embedder: DocumentEmbedder, folder: Path) -> None:
+    """Check that a folder without weights has no graph of a model with another configuration.
+
+    Raises:
+        TmdeError: It has.
+    """
+    path = folder / _CONFIG_FILE
+    if holds_weights(folder) or not path.exists():
+        return
+    if json.loads(path.read_text(encoding="utf-8")) != _serving_config(embedder):
+        raise TmdeError(f"{folder} holds another model; give the name of a new folder")
+
+
+def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
+    """Write configuration, tokenizer and pooling in a folder that has no weights.
+
+    A folder with weights is that of the model itself, and is left as it is.
+
+    Args:
+        embedder: The model, its tokenizer, its pooling and its prompt.
+        folder: The folder of the graph.
+    """
+    if holds_weights(folder):
+        return
+    _write_json(folder / _CONFIG_FILE, _serving_config(embedder))
+    _write_tokenizer(embedder, folder)
+    for name in (TRANSFORMER_FILE, POOLING_FILE):
+        # Those of an earlier export would count as edited by a person.
+        (folder / name).unlink(missing_ok=True)
+    write_sentence_transformers_files(
+        embedder.model, folder, pooling=embedder.pooling, prompt=embedder.prompt
+    )
+    length = _served_length(embedder)
+    _write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
+    _write_json(folder / POOLING_FILE, _pooling(embedder))
+
+
+def _served_length(embedder: DocumentEmbedder) -> int:
+    """Return the longest text in tokens, special tokens included."""
+    return min(embedder.max_length, LONGEST_SERVED)
+
+
+def _serving_config(embedder: DocumentEmbedder) -> dict[str, Any]:
+    """Return the configuration of the model, and what servers ask of every model.
+
+    The type of the model stays what it is. The Python code of the model stays behind, and so does
+    `auto_map`, which names it.
+    """
+    config = embedder.model.config
+    content: dict[str, Any] = json.loads(config.to_json_string())
+    content.pop("auto_map", None)
+    content.setdefault("architectures", None)
+    if content["architectures"] is None:
+        content["architectures"] = [type(embedder.model).__name__]
+    content.setdefault("hidden_size", config.hidden_size)
+    content.setdefault("num_hidden_layers", getattr(config, "num_hidden_layers", 0))
+    content.setdefault("max_position_embeddings", _served_length(embedder))
+    return content
+
+
+def _pooling(embedder: DocumentEmbedder) -> dict[str, Any]:
+    """Return the content of `1_Pooling/config.json`."""
+    names = {"cls": "cls_token", "mean": "mean_tokens"}
+    content: dict[str, Any] = {"word_embedding_dimension": embedder.model.config.hidden_size}
+    for name in _POOLINGS:
+        content[f"pooling_mode_{name}"] = name == names[embedder.pooling]
+    return content
+
+
+def _write_tokenizer(embedder: DocumentEmbedder, folder: Path) -> None:
+    """Save the tokenizer, with the longest text that the model takes."""
+    tokenizer = copy.copy(embedder.tokenizer)
+    tokenizer.model_max_length = _served_length(embedder)
+    tokenizer.save_pretrained(folder)
+    # transformers 5 no longer writes this file, which fastembed reads.
+    _write_json(folder / "special_tokens_map.json", _special_tokens(embedder))
+
+
+def _special_tokens(embedder: DocumentEmbedder) -> dict[str, str]:
+    """Return the special tokens by their roles."""
+    tokens: dict[str, str] = {}
+    for role, token in embedder.tokenizer.special_tokens_map.items():
+        if isinstance(token, str):
+            tokens[role] = token
+    return tokens
+
+
+def _write_json(path: Path, content: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

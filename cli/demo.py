@@ -15,7 +15,7 @@ def demo(
         str | None, Argument(help="Folder or Hub id. Default: an index's own, or that of tmde.")
     ] = None,
     collection: Annotated[
-        str | None, Argument(help="File (- for stdin) or index. Default: a sample.")
+        str | None, Argument(help="File (- for stdin) or index. Default: passages.")
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,

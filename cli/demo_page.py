@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,7 @@ from markupsafe import escape
 
 from tmde.cli.demo_collection import NOTHING, Collection, Example, as_text
 from tmde.cli.demo_languages import accepted_languages
-from tmde.cli.demo_search import MODES, Mode, Searcher, SearchResult
+from tmde.cli.demo_search import MODES, Mode, Searcher, SearchResult, is_short
 from tmde.documents.collection_map import NEIGHBORS
 from tmde.documents.snippets import shortened
 from tmde.embedding import DEFAULT_MODEL
@@ -34,7 +34,7 @@ COLORS = ("#1f83c4", "#d98a00", "#009e73", "#cc79a7", "#d55e00", "#3fa3dd", "#8c
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 _MARK_COLOR = "#e11d48"
 # The looks of the hits and of the query on the map.
-_RING = {"symbol": "circle-open", "size": 15, "color": _MARK_COLOR, "line": {"width": 2.2}}
+_RING = {"symbol": "circle-open", "size": 20, "color": _MARK_COLOR, "line": {"width": 2.2}}
 _STAR = {
     "symbol": "star",
     "size": 18,
@@ -67,11 +67,13 @@ _READABLE = {
     "block_label_text_color_dark": "*neutral_200",
     "block_title_text_color": "*neutral_700",
     "block_title_text_color_dark": "*neutral_200",
+    "button_primary_background_fill": "*primary_600",
+    "button_primary_background_fill_hover": "*primary_700",
     "input_placeholder_color": "*neutral_500",
     "input_placeholder_color_dark": "*neutral_400",
 }
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
-_ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened}
+_ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened, "is_short": is_short}
 # The macros of the template are the parts of the page.
 HTML: Any = _ENVIRONMENT.get_template("demo.html").module
 
@@ -95,40 +97,51 @@ def map_figure(
     if group is not None and group in collection.groups:
         labels = collection.groups[group]
     values = np.array(labels)  # (documents,)
+    row_of_id = {hit.id: row for row, hit in enumerate(collection.drawn)}
     figure = go.Figure(layout=_LAYOUT)
     for number, value in enumerate(sorted(set(values))):
-        has_value = values == value
+        rows = np.flatnonzero(values == value)
         marker = {
             "size": 6,
-            # A search lights its hits, so the others stand back.
-            "opacity": 0.85 if result is None else 0.3,
+            "opacity": 0.85,
             "color": COLORS[number % len(COLORS)],
             "symbol": SYMBOLS[number // len(COLORS) % len(SYMBOLS)],
         }
         # Legends read HTML too.
-        _draw(figure, str(escape(value)), places[has_value], hover_texts[has_value], marker)
+        _draw(figure, str(escape(value)), places[rows], hover_texts[rows], marker)
+        if result is not None:
+            found_rows = [row_of_id.get(id, -1) for id in result.ids]
+            # A search lights what it finds, so the other points stand back.
+            figure.data[-1].update(
+                selectedpoints=np.flatnonzero(np.isin(rows, found_rows)),
+                selected={"marker": {"opacity": 1, "size": 9}},
+                unselected={"marker": {"opacity": 0.3}},
+            )
     if result is not None:
-        _draw_result(figure, collection, result, hover_texts)
+        _draw_result(figure, collection, result, row_of_id, hover_texts)
     return figure
 
 
 def _draw_result(
-    figure: go.Figure, collection: Collection, result: SearchResult, hover_texts: np.ndarray
+    figure: go.Figure,
+    collection: Collection,
+    result: SearchResult,
+    row_of_id: Mapping[str, int],
+    hover_texts: np.ndarray,
 ) -> None:
-    """Draw the hits of a search as numbered rings, and its query as a star."""
-    row_of_id = {hit.id: row for row, hit in enumerate(collection.drawn)}
+    """Draw the hits of a search as numbered rings, and its query as a star.
+
+    Translations stand close together, so a document has one ring.
+    """
     rows = []
     numbers = []
-    for number, document in enumerate(result.documents, 1):
-        for version in document.versions:
-            if version.id in row_of_id:
-                rows.append(row_of_id[version.id])
-                # Translations stand close together, so one of them has the number.
-                numbers.append(str(number) if version is document.shown else "")
-    points = collection.map.places[rows]
-    _draw(figure, "hits", points, hover_texts[rows], _RING)
+    for number, hit in enumerate(result.hits, 1):
+        if hit.id in row_of_id:
+            rows.append(row_of_id[hit.id])
+            numbers.append(str(number))
+    _draw(figure, "hits", collection.map.places[rows], hover_texts[rows], _RING)
     figure.data[-1].update(
-        mode="markers+text", text=numbers, textposition="top center", textfont={"size": 13}
+        mode="markers+text", text=numbers, textposition="top center", textfont={"size": 14}
     )
     query_text = str(HTML.hover_query(result.query))
     _draw(figure, "query", result.place[None], [query_text], _STAR)
@@ -262,6 +275,16 @@ def _build_query_part(collection: Collection) -> QueryPart:
                 elem_id="mode",
                 min_width=0,
             )
+            count = gr.Slider(
+                1,
+                50,
+                # Few of the 60 passages of the sample fit a question.
+                value=5 if collection.is_sample else 10,
+                step=1,
+                label="Hits",
+                elem_id="count",
+                min_width=0,
+            )
             languages = gr.CheckboxGroup(
                 [(code or NOTHING, code) for code in collection.languages],
                 value=collection.languages,
@@ -270,7 +293,6 @@ def _build_query_part(collection: Collection) -> QueryPart:
                 elem_id="languages",
                 min_width=0,
             )
-            count = gr.Slider(1, 50, value=10, step=1, label="Hits", elem_id="count", min_width=0)
             language = gr.Dropdown(
                 language_choices,
                 label="Language of the query",

@@ -40,6 +40,11 @@ class FoundDocument:
         """The version that is shown first."""
         return self.versions[0]
 
+    @property
+    def nearest(self) -> Hit:
+        """The version of the highest cosine."""
+        return max(self.versions, key=lambda version: version.score)
+
 
 @dataclass(frozen=True)
 class SearchResult:
@@ -63,6 +68,14 @@ class SearchResult:
     def hits(self) -> list[Hit]:
         """The version of each document that is shown first."""
         return [document.shown for document in self.documents]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all versions of the documents."""
+        ids = []
+        for document in self.documents:
+            ids += [version.id for version in document.versions]
+        return ids
 
 
 class Searcher:
@@ -217,6 +230,11 @@ def _ranking(mode: Mode, by_meaning: list[str], by_words: list[str]) -> list[str
     if mode == "words":
         return by_words
     return fuse_rankings([by_meaning, by_words])
+
+
+def is_short(hit: Hit) -> bool:
+    """Return whether the whole text of a hit is shown, with its nearest sentence marked."""
+    return len(hit.text.strip()) <= SNIPPET_WIDTH and hit.snippet in hit.text
 
 
 def fuse_rankings(rankings: Sequence[Sequence[str]]) -> list[str]:

@@ -115,7 +115,7 @@ def map_figure(
             figure.data[-1].update(
                 selectedpoints=np.flatnonzero(np.isin(rows, found_rows)),
                 selected={"marker": {"opacity": 1, "size": 9}},
-                unselected={"marker": {"opacity": 0.3}},
+                unselected={"marker": {"opacity": 0.4}},
             )
     if result is not None:
         _draw_result(figure, collection, result, row_of_id, hover_texts)

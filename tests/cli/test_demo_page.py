@@ -77,7 +77,7 @@ PALE_TEXTS = """() => {
     if (own.join("").trim()) check(element, own.join(""), isSvg ? style.fill : style.color);
     if (element.placeholder && !element.value)
       check(element, element.placeholder, getComputedStyle(element, "::placeholder").color);
-    if (element.value && ["INPUT", "TEXTAREA"].includes(element.tagName))
+    if (element.value && element.matches("textarea, input[type=text], input[type=number]"))
       check(element, element.value, style.color);
   }
   return [count, pale];

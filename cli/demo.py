@@ -14,7 +14,7 @@ def demo(
     ] = None,
     collection: Annotated[
         str | None,
-        Argument(help="File or folder of documents, - for stdin, or index. Default: a sample."),
+        Argument(help="File or folder of documents, - for stdin, or index. Default: passages."),
     ] = None,
     format: common.FormatOption = None,
     field: common.FieldOption = None,

@@ -9,6 +9,8 @@ from typing import Any
 import typer
 
 from modeling_tmde import TmdeError
+from tmde.cli.demo_languages import LanguageGuesser
+from tmde.cli.demo_sample import QUESTIONS
 from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 from tmde.documents.index import DocumentIndex, Hit
 from tmde.embedding import split_sentences
@@ -21,6 +23,30 @@ MOST_EXAMPLES = 5
 # An example is a sentence of this many characters among the first of a document.
 EXAMPLE_LENGTHS = range(25, 141)
 _EXAMPLE_SOURCE = 2000
+# What the guesser of languages reads at most.
+_GUESSER_DOCUMENTS = 2000
+_GUESSER_CHARACTERS = 400
+
+
+# Translations of one document have its value in this field of the metadata.
+DOCUMENT_FIELD = "doc_id"
+# Fields that tell documents apart but no groups of them.
+_UNCOLORED = ("language", "title", DOCUMENT_FIELD)
+
+
+@dataclass(frozen=True)
+class Example:
+    """A query to try.
+
+    Attributes:
+        language: Its language.
+        text: Its text.
+        hit_languages: The languages of the documents that it is searched in.
+    """
+
+    language: str
+    text: str
+    hit_languages: list[str]
 
 
 @dataclass(frozen=True)
@@ -34,7 +60,11 @@ class Collection:
         map: Their places.
         groups: The value of each drawn document, by the name of a field.
         languages: The languages of all documents, "" for those without one; empty if none has one.
-        examples: Queries to try, the language and the text of each.
+        examples: Queries to try.
+        has_translations: Whether documents are translations of each other, which share their value
+            of `DOCUMENT_FIELD`.
+        guesser: Guesses the language of a query; None if the documents have fewer than two.
+        is_sample: Whether these are the passages that come with the package.
     """
 
     name: str
@@ -43,7 +73,10 @@ class Collection:
     map: CollectionMap
     groups: dict[str, list[str]]
     languages: list[str]
-    examples: list[tuple[str, str]]
+    examples: list[Example]
+    has_translations: bool = False
+    guesser: LanguageGuesser | None = None
+    is_sample: bool = False
 
 
 def draw_collection(
@@ -52,6 +85,7 @@ def draw_collection(
     label_fields: Sequence[str] = (),
     points: int = 5000,
     method: str | None = None,
+    is_sample: bool = False,
 ) -> Collection:
     """Return what the page shows of an index.
 
@@ -62,6 +96,7 @@ def draw_collection(
             with 2 to 24 different values do.
         points: The most documents that are drawn; others are chosen at random, always the same.
         method: See `map_collection`.
+        is_sample: Whether the index holds the passages that come with the package.
 
     Raises:
         TmdeError: The index is empty, or no document has a label field.
@@ -80,7 +115,10 @@ def draw_collection(
         map=map_collection(index.vectors(ids), method),
         groups=_groups_of(drawn, name, label_fields, bool(languages)),
         languages=languages,
-        examples=_examples_of(drawn),
+        examples=_questions(languages) if is_sample else _examples_of(drawn, languages),
+        has_translations=_has_translations(drawn),
+        guesser=_learn_languages(drawn),
+        is_sample=is_sample,
     )
 
 
@@ -130,7 +168,7 @@ def _groups_of(
     for field_name in field_names:
         values = {as_text(hit.metadata.get(field_name)) for hit in drawn} - {None}
         tells_apart = 2 <= len(values) <= MOST_GROUPS
-        if tells_apart and field_name not in ("language", "title"):
+        if tells_apart and field_name not in _UNCOLORED:
             groups[field_name] = _group_by(drawn, field_name)
     return groups
 
@@ -145,15 +183,60 @@ def _group_by(drawn: Sequence[Hit], field_name: str) -> list[str]:
     return [group_of_value.get(value, OTHERS) for value in values]
 
 
-def _examples_of(drawn: Sequence[Hit]) -> list[tuple[str, str]]:
-    """Return a sentence of a document in each of several languages, as (language, sentence)."""
-    examples: dict[str, str] = {}
+def _has_translations(drawn: Sequence[Hit]) -> bool:
+    """Return whether documents with the same `DOCUMENT_FIELD` are translations of each other.
+
+    They are if there are such documents, and no two of them have the same language: those would be
+    parts of a document.
+    """
+    languages_of_document: dict[str, set[str | None]] = {}
+    count = 0
+    for hit in drawn:
+        document = as_text(hit.metadata.get(DOCUMENT_FIELD))
+        if document is None:
+            continue
+        language = as_text(hit.metadata.get("language"))
+        languages = languages_of_document.setdefault(document, set())
+        if language is None or language in languages:
+            return False
+        languages.add(language)
+        count += 1
+    return count > len(languages_of_document)
+
+
+def _learn_languages(drawn: Sequence[Hit]) -> LanguageGuesser | None:
+    """Return what guesses languages as the documents have them; None for fewer than two."""
+    texts = []
+    languages = []
+    for hit in drawn[:_GUESSER_DOCUMENTS]:
+        language = as_text(hit.metadata.get("language"))
+        if language is not None:
+            texts.append(hit.text[:_GUESSER_CHARACTERS])
+            languages.append(language)
+    if len(set(languages)) < 2:
+        return None
+    return LanguageGuesser(texts, languages)
+
+
+def _questions(languages: list[str]) -> list[Example]:
+    """Return questions that the passages of the package answer."""
+    return [Example(code, text, languages) for code, text in QUESTIONS]
+
+
+def _examples_of(drawn: Sequence[Hit], languages: list[str]) -> list[Example]:
+    """Return a sentence of a document in each of several languages, to be found in the others."""
+    sentences: dict[str, str] = {}
     for hit in random.Random(0).sample(drawn, len(drawn)):
         language = as_text(hit.metadata.get("language"))
-        if language is None or language in examples:
+        if language is None or language in sentences:
             continue
         for sentence in split_sentences(hit.text[:_EXAMPLE_SOURCE], language):
             if len(sentence) in EXAMPLE_LENGTHS:
-                examples[language] = " ".join(sentence.split())
+                sentences[language] = " ".join(sentence.split())
                 break
-    return sorted(examples.items())[:MOST_EXAMPLES]
+    examples = []
+    for language, sentence in sorted(sentences.items())[:MOST_EXAMPLES]:
+        other_languages = [code for code in languages if code != language]
+        # Documents of one language are searched in it.
+        examples.append(Example(language, sentence, other_languages or languages))
+    return examples

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,21 +21,23 @@ import plotly.graph_objects as go
 from jinja2 import Environment, FileSystemLoader
 from markupsafe import escape
 
-from modeling_tmde import TmdeError
-from tmde.cli.demo_collection import NOTHING, Collection, as_text
+from tmde.cli.demo_collection import NOTHING, Collection, Example, as_text
+from tmde.cli.demo_languages import accepted_languages
+from tmde.cli.demo_search import MODES, Mode, Searcher, SearchResult, is_short
 from tmde.documents.collection_map import NEIGHBORS
-from tmde.documents.index import Hit
 from tmde.documents.snippets import shortened
+from tmde.embedding import DEFAULT_MODEL
+from tmde.embedding.loading import local_or_hub
 
 # Seen on white and on black, and told apart by color-blind people.
-COLORS = ("#1f83c4", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c7ae6", "#8a8f98")
+COLORS = ("#1f83c4", "#d98a00", "#009e73", "#cc79a7", "#d55e00", "#3fa3dd", "#8c7ae6", "#8a8f98")
 SYMBOLS = ("circle", "triangle-up", "square", "diamond")
 _MARK_COLOR = "#e11d48"
 # The looks of the hits and of the query on the map.
-_RING = {"symbol": "circle-open", "size": 14, "color": _MARK_COLOR, "line": {"width": 1.8}}
+_RING = {"symbol": "circle-open", "size": 20, "color": _MARK_COLOR, "line": {"width": 2.2}}
 _STAR = {
     "symbol": "star",
-    "size": 16,
+    "size": 18,
     "color": _MARK_COLOR,
     "line": {"width": 1.5, "color": "white"},
 }
@@ -54,66 +56,29 @@ _LAYOUT = {
         "x": 0,
         "itemsizing": "constant",
     },
-    "font": {"family": "system-ui, sans-serif", "size": 13},
+    "font": {"family": "system-ui, sans-serif", "size": 14},
     "uirevision": "map",  # The zoom stays when the map is drawn again.
 }
+# Text of the theme that is too pale to read: WCAG asks for a contrast of 4.5.
+_READABLE = {
+    "body_text_color_subdued": "*neutral_600",
+    "body_text_color_subdued_dark": "*neutral_300",
+    "block_label_text_color": "*neutral_600",
+    "block_label_text_color_dark": "*neutral_200",
+    "block_title_text_color": "*neutral_700",
+    "block_title_text_color_dark": "*neutral_200",
+    "button_primary_background_fill": "*primary_600",
+    "button_primary_background_fill_hover": "*primary_700",
+    "input_placeholder_color": "*neutral_500",
+    "input_placeholder_color_dark": "*neutral_400",
+}
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
-_ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened}
+_ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened, "is_short": is_short}
 # The macros of the template are the parts of the page.
 HTML: Any = _ENVIRONMENT.get_template("demo.html").module
 
 
-@dataclass(frozen=True)
-class SearchResult:
-    """One search.
-
-    Attributes:
-        query: The text that was searched for.
-        place: The place of the query on the map, (2,).
-        hits: The documents that were found, best first.
-        is_truncated: Whether the query was longer than the model takes.
-    """
-
-    query: str
-    place: np.ndarray
-    hits: list[Hit]
-    is_truncated: bool
-
-
-# ---- Searching and drawing
-
-
-def search(
-    collection: Collection,
-    query: str,
-    k: int,
-    languages: Sequence[str],
-    language: str | None = None,
-) -> SearchResult:
-    """Search the documents of some languages.
-
-    Args:
-        collection: The documents.
-        query: The text to search for.
-        k: The number of hits.
-        languages: The languages of the hits, "" for documents without one.
-        language: The language of the query, for a model that needs it.
-
-    Raises:
-        TmdeError: With a sentence for the page, if the query or the languages are empty.
-    """
-    if not query.strip():
-        raise TmdeError("The query is empty: type a text, in any language.")
-    if collection.languages and not languages:
-        raise TmdeError("No language of the hits is chosen: check at least one.")
-    wanted = None
-    if languages:
-        wanted = {"language": [code or None for code in languages]}
-    index = collection.index
-    result = index.search_queries([query], k, wanted, snippet_width=300, language=language)
-    place = collection.map.place_of(result.query_vectors[0])
-    is_truncated = result.report is not None and result.report.truncated > 0
-    return SearchResult(query, place, result.hits[0], is_truncated)
+# ---- The map
 
 
 def map_figure(
@@ -132,24 +97,54 @@ def map_figure(
     if group is not None and group in collection.groups:
         labels = collection.groups[group]
     values = np.array(labels)  # (documents,)
+    row_of_id = {hit.id: row for row, hit in enumerate(collection.drawn)}
     figure = go.Figure(layout=_LAYOUT)
     for number, value in enumerate(sorted(set(values))):
-        has_value = values == value
+        rows = np.flatnonzero(values == value)
         marker = {
-            "size": 5,
-            "opacity": 0.75,
+            "size": 6,
+            "opacity": 0.85,
             "color": COLORS[number % len(COLORS)],
             "symbol": SYMBOLS[number // len(COLORS) % len(SYMBOLS)],
         }
         # Legends read HTML too.
-        _draw(figure, str(escape(value)), places[has_value], hover_texts[has_value], marker)
+        _draw(figure, str(escape(value)), places[rows], hover_texts[rows], marker)
+        if result is not None:
+            found_rows = [row_of_id.get(id, -1) for id in result.ids]
+            # A search lights what it finds, so the other points stand back.
+            figure.data[-1].update(
+                selectedpoints=np.flatnonzero(np.isin(rows, found_rows)),
+                selected={"marker": {"opacity": 1, "size": 9}},
+                unselected={"marker": {"opacity": 0.4}},
+            )
     if result is not None:
-        row_of_id = {hit.id: row for row, hit in enumerate(collection.drawn)}
-        rows = [row_of_id[hit.id] for hit in result.hits if hit.id in row_of_id]
-        _draw(figure, "hits", places[rows], hover_texts[rows], _RING)
-        query_text = str(HTML.hover_query(result.query))
-        _draw(figure, "query", result.place[None], [query_text], _STAR)
+        _draw_result(figure, collection, result, row_of_id, hover_texts)
     return figure
+
+
+def _draw_result(
+    figure: go.Figure,
+    collection: Collection,
+    result: SearchResult,
+    row_of_id: Mapping[str, int],
+    hover_texts: np.ndarray,
+) -> None:
+    """Draw the hits of a search as numbered rings, and its query as a star.
+
+    Translations stand close together, so a document has one ring.
+    """
+    rows = []
+    numbers = []
+    for number, hit in enumerate(result.hits, 1):
+        if hit.id in row_of_id:
+            rows.append(row_of_id[hit.id])
+            numbers.append(str(number))
+    _draw(figure, "hits", collection.map.places[rows], hover_texts[rows], _RING)
+    figure.data[-1].update(
+        mode="markers+text", text=numbers, textposition="top center", textfont={"size": 14}
+    )
+    query_text = str(HTML.hover_query(result.query))
+    _draw(figure, "query", result.place[None], [query_text], _STAR)
 
 
 def _hover_texts(collection: Collection) -> np.ndarray:
@@ -191,6 +186,7 @@ class QueryPart:
         query: The text.
         button: Starts the search.
         examples: A button for each example of the collection.
+        mode: What the search goes by.
         languages: The languages of the hits.
         count: The number of hits.
         language: The language of the query, for a model that needs it.
@@ -199,6 +195,7 @@ class QueryPart:
     query: gr.Textbox
     button: gr.Button
     examples: list[gr.Button]
+    mode: gr.Radio
     languages: gr.CheckboxGroup
     count: gr.Slider
     language: gr.Dropdown
@@ -214,9 +211,8 @@ class MapPart:
 
 def demo_page(collection: Collection) -> gr.Blocks:
     """Build the page of a collection, to be served by `launch_page`."""
-    model = Path(str(collection.index.embedder.model.name_or_path)).name
     with gr.Blocks(title="tmde demo", analytics_enabled=False, fill_width=True) as page:
-        gr.HTML(HTML.header(collection, model), apply_default_css=False)
+        gr.HTML(HTML.header(collection, _model_name(collection)), apply_default_css=False)
         # The last search is kept to draw it again in other colors.
         last_result = gr.State(None)
         with gr.Row(elem_id="layout"):
@@ -232,7 +228,16 @@ def demo_page(collection: Collection) -> gr.Blocks:
             show_progress="hidden",
             api_visibility="private",
         )
+        gr.HTML(HTML.footer(collection), apply_default_css=False)
     return page
+
+
+def _model_name(collection: Collection) -> str:
+    """Return what the page calls the model."""
+    path = str(collection.index.embedder.model.name_or_path)
+    if path == local_or_hub(DEFAULT_MODEL):
+        return "the packaged model"
+    return Path(path).name
 
 
 def _query_languages(collection: Collection) -> list[str]:
@@ -248,35 +253,61 @@ def _build_query_part(collection: Collection) -> QueryPart:
     # Without languages of the query, the choice is hidden and its value is None.
     language_choices: list[Any] = query_languages if query_languages else [None]
     with gr.Column(elem_id="query-part", min_width=0):
-        query = gr.Textbox(
-            label="Query, in any language", max_lines=6, autofocus=True, elem_id="query"
-        )
-        button = gr.Button("Search", variant="primary", elem_id="search")
+        with gr.Row(elem_id="ask"):
+            query = gr.Textbox(
+                label="Query, in any language",
+                max_lines=6,
+                autofocus=True,
+                elem_id="query",
+                placeholder="Ask a question, or paste a text",
+                min_width=0,
+                scale=1,
+            )
+            button = gr.Button("Search", variant="primary", elem_id="search", min_width=0, scale=0)
         with gr.Column(elem_id="examples", visible=bool(collection.examples)):
-            gr.HTML(HTML.caption("Examples, searched in the other languages"))
-            examples = [
-                gr.Button(f"{code}: {text}", size="sm") for code, text in collection.examples
-            ]
-        with gr.Row():
+            gr.HTML(HTML.examples_caption(collection))
+            examples = [_build_example(example) for example in collection.examples]
+        with gr.Row(elem_id="options"):
+            mode = gr.Radio(
+                [(name.capitalize(), name) for name in MODES],
+                value=MODES[0],
+                label="Search by",
+                elem_id="mode",
+                min_width=0,
+            )
+            count = gr.Slider(
+                1,
+                50,
+                # Few of the 60 passages of the sample fit a question.
+                value=5 if collection.is_sample else 10,
+                step=1,
+                label="Hits",
+                elem_id="count",
+                min_width=0,
+            )
             languages = gr.CheckboxGroup(
                 [(code or NOTHING, code) for code in collection.languages],
                 value=collection.languages,
                 label="Languages of the hits",
                 visible=len(collection.languages) > 1,
-                scale=2,
+                elem_id="languages",
+                min_width=0,
             )
-            count = gr.Slider(1, 50, value=10, step=1, label="Hits", min_width=140)
             language = gr.Dropdown(
                 language_choices,
                 label="Language of the query",
                 visible=bool(query_languages),
             )
-    return QueryPart(query, button, examples, languages, count, language)
+    return QueryPart(query, button, examples, mode, languages, count, language)
+
+
+def _build_example(example: Example) -> gr.Button:
+    return gr.Button(f"{example.language}: {example.text}", size="sm")
 
 
 def _build_hits_part() -> gr.HTML:
     with gr.Column(elem_id="hits-part", min_width=0):
-        message = HTML.message("Type a query: the nearest documents appear here.")
+        message = HTML.message("Search for something: the nearest documents appear here.")
         return gr.HTML(message, elem_id="hits")
 
 
@@ -308,6 +339,7 @@ def _connect_search(
             query_part.count,
             query_part.languages,
             query_part.language,
+            query_part.mode,
             map_part.color,
         ],
         "outputs": [hits, map_part.plot, last_result],
@@ -315,12 +347,13 @@ def _connect_search(
         "api_visibility": "private",
     }
     gr.on([query_part.query.submit, query_part.button.click], **searching)
+    # Another way of searching shows at once.
+    query_part.mode.input(**searching)
     query_languages = _query_languages(collection)
-    for button, (code, text) in zip(query_part.examples, collection.examples, strict=True):
-        other_languages = [other for other in collection.languages if other != code]
-        query_language = code if code in query_languages else gr.skip()
+    for button, example in zip(query_part.examples, collection.examples, strict=True):
+        query_language = example.language if example.language in query_languages else gr.skip()
         filled = button.click(
-            _make_constant(text, other_languages, query_language),
+            _make_constant(example.text, example.hit_languages, query_language),
             None,
             [query_part.query, query_part.languages, query_part.language],
             api_visibility="private",
@@ -330,14 +363,22 @@ def _connect_search(
 
 def _make_search(collection: Collection) -> Callable:
     """Return the function that gradio calls: it gives the hits, the map, and the search itself."""
+    searcher = Searcher(collection)
     lock = threading.Lock()  # Threads must not share an index.
 
     def run(
-        query: str, count: float, languages: list[str], language: str | None, group: str | None
+        query: str,
+        count: float,
+        languages: list[str],
+        language: str | None,
+        mode: Mode,
+        group: str | None,
+        request: gr.Request,
     ) -> tuple:
+        preferred = accepted_languages(request.headers.get("accept-language"))
         try:
             with lock:
-                result = search(collection, query, int(count), languages, language)
+                result = searcher.search(query, int(count), languages, language, mode, preferred)
         except (ValueError, RuntimeError) as error:
             return HTML.message(str(error), error=True), gr.skip(), gr.skip()
         return HTML.hits(result, collection), map_figure(collection, group, result), result
@@ -366,7 +407,7 @@ def launch_page(page: gr.Blocks, host: str = "127.0.0.1", port: int | None = Non
         neutral_hue="slate",
         font=["system-ui", "sans-serif"],
         font_mono=["ui-monospace", "monospace"],
-    )
+    ).set(**_READABLE)
     _, address, _ = page.launch(
         server_name=host,
         server_port=port,

@@ -15,13 +15,11 @@ from typing import Any
 import typer
 
 from tmde.cli.demo_collection import draw_collection
+from tmde.cli.demo_sample import NAME, PASSAGES
 from tmde.cli.models import without_truncation_warnings
 from tmde.cli.update_index import IndexJob, open_index, update_index
 from tmde.data.documents import InputFormat
-from tmde.data.sample import sample_documents
 from tmde.documents.index_settings import SETTINGS
-
-SAMPLE_DOCUMENTS = 60  # documents in each of five languages
 
 
 @dataclass(frozen=True)
@@ -29,7 +27,8 @@ class DemoJob:
     """What `tmde demo` was asked for; the fields are its arguments and options.
 
     Attributes:
-        collection: A file of documents, `-` for stdin, or an index; None for the built-in sample.
+        collection: A file of documents, `-` for stdin, or an index; None for the passages that come
+            with the package.
         loading: The arguments of `load_embedder`.
     """
 
@@ -58,12 +57,15 @@ def run_demo(job: DemoJob) -> None:
     # The page needs gradio and plotly, packages of an extra.
     from tmde.cli.demo_page import demo_page, launch_page
 
-    name = Path(job.collection).name if job.collection else "the built-in sample"
+    is_sample = job.collection is None
+    name = NAME if job.collection is None else Path(job.collection).name
     temporary = tempfile.TemporaryDirectory(prefix="tmde-demo-", ignore_cleanup_errors=True)
     with temporary as folder, _sigterm_as_interrupt(), without_truncation_warnings():
         index_folder = _find_or_make_index(job, Path(folder))
         index = open_index(index_folder, job.model, job.loading)
-        collection = draw_collection(index, name, job.label_fields, job.points, job.projection)
+        collection = draw_collection(
+            index, name, job.label_fields, job.points, job.projection, is_sample
+        )
         page = demo_page(collection)
         address = launch_page(page, job.host, job.port)
         typer.echo(f"The page is at {address} (Ctrl-C ends it)")
@@ -102,7 +104,7 @@ def is_index(path: Path) -> bool:
 def _find_or_make_index(job: DemoJob, folder: Path) -> Path:
     """Return the index that was asked for, or one of the documents that is made in `folder`."""
     if job.collection is None:
-        documents = _write_sample(folder)
+        documents = str(PASSAGES)
     elif is_index(Path(job.collection)):
         return Path(job.collection)
     else:
@@ -124,15 +126,6 @@ def _find_or_make_index(job: DemoJob, folder: Path) -> Path:
     )
     update_index(index_job)
     return index_folder
-
-
-def _write_sample(folder: Path) -> str:
-    """Write the built-in sample as a file of documents."""
-    path = str(folder / "sample.jsonl")
-    rows = sample_documents(SAMPLE_DOCUMENTS)
-    ids = [f"{row['doc_id']} ({row['language']})" for row in rows]
-    rows.remove_columns("doc_id").add_column("id", ids).to_json(path, force_ascii=False)
-    return path
 
 
 def _has_screen() -> bool:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,13 +13,17 @@ pytest.importorskip("gradio")
 pytest.importorskip("plotly")
 
 from tests.cli import conftest
-from tests.cli.conftest import ok, write_rows
+from tests.cli.conftest import ok, read_rows, write_rows
 from tests.conftest import LANGUAGES
 from tmde.cli import demo_page as page_module
 from tmde.cli.demo_collection import NOTHING, draw_collection
-from tmde.cli.demo_page import map_figure, search
+from tmde.cli.demo_languages import LanguageGuesser, accepted_languages
+from tmde.cli.demo_page import map_figure
+from tmde.cli.demo_sample import FOLDER, PASSAGES, QUESTIONS
+from tmde.cli.demo_search import Searcher, fuse_rankings
 from tmde.documents import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.loading import local_or_hub
 
 EVIL = '<script>x()</script><img src=x onerror="x()"> & ${x()}'
 
@@ -121,7 +126,8 @@ def test_the_sample_and_an_index(serve, bag, tmp_path):
     assert len(shown.index) == 300
     assert len(shown.drawn) == 50
     assert tuple(shown.languages) == LANGUAGES
-    assert tuple(dict(shown.examples)) == LANGUAGES
+    assert [(example.language, example.text) for example in shown.examples] == list(QUESTIONS)
+    assert shown.is_sample
     out = tmp_path / "index"
     ok("index", write_rows(tmp_path / "docs.jsonl", ROWS), "-o", out, "-m", bag)
     for arguments in ([out], [bag, out]):
@@ -144,6 +150,10 @@ def collect(bag, tmp_path, rows, label_fields=()):
     return draw_collection(index, "docs", label_fields)
 
 
+def search(collection, query, k, languages, **options):
+    return Searcher(collection).search(query, k, languages, **options)
+
+
 def test_search_and_its_filters(bag, tmp_path):
     shown = collect(bag, tmp_path, ROWS[:5])
     hits = search(shown, "Katze baum", 5, ["de", ""]).hits
@@ -154,6 +164,162 @@ def test_search_and_its_filters(bag, tmp_path):
         search(shown, " ", 5, ["de"])
     with pytest.raises(ValueError, match="check at least one"):
         search(shown, "Katze", 5, [])
+
+
+def test_search_by_words_finds_documents_with_a_word_of_the_query(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    result = search(shown, "ARBOL und Licht", 5, shown.languages, mode="words")
+    # "árbol" and "Licht" are each in one document; case and accents do not matter.
+    assert sorted(ids_of(result.hits)) == ["a", "c"]
+    assert all(document.bm25 > 0 for document in result.documents)
+
+
+def test_search_by_words_keeps_to_the_languages(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    assert ids_of(search(shown, "árbol light", 5, ["", "de"], mode="words").hits) == ["e"]
+
+
+def test_search_by_words_that_no_document_has(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    result = search(shown, "xylophon", 5, shown.languages, mode="words")
+    assert result.documents == []
+    assert "has a word of the query" in page_module.HTML.hits(result, shown)
+
+
+def test_search_by_both_ranks_a_document_first_that_both_find(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    result = search(shown, "Katze baum", 5, shown.languages, mode="both")
+    assert result.hits[0].id == "b"
+    assert len(result.hits) == 5  # by meaning, every document has a place
+
+
+def test_fused_ranks():
+    # 1/61 + 1/63 for b, 1/62 + 1/61 for a, 1/62 for d, 1/63 for c.
+    assert fuse_rankings([["b", "a", "c"], ["a", "d", "b"]]) == ["a", "b", "d", "c"]
+
+
+TRANSLATIONS = [
+    {"id": "1-de", "doc_id": 1, "language": "de", "text": "haus hund"},
+    {"id": "1-es", "doc_id": 1, "language": "es", "text": "casa perro"},
+    {"id": "1-en", "doc_id": 1, "language": "en", "text": "town light"},
+    {"id": "2-de", "doc_id": 2, "language": "de", "text": "fluss nacht"},
+    {"id": "2-es", "doc_id": 2, "language": "es", "text": "pan agua"},
+]
+
+
+def test_translations_are_one_hit(bag, tmp_path):
+    shown = collect(bag, tmp_path, TRANSLATIONS)
+    assert shown.has_translations
+    # The words of one translation find it with all the others.
+    result = search(shown, "town light", 1, shown.languages, mode="words", preferred=["es"])
+    (document,) = result.documents
+    assert sorted(version.id for version in document.versions) == ["1-de", "1-en", "1-es"]
+    assert sorted(result.ids) == ["1-de", "1-en", "1-es"]
+
+
+def test_a_hit_has_no_translations_of_other_languages(bag, tmp_path):
+    shown = collect(bag, tmp_path, TRANSLATIONS)
+    result = search(shown, "haus hund", 9, ["de", "en"])
+    versions = [sorted(version.id for version in found.versions) for found in result.documents]
+    assert sorted(versions) == [["1-de", "1-en"], ["2-de"]]
+
+
+def test_the_language_of_the_query_comes_first_and_then_that_of_the_browser(bag, tmp_path):
+    shown = collect(bag, tmp_path, TRANSLATIONS)
+    first = search(shown, "perro", 2, shown.languages, language="es", preferred=["de"])
+    assert [hit.metadata["language"] for hit in first.hits] == ["es", "es"]
+    # No letter of it is in the documents, so its language cannot be guessed.
+    other = search(shown, "xx", 2, shown.languages, preferred=["fr", "de"])
+    assert [hit.metadata["language"] for hit in other.hits] == ["de", "de"]
+
+
+@pytest.mark.parametrize("change", ["no doc_id", "two parts of one language"])
+def test_documents_that_are_no_translations_stay_apart(bag, tmp_path, change):
+    rows = [dict(row) for row in TRANSLATIONS]
+    if change == "no doc_id":
+        for row in rows:
+            del row["doc_id"]
+    else:
+        rows[1]["language"] = "de"
+    shown = collect(bag, tmp_path, rows)
+    assert not shown.has_translations
+    assert len(search(shown, "haus", 9, shown.languages).hits) == 5
+
+
+def test_an_example_of_documents_in_one_language_is_searched_in_it(bag, tmp_path):
+    text = "Der Hund schläft heute in dem großen Haus."
+    shown = collect(bag, tmp_path, [{"id": "a", "language": "de", "text": text}])
+    (example,) = shown.examples
+    assert example.text == text
+    assert example.hit_languages == ["de"]
+
+
+def test_the_language_of_a_query_is_guessed():
+    rows = read_rows(PASSAGES)
+    guesser = LanguageGuesser([row["text"] for row in rows], [row["language"] for row in rows])
+    for language, question in QUESTIONS:
+        assert guesser.guess(question) == language
+    assert guesser.guess("12345") is None
+
+
+def test_the_languages_of_a_browser():
+    assert accepted_languages("de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7") == ["de", "en"]
+    assert accepted_languages(None) == []
+
+
+def test_the_passages_of_the_package():
+    rows = read_rows(PASSAGES)
+    documents = {}
+    for row in rows:
+        documents.setdefault(row["doc_id"], {})[row["language"]] = row
+    assert len(rows) == len({row["id"] for row in rows}) == 300
+    assert len({row["text"] for row in rows}) == 300
+    for versions in documents.values():
+        assert tuple(sorted(versions)) == LANGUAGES
+        assert len({row["topic"] for row in versions.values()}) == 1
+        assert 15 <= len(versions["en"]["text"].split()) <= 40
+    readme = (FOLDER / "README.md").read_text(encoding="utf-8")
+    assert "CC BY-SA 4.0" in readme
+
+
+def test_the_map_lights_hits_and_numbers_them(bag, tmp_path):
+    shown = collect(bag, tmp_path, TRANSLATIONS)
+    result = search(shown, "haus hund", 1, shown.languages)
+    figure = map_figure(shown, "language", result)
+    traces = {trace.name: trace for trace in figure.data}
+    lit = {code: tuple(traces[code].selectedpoints) for code in ("de", "en", "es")}
+    assert lit == {"de": (0,), "en": (0,), "es": (0,)}
+    assert tuple(traces["hits"].text) == ("1",)
+    assert traces["query"].x[0] == pytest.approx(result.place[0])
+
+
+def test_the_page_names_the_packaged_model():
+    model = SimpleNamespace(name_or_path=local_or_hub("default"))
+    index = SimpleNamespace(embedder=SimpleNamespace(model=model))
+    assert page_module._model_name(SimpleNamespace(index=index)) == "the packaged model"
+    model.name_or_path = "runs/mine"
+    assert page_module._model_name(SimpleNamespace(index=index)) == "mine"
+
+
+@pytest.mark.parametrize("is_sample", [True, False])
+def test_the_license_of_the_passages_stands_below_them_alone(is_sample):
+    footer = page_module.HTML.footer(SimpleNamespace(is_sample=is_sample))
+    assert ("CC BY-SA 4.0" in footer) == is_sample
+
+
+def test_a_short_text_is_shown_whole_with_its_nearest_sentence_marked(bag, tmp_path):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    html = page_module.HTML.hits(search(shown, "Katze baum", 1, ["de"]), shown)
+    assert "haus hund. <mark>Katze baum.</mark></p>" in html
+    assert "Whole document" not in html
+
+
+def test_of_a_long_text_its_nearest_sentence_is_shown_and_the_rest_unfolds(bag, tmp_path):
+    text = "Katze baum. " + "Haus hund ist da. " * 30
+    shown = collect(bag, tmp_path, [{"id": "a", "language": "de", "text": text}])
+    html = page_module.HTML.hits(search(shown, "Katze baum", 1, ["de"]), shown)
+    assert 'lang="de">Katze baum.</p>' in html
+    assert "Whole document (a)" in html
 
 
 def test_everything_of_a_document_is_escaped(bag, tmp_path):

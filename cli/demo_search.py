@@ -1,0 +1,261 @@
+"""A search of the demo page: by meaning, by words or by both, with translations as one hit."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+from modeling_tmde import TmdeError
+from tmde.cli.demo_collection import DOCUMENT_FIELD, Collection, as_text
+from tmde.cli.demo_words import WordSearch
+from tmde.documents.index import Hit
+from tmde.documents.snippets import nearest_sentences, shortened
+
+Mode = Literal["meaning", "words", "both"]
+MODES: tuple[Mode, ...] = get_args(Mode)
+
+SNIPPET_WIDTH = 300  # characters
+# The constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
+_FUSION = 60
+
+
+@dataclass(frozen=True)
+class FoundDocument:
+    """A document that was found, in one language or in several.
+
+    Attributes:
+        versions: Its text in each language, the one to show first. Their scores are cosines.
+        bm25: The highest BM25 score of the versions; None if no word matches or none was searched.
+    """
+
+    versions: list[Hit]
+    bm25: float | None = None
+
+    @property
+    def shown(self) -> Hit:
+        """The version that is shown first."""
+        return self.versions[0]
+
+    @property
+    def nearest(self) -> Hit:
+        """The version of the highest cosine."""
+        return max(self.versions, key=lambda version: version.score)
+
+
+@dataclass(frozen=True)
+class SearchResult:
+    """One search.
+
+    Attributes:
+        query: The text that was searched for.
+        place: The place of the query on the map, (2,).
+        documents: The documents that were found, best first.
+        is_truncated: Whether the query was longer than the model takes.
+        mode: What the search went by.
+    """
+
+    query: str
+    place: np.ndarray
+    documents: list[FoundDocument]
+    is_truncated: bool
+    mode: Mode = "meaning"
+
+    @property
+    def hits(self) -> list[Hit]:
+        """The version of each document that is shown first."""
+        return [document.shown for document in self.documents]
+
+    @property
+    def ids(self) -> list[str]:
+        """The ids of all versions of the documents."""
+        ids = []
+        for document in self.documents:
+            ids += [version.id for version in document.versions]
+        return ids
+
+
+class Searcher:
+    """Searches a collection.
+
+    Args:
+        collection: The documents.
+    """
+
+    def __init__(self, collection: Collection) -> None:
+        self.collection = collection
+        self._words = WordSearch(collection.index)
+
+    def search(
+        self,
+        query: str,
+        k: int,
+        languages: Sequence[str],
+        language: str | None = None,
+        mode: Mode = "meaning",
+        preferred: Sequence[str] = (),
+    ) -> SearchResult:
+        """Search the documents of some languages.
+
+        Args:
+            query: The text to search for.
+            k: The number of documents; translations of each other count as one.
+            languages: The languages of the hits, "" for documents without one.
+            language: The language of the query, for a model that needs it.
+            mode: Meaning goes by the cosine, words by BM25, and both by the ranks of the two.
+            preferred: The languages to show a document in, the best first; the language of the
+                query, if it can be guessed, goes before them.
+
+        Raises:
+            TmdeError: With a sentence for the page, if the query or the languages are empty.
+        """
+        collection = self.collection
+        _check_search(collection, query, languages)
+        # As many rows as hold k documents, if each has a row in every language.
+        row_count = k
+        if collection.has_translations:
+            row_count = k * len(languages)
+        nearest = collection.index.search_queries(
+            [query], row_count, _filter(languages), snippet_width=0, language=language
+        )
+        vector = nearest.query_vectors[0]  # (d,)
+        bm25_of_id: dict[str, float] = {}
+        if mode != "meaning":
+            bm25_of_id = self._words.ranking(query, row_count, languages)
+        ids = _ranking(mode, [hit.id for hit in nearest.hits[0]], list(bm25_of_id))
+        families = self._families(ids, k, vector, languages)
+        order = self._reading_languages(query, language, preferred)
+        documents = []
+        for family in self._with_snippets(families, vector):
+            scores = [bm25_of_id[hit.id] for hit in family if hit.id in bm25_of_id]
+            versions = _in_reading_order(family, order)
+            documents.append(FoundDocument(versions, max(scores, default=None)))
+        is_truncated = nearest.report is not None and nearest.report.truncated > 0
+        place = collection.map.place_of(vector)
+        return SearchResult(query, place, documents, is_truncated, mode)
+
+    def _families(
+        self, ids: list[str], k: int, vector: np.ndarray, languages: Sequence[str]
+    ) -> list[list[Hit]]:
+        """Return the first k documents of a ranking, each as the hits of all its versions."""
+        hits = self._hits(ids, vector)
+        if self.collection.has_translations:
+            return self._with_translations(hits, k, vector, languages)
+        return [[hit] for hit in hits[:k]]
+
+    def _hits(self, ids: list[str], vector: np.ndarray) -> list[Hit]:
+        """Return documents with their cosines to a vector, (d,)."""
+        index = self.collection.index
+        cosines = index.vectors(ids) @ vector  # (ids,)
+        hits = []
+        for hit, cosine in zip(index.documents(ids), cosines.tolist(), strict=True):
+            hits.append(replace(hit, score=cosine))
+        return hits
+
+    def _with_translations(
+        self, hits: Sequence[Hit], k: int, vector: np.ndarray, languages: Sequence[str]
+    ) -> list[list[Hit]]:
+        """Return the first k documents of a ranking, each with all its translations.
+
+        Args:
+            hits: The ranking, with several translations of a document.
+            k: The number of documents.
+            vector: The vector of the query, (d,).
+            languages: The languages of the translations.
+        """
+        hits_of_document: dict[str, list[Hit]] = {}
+        for hit in hits:
+            document = _document_of(hit)
+            if document in hits_of_document or len(hits_of_document) < k:
+                hits_of_document.setdefault(document, []).append(hit)
+        known_ids = {hit.id for hit in hits}
+        if not hits_of_document:
+            return []
+        wanted = {DOCUMENT_FIELD: list(hits_of_document), "language": list(languages)}
+        count = len(hits_of_document) * len(languages)
+        translations = self.collection.index.search(vector[None], count, wanted, snippet_width=0)
+        for hit in translations[0]:
+            if hit.id not in known_ids:
+                hits_of_document[_document_of(hit)].append(hit)
+        return list(hits_of_document.values())
+
+    def _with_snippets(self, families: list[list[Hit]], vector: np.ndarray) -> list[list[Hit]]:
+        """Return hits with the sentence nearest to a vector, (d,)."""
+        hits = list(chain.from_iterable(families))
+        texts = [hit.text for hit in hits]
+        languages = [hit.metadata.get("language") for hit in hits]
+        embedder = self.collection.index.embedder
+        sentences = nearest_sentences(texts, languages, vector, embedder)
+        hit_of_id = {}
+        for hit, sentence in zip(hits, sentences, strict=True):
+            hit_of_id[hit.id] = replace(hit, snippet=shortened(sentence, SNIPPET_WIDTH))
+        result = []
+        for family in families:
+            result.append([hit_of_id[hit.id] for hit in family])
+        return result
+
+    def _reading_languages(
+        self, query: str, language: str | None, preferred: Sequence[str]
+    ) -> list[str]:
+        """Return the languages to show documents in, the best first."""
+        if language is None and self.collection.guesser is not None:
+            language = self.collection.guesser.guess(query)
+        if language is None:
+            return list(preferred)
+        return [language, *preferred]
+
+
+def _check_search(collection: Collection, query: str, languages: Sequence[str]) -> None:
+    """Raise TmdeError if the query or the languages of the hits are empty."""
+    if not query.strip():
+        raise TmdeError("The query is empty: type a text, in any language.")
+    if collection.languages and not languages:
+        raise TmdeError("No language of the hits is chosen: check at least one.")
+
+
+def _filter(languages: Sequence[str]) -> dict[str, Any] | None:
+    """Return the filter of an index by languages, "" for none; None if no language is chosen."""
+    if not languages:
+        return None
+    return {"language": [code or None for code in languages]}
+
+
+def _ranking(mode: Mode, by_meaning: list[str], by_words: list[str]) -> list[str]:
+    """Return the ids of a search, best first."""
+    if mode == "meaning":
+        return by_meaning
+    if mode == "words":
+        return by_words
+    return fuse_rankings([by_meaning, by_words])
+
+
+def is_short(hit: Hit) -> bool:
+    """Return whether the whole text of a hit is shown, with its nearest sentence marked."""
+    return len(hit.text.strip()) <= SNIPPET_WIDTH and hit.snippet in hit.text
+
+
+def fuse_rankings(rankings: Sequence[Sequence[str]]) -> list[str]:
+    """Return ids by the sum of 1 / (60 + rank) over the rankings, the highest first."""
+    scores: dict[str, float] = {}
+    for ranking in rankings:
+        for rank, id in enumerate(ranking, 1):
+            scores[id] = scores.get(id, 0.0) + 1 / (_FUSION + rank)
+    return sorted(scores, key=lambda id: -scores[id])
+
+
+def _document_of(hit: Hit) -> str:
+    """Return what translations of a document share; the id of a document that has none."""
+    return as_text(hit.metadata.get(DOCUMENT_FIELD)) or hit.id
+
+
+def _in_reading_order(family: list[Hit], preferred: Sequence[str]) -> list[Hit]:
+    """Return translations, that in the first preferred language first, others by their cosines."""
+    by_score = sorted(family, key=lambda hit: -hit.score)
+    for language in preferred:
+        for hit in by_score:
+            if as_text(hit.metadata.get("language")) == language:
+                return [hit, *(other for other in by_score if other is not hit)]
+    return by_score

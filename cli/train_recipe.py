@@ -179,6 +179,7 @@ def _measured_at_start(recipe: Recipe) -> Recipe:
     start = recipe.warm_start
     is_begun = start.checkpoint is not None or start.recipe is not None
     is_stated = "eval_on_start" in recipe.training.settings()
-    if not is_begun or is_stated or not recipe.data.is_evaluated:
+    is_evaluated = recipe.data.is_evaluated and recipe.training.eval_strategy != "no"
+    if not is_begun or is_stated or not is_evaluated:
         return recipe
     return with_settings(recipe, {"training.eval_on_start": True})

@@ -128,8 +128,8 @@ def _comparison(packaged: Column, start: Column, trained: Column) -> list[str]:
     if _is_worse(trained, packaged):
         lines.append(
             "This model is worse than the packaged one on your dev rows "
-            f"({trained.percent(MEAN)} < {packaged.percent(MEAN)}). Train longer, or use the "
-            "packaged model (`-m default`)."
+            f"({trained.percent(MEAN)} < {packaged.percent(MEAN)}). Train longer, lower the "
+            "learning rate, or use the packaged model (`-m default`)."
         )
     if _is_worse(trained, start) and start.percent(MEAN) != packaged.percent(MEAN):
         lines.append(

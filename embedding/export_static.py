@@ -76,7 +76,7 @@ def _check_is_a_normalized_mean(model: PreTrainedModel) -> None:
         raise TmdeError(
             f"model: found normalize={config.normalize} and sublinear_counts="
             f"{config.sublinear_counts} in its config, expected True and False: a static embedding "
-            "is a normalized mean"
+            "is a normalized mean. Train a bag with --from-scratch or model.sublinear_counts=false"
         )
 
 

@@ -54,6 +54,13 @@ def _make_corpus(path: Path) -> None:
     _parallel(1000).to_parquet(path / "part-0.parquet")
 
 
+def _make_memory(path: Path) -> None:
+    lines = ["de\ten"]
+    for row in sample_sentences(1000)["translation"]:
+        lines.append(f"{row['de']}\t{row['en']}")
+    _write(path, lines)
+
+
 def _make_dev_rows(path: Path) -> None:
     _parallel(60, "dev").to_json(path, force_ascii=False)
 
@@ -100,6 +107,7 @@ def _make_dictionary(path: Path) -> None:
 
 
 FILE_MAKERS = {
+    "memory.tsv": _make_memory,
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
     "it-en.jsonl": _make_italian_rows,

@@ -108,6 +108,36 @@ def test_the_text_holds_the_numbers_of_the_run(run, text):
     assert text in str(model_card(run))
 
 
+def test_the_dev_table_has_the_start_and_the_packaged_model(run):
+    change(
+        run / "results.json",
+        start={"eval_dev_p1_de-en": 0.125},
+        packaged={"eval_dev_p1_de-en": 0.5, "eval_retrieval": 0.5},
+    )
+
+    card = model_card(run)
+
+    assert row_of(card, "... before training") == ["12.5", "12.5", "8.3"]
+    assert row_of(card, "... the model that comes with tmde") == ["50.0", "50.0", "8.3"]
+    _, results = model_index_to_eval_results(card.data.to_dict()["model-index"])
+    assert [result.metric_value for result in results] == [0.25]  # Its own numbers alone.
+
+
+@pytest.mark.parametrize(("mean", "is_told"), [(0.49, True), (0.5, False), (0.51, False)])
+def test_a_model_below_the_packaged_one_is_told(run, mean, is_told):
+    best = {"eval_dev_p1_de-en": mean, "eval_retrieval": mean}
+    change(run / "results.json", best=best, packaged={"eval_retrieval": 0.5})
+    sentence = "On these rows, this model is worse than the one that comes with tmde."
+    assert (sentence in str(model_card(run))) == is_told
+
+
+def test_a_run_that_was_not_measured_against_others_has_no_such_rows(run):
+    change(run / "results.json", start=None, packaged=None)
+    card = str(model_card(run))
+    assert "before training |" not in card
+    assert "worse than the one that comes with tmde" not in card
+
+
 def test_dev_results_become_the_model_index(run):
     card = model_card(run)
 

@@ -11,6 +11,7 @@ from tests.conftest import make_rows, tiny_model
 from tests.training.trainers import tiny_trainer
 from tmde.training import throughput as clock_module
 from tmde.training.objectives import InfoNCE
+from tmde.training.throughput import RunMeter
 from tmde.training.trainer import DATA_STATE_NAME, TmdeTrainer
 
 STEP = 6.0  # The seconds of the processor that a step takes.
@@ -30,6 +31,84 @@ class Hands:
 
 
 # ---- Seconds
+
+
+@pytest.fixture
+def hands(monkeypatch) -> Hands:
+    return Hands().set(monkeypatch)
+
+
+def work(hands: Hands, wall: float, cpu: float) -> None:
+    hands.wall += wall
+    hands.cpu += cpu
+
+
+def test_evaluations_are_no_seconds_of_training(hands):
+    meter = RunMeter()
+    work(hands, wall=10.0, cpu=8.0)
+    with meter.evaluation():
+        work(hands, wall=5.0, cpu=4.0)
+    work(hands, wall=1.0, cpu=1.0)
+    assert (meter.seconds, meter.training_seconds, meter.cpu_seconds) == (16.0, 11.0, 13.0)
+
+
+def test_the_evaluation_before_the_first_step_takes_no_budget(hands):
+    meter = RunMeter()
+    with meter.evaluation(is_before_training=True):
+        work(hands, wall=50.0, cpu=40.0)
+    assert (meter.training_seconds, meter.cpu_seconds) == (0.0, 0.0)
+    assert meter.evaluation_seconds == 50.0
+
+
+def test_a_resumed_clock_knows_the_evaluations_before(hands):
+    before = RunMeter()
+    work(hands, wall=10.0, cpu=8.0)
+    with before.evaluation():
+        work(hands, wall=5.0, cpu=4.0)
+    state = before.state()
+    hands.wall = 777.0
+    resumed = RunMeter()
+    resumed.load_state(state, (0, 0))
+    assert (resumed.elapsed, resumed.cpu_elapsed) == (10.0, 12.0)
+    assert (resumed.seconds, resumed.training_seconds) == (15.0, 10.0)
+
+
+def test_a_checkpoint_that_counted_evaluations_still_resumes(hands):
+    state = RunMeter().state() | {"elapsed": 15.0, "cpu_elapsed": 12.0}
+    del state["evaluation_seconds"]
+    resumed = RunMeter()
+    resumed.load_state(state, (0, 0))
+    assert resumed.elapsed == resumed.training_seconds == 15.0
+
+
+class SlowEvaluation(TrainerCallback):
+    """Makes evaluations take a minute each."""
+
+    def __init__(self, hands: Hands):
+        self.hands = hands
+
+    def on_evaluate(self, args, state, control, **kwargs):
+        self.hands.wall += 60.0
+
+
+def test_minutes_are_minutes_of_training(tokenizer, tmp_path, hands):
+    """Steps of 6 seconds fill a minute, however long the evaluations take."""
+    steps = Work(hands, seconds=6.0)
+    trainer = make_trainer(
+        tmp_path,
+        tokenizer,
+        steps,
+        max_minutes=1.0,
+        dev=make_rows(20, seed=5),
+        eval_on_start=True,
+        eval_strategy="steps",
+        eval_steps=4,
+    )
+    trainer.add_callback(SlowEvaluation(hands))
+    trainer.train()
+    assert trainer.meter.evaluation_seconds == 60.0 * 4  # Before step 1, at 4 and 8, at the end.
+    # The eleventh step begins at 60 seconds, which is known after it.
+    assert trainer.state.global_step == 11
 
 
 # ---- Runs

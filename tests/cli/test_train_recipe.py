@@ -1,0 +1,111 @@
+"""The recipe that `tmde train` makes of a name, the user's settings and the data."""
+
+from pathlib import Path
+
+import pytest
+
+from tmde.cli.train_options import RunOptions, UserSettings
+from tmde.cli.train_recipe import RunRecipe, TrainCommand, make_recipe
+from tmde.training.recipe import RecipeError
+from tmde.training.starts import stage_recipe
+
+OPTIONS = {"languages", "pivots", "minutes", "steps", "seed", "batch_tokens"}
+
+
+def make(name: str, *words: str, output: Path = Path("no/run"), **arguments) -> RunRecipe:
+    """Return the recipe of a run on the sample; options of the recipe are arguments as well."""
+    options = {key: arguments.pop(key) for key in OPTIONS & arguments.keys()}
+    settings = UserSettings(words, RunOptions(**options))
+    arguments = {"train_data": ["sample"]} | arguments
+    return make_recipe(TrainCommand(name, settings, output, **arguments))
+
+
+def test_a_plain_command_tells_the_languages_and_the_start():
+    made = make("bag")
+    assert made.messages == [
+        "Languages of the data: de, en, es, fr, it; pivots: en, es (--languages and --pivots name "
+        "others).",
+        "Begins with the packaged model (--from-scratch begins with none).",
+    ]
+    assert made.recipe.data.languages == ["de", "en", "es", "fr", "it"]
+
+
+def test_a_run_that_begins_with_a_model_is_measured_before_the_first_step():
+    assert make("bag").recipe.training.eval_on_start
+    assert not make("bag", from_scratch=True).recipe.training.eval_on_start
+    assert not make("bag", "eval_on_start=false").recipe.training.eval_on_start
+    assert not make("bag", "dev_rows=0").recipe.training.eval_on_start
+    assert not make("bag", "eval_strategy=no").recipe.training.eval_on_start
+
+
+def test_from_scratch_begins_with_a_first_stage_or_with_nothing():
+    bag = make("bag", from_scratch=True).recipe
+    small = make("small", from_scratch=True).recipe
+    assert bag.warm_start.settings() == {}
+    assert bag.model.d_model == 256
+    assert small.warm_start.checkpoint is None
+    assert small.warm_start.recipe == "bag"
+
+
+def test_a_recipe_that_is_made_to_begin_with_a_model_refuses_to_begin_from_scratch():
+    with pytest.raises(RecipeError, match="recipe default is made to begin with intfloat/"):
+        make("default", from_scratch=True)
+
+
+def test_a_checkpoint_of_the_user_goes_before_the_packaged_model():
+    made = make("small", "max_minutes=3", warm_start="default")
+    assert made.recipe.warm_start.settings() == {"checkpoint": "default"}
+    assert made.recipe.training.max_minutes == 3
+    assert not any("packaged" in message for message in made.messages)
+
+
+def test_minutes_are_shared_by_two_stages_as_the_recipe_shares_them():
+    made = make("small", minutes=6.0, from_scratch=True)
+    assert stage_recipe(made.recipe).training.max_minutes == 4.0
+    assert made.recipe.training.max_minutes == 2.0
+    assert "Of 6 minutes, the first stage takes 4." in made.messages
+
+
+def test_minutes_of_a_single_stage_are_not_shared():
+    assert make("small", minutes=6.0).recipe.training.max_minutes == 6.0
+    assert make("bag", minutes=6.0, from_scratch=True).recipe.training.max_minutes == 6.0
+
+
+def test_steps_are_not_cut_off_by_the_minutes_of_the_recipe():
+    training = make("bag", steps=70).recipe.training
+    assert training.max_steps == 70
+    assert training.max_minutes is None
+
+
+def test_missing_data_are_told_before_anything_is_chosen():
+    with pytest.raises(RecipeError, match="Recipe bag needs training data: give --train"):
+        make("bag", train_data=None)
+
+
+# ---- Resuming
+
+
+def resumed(tmp_path: Path, *words: str, **begun) -> RunRecipe:
+    """Begin a run by writing its recipe, and return that of the same command with --resume."""
+    recipe = make("bag", **begun).recipe
+    (tmp_path / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
+    return make("bag", *words, output=tmp_path, resume=True)
+
+
+def test_a_resumed_run_keeps_its_start_and_languages(tmp_path):
+    made = resumed(tmp_path, languages="fr,en")
+    assert made.recipe.warm_start.checkpoint == "default"
+    assert made.recipe.data.languages == ["fr", "en"]
+    assert made.recipe.data.pivot_languages == ["en"]
+    assert made.messages == []
+
+
+def test_a_run_that_was_begun_from_scratch_goes_on_so(tmp_path):
+    made = resumed(tmp_path, from_scratch=True)
+    assert made.recipe.warm_start.settings() == {}
+    assert made.recipe.model.d_model == 256
+
+
+def test_a_resumed_run_is_the_same_recipe(tmp_path):
+    made = resumed(tmp_path)
+    assert made.recipe.settings() == make("bag").recipe.settings()

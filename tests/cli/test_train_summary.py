@@ -1,0 +1,71 @@
+"""The end of `tmde train`: the result beside its start and the packaged model."""
+
+import pytest
+
+from tmde.cli.train_summary import closing_lines
+
+
+def scores(mean: float, **others: float) -> dict[str, float]:
+    return {"eval_retrieval": mean, "eval_dev_p1_de-en": mean, **others}
+
+
+def results(best: float, start: float | None = None, packaged: float | None = None, steps=500):
+    """The content of `results.json` with these means of retrieval."""
+    content = {"best": scores(best, eval_cross=0.5, eval_dev_infonce_loss=3.0), "steps": steps}
+    content["start"] = None if start is None else scores(start)
+    content["packaged"] = None if packaged is None else scores(packaged)
+    return content
+
+
+def rows_of(table: str) -> dict[str, list[str]]:
+    """Return the cells of a table's rows by their first, whose words are two spaces apart."""
+    rows = {}
+    for line in table.splitlines():
+        first, *cells = [cell for cell in line.split("  ") if cell.strip()]
+        rows[first.strip()] = [cell.strip() for cell in cells]
+    return rows
+
+
+def test_the_table_has_the_packaged_model_the_start_and_the_result():
+    (table,) = closing_lines(results(0.986, start=0.975, packaged=0.976), warmup_steps=20)
+    rows = rows_of(table)
+    assert rows["On the dev rows, %"] == ["packaged model", "start", "yours"]
+    assert rows["P@1, mean"] == ["97.6", "97.5", "98.6"]
+    assert rows["P@1, dev de-en"] == ["97.6", "97.5", "98.6"]
+    assert rows["cross"] == ["-", "-", "50.0"]
+    assert not any("loss" in name for name in rows)
+
+
+def test_what_was_not_measured_has_no_column():
+    content = results(0.9)
+    del content["start"], content["packaged"]  # Runs of earlier versions have no such keys.
+    (table,) = closing_lines(content, warmup_steps=20)
+    assert rows_of(table)["On the dev rows, %"] == ["yours"]
+
+
+def test_a_result_below_the_packaged_model_is_told():
+    _, sentence = closing_lines(results(0.961, start=0.5, packaged=0.976), warmup_steps=20)
+    assert sentence == (
+        "This model is worse than the packaged one on your dev rows (96.1 < 97.6). Train longer, "
+        "lower the learning rate, or use the packaged model (`-m default`)."
+    )
+
+
+def test_a_result_below_its_start_is_told():
+    _, sentence = closing_lines(results(0.9, start=0.95, packaged=0.5), warmup_steps=20)
+    assert "worse than the one that it began with (90.0 < 95.0)" in sentence
+
+
+def test_equal_digits_are_no_difference():
+    lines = closing_lines(results(0.97561, start=0.97562, packaged=0.97563), warmup_steps=20)
+    assert len(lines) == 1
+
+
+@pytest.mark.parametrize(("steps", "is_told"), [(1, True), (20, True), (21, False)])
+def test_a_run_that_ends_within_the_warm_up_is_told(steps, is_told):
+    lines = closing_lines(results(0.9, steps=steps), warmup_steps=20)
+    assert any("has hardly learned anything" in line for line in lines) == is_told
+
+
+def test_without_dev_rows_there_is_no_table():
+    assert closing_lines({"best": None, "steps": 500}, warmup_steps=20) == []

@@ -1,0 +1,99 @@
+"""The models that a run is measured against: its start and the packaged model."""
+
+import json
+from types import SimpleNamespace
+
+import pytest
+from typer.testing import CliRunner
+
+from tests.conftest import WORDS, make_dataset
+from tmde.cli.main import app
+from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.baselines import baseline_results, record_packaged_scores
+from tmde.training.recipe import load_recipe
+from tmde.training.resolving import resolve
+
+
+def test_the_packaged_model_is_measured_on_the_dev_rows(tmp_path):
+    """It finds the translations of ten words, but not where two of them are exchanged."""
+    english = [*WORDS["en"]]
+    english[0], english[1] = english[1], english[0]
+    rows = [{"de": word, "en": english[number]} for number, word in enumerate(WORDS["de"])]
+    (tmp_path / "run.json").write_text('{"seed": 1}')
+    args = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+
+    record_packaged_scores(tmp_path, {"talks": make_dataset(rows)}, ["de", "en"], args)
+
+    record = json.loads((tmp_path / "run.json").read_text())
+    assert record["seed"] == 1
+    assert record["packaged"] == {"eval_talks_p1_de-en": 0.8, "eval_retrieval": 0.8}
+
+
+def test_the_results_have_the_evaluation_before_the_first_step(tmp_path):
+    (tmp_path / "run.json").write_text('{"packaged": {"eval_retrieval": 0.5}}')
+    history = [
+        {"step": 0, "eval_minutes": 0.1, "eval_retrieval": 0.3},
+        {"step": 1, "loss": 2.0},
+        {"step": 4, "eval_minutes": 0.2, "eval_retrieval": 0.4},
+    ]
+    trainer = SimpleNamespace(state=SimpleNamespace(log_history=history))
+    assert baseline_results(trainer, tmp_path) == {
+        "start": history[0],
+        "packaged": {"eval_retrieval": 0.5},
+    }
+
+
+def test_runs_of_earlier_versions_have_none(tmp_path):
+    trainer = SimpleNamespace(state=SimpleNamespace(log_history=[]))
+    assert baseline_results(trainer, tmp_path) == {"start": None, "packaged": None}
+
+
+def test_a_resumed_run_is_not_measured_at_its_start_again(tmp_path, monkeypatch):
+    recipe = load_recipe("small")
+    assert resolve(recipe, tmp_path).arguments.eval_on_start
+    monkeypatch.setattr(
+        "tmde.training.resolving.find_checkpoint", lambda folder: folder / "checkpoint-4"
+    )
+    assert not resolve(recipe, tmp_path, resume=True).arguments.eval_on_start
+
+
+# ---- The whole command
+
+SHORT = ["max_rows=400", "dev_rows=40", "learning_rate=0", "micro_batch_tokens=2000"]
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """A run of `bag` on the sample that learns nothing: its folder, and what it printed."""
+    folder = tmp_path_factory.mktemp("runs") / "bag"
+    words = ["train", "bag", *SHORT, "--train", "sample", "--languages", "de,en", "--steps", "2"]
+    result = CliRunner().invoke(app, [*words, "-o", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder, result
+
+
+@pytest.mark.slow
+def test_a_bag_begins_with_the_packaged_model_and_equals_it(finished):
+    folder, result = finished
+    results = json.loads((folder / "results.json").read_text())
+    assert "Begins with the packaged model" in result.stderr
+    scores = results["packaged"]
+    assert results["start"]["eval_dev_p1_de-en"] == pytest.approx(scores["eval_dev_p1_de-en"])
+    assert results["best"]["eval_retrieval"] == pytest.approx(scores["eval_retrieval"])
+    assert results["steps"] == 2
+    assert "the model has hardly learned anything" in result.stdout
+
+
+@pytest.mark.slow
+def test_the_recipe_of_a_run_states_its_start_and_languages(finished):
+    recipe = load_recipe(str(finished[0] / "recipe.yaml"))
+    assert recipe.warm_start.settings() == {"checkpoint": "default"}
+    assert recipe.data.languages == ["de", "en"]
+    assert recipe.data.pivot_languages == ["en"]
+
+
+@pytest.mark.slow
+def test_the_card_names_the_start_and_the_packaged_model(finished):
+    card = (finished[0] / "README.md").read_text()
+    assert "| ... before training " in card
+    assert "| ... the model that comes with tmde " in card

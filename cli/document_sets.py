@@ -14,9 +14,8 @@ from modeling_tmde import TmdeError
 from tmde.cli.language_columns import (
     LANGUAGE_COLUMNS,
     column_values,
-    known_code,
+    language_or_none,
     named_like_language,
-    only_language,
 )
 from tmde.cli.models import load_embedder
 from tmde.data.checks import is_code
@@ -178,12 +177,16 @@ def _language_hint(documents: Documents, chunks: Sequence[Chunk]) -> tuple[str, 
     column = documents.language_field or named_like_language(documents.fields)
     if column is None:
         return None
-    values: set = set()
+    languages: set[str | None] = set()
     for chunk in chunks:
-        values.update(column_values(chunk, column))
-    language = only_language(values)
+        languages.update(map(language_or_none, column_values(chunk, column)))
+    if len(languages) != 1:
+        return None
+    language = languages.pop()
     if language is None:
         return None
+    if Path(documents.name).is_dir() and documents.language_field is not None:
+        return language, f"the folder {documents.name}"
     return language, f"the column {column!r} of {documents.name}"
 
 
@@ -267,7 +270,7 @@ def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> Document
         return embedder
     known = embedder.model.config.languages
     for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
-        if side.language is None or known_code(side.language, known) is None:
+        if side.language not in known:
             raise TmdeError(
                 f"{option}: found {side.language!r}, expected a language of the model: "
                 f"{', '.join(known)}"

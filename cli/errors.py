@@ -9,10 +9,14 @@ code 2. Set `TMDE_TRACEBACK=1` to see every traceback.
 
 import os
 import re
+import shlex
+from pathlib import Path
 from typing import Any
 
 import typer
 from typer.core import TyperGroup
+
+import tmde
 
 # Errors are told by the names of their classes: importing the packages that define them takes
 # seconds, and the code of a checkpoint (`trust_remote_code`) has a `TmdeError` of its own.
@@ -20,6 +24,8 @@ _USER_ERRORS = {"TmdeError", "OptionError"}
 _MEMORY_ERRORS = {"MemoryError", "OutOfMemoryError"}
 _DISTRIBUTED_ERRORS = {"DistError"}
 _FILE_ERRORS = {"SafetensorError"}
+# The extra that is proposed for a package of several extras.
+_USUAL_EXTRAS = {"lancedb": "search", "matplotlib": "figures"}
 # How torch and the Rust libraries (tokenizers, safetensors) word a file that they cannot read or
 # write. 5 is an error of the device, 28 a full disk, 30 a file system that is read-only.
 _FILE_MESSAGES = re.compile(r"inline_container|iostream|os error (5|28|30)")
@@ -43,19 +49,24 @@ class CommandGroup(TyperGroup):
             typer.echo("Interrupted", err=True)
             raise typer.Exit(130) from None
         except Exception as error:
-            message = describe_error(error)
+            message = describe_error(error, ctx.invoked_subcommand)
             if message is None or os.environ.get("TMDE_TRACEBACK"):
                 raise
             typer.echo(f"Error: {message}", err=True)
             raise typer.Exit(1) from None
 
 
-def describe_error(error: Exception) -> str | None:
-    """Return a sentence for what the user or the machine caused; None for a defect of tmde."""
+def describe_error(error: Exception, command: str | None = None) -> str | None:
+    """Return a sentence for what the user or the machine caused; None for a defect of tmde.
+
+    Args:
+        error: What a command has raised.
+        command: The name of the command.
+    """
     if isinstance(error, BrokenPipeError):
         return None  # The reader of the output has enough (`| head -1`): typer ends silently.
     if isinstance(error, ImportError):
-        return _describe_missing_package(error)
+        return _describe_missing_package(error, command)
     class_names = {base.__name__ for base in type(error).__mro__}
     if class_names & _USER_ERRORS:
         return str(error)
@@ -64,8 +75,12 @@ def describe_error(error: Exception) -> str | None:
     return _describe_library_error(class_names, str(error))
 
 
-def _describe_missing_package(error: ImportError) -> str | None:
-    """Return how to install the extra of tmde that a package belongs to; None if there is none."""
+def _describe_missing_package(error: ImportError, command: str | None) -> str | None:
+    """Return how to install the extra of tmde that a package belongs to; None if there is none.
+
+    Of several extras with the package, the one of the command's name is proposed: `tmde demo` needs
+    the extra `demo`, `tmde index` needs `search`.
+    """
     from importlib.metadata import requires
 
     if not error.name:
@@ -81,7 +96,26 @@ def _describe_missing_package(error: ImportError) -> str | None:
             extras.append(match["extra"])
     if not extras:
         return None
-    return f"this needs {package}, which is not installed: pip install 'tmde[{extras[-1]}]'"
+    extra = _USUAL_EXTRAS.get(package, extras[0])
+    if command is not None and command in extras:
+        extra = command
+    return f"this needs {package}, which is not installed: {install_command(extra)}"
+
+
+def install_command(extra: str) -> str:
+    """Return the command that installs an extra of tmde.
+
+    In a clone it pins the tested versions: without them pip may load gigabytes of CUDA libraries.
+    """
+    root = Path(tmde.__file__).resolve().parents[1]
+    if not (root / "constraints.txt").is_file() or not (root / "setup.cfg").is_file():
+        return f"pip install 'tmde[{extra}]'"
+    if root == Path.cwd().resolve():
+        return f"pip install -c constraints.txt -e '.[{extra}]'"
+    requirement = f"{root}[{extra}]"
+    return (
+        f"pip install -c {shlex.quote(str(root / 'constraints.txt'))} -e {shlex.quote(requirement)}"
+    )
 
 
 def _describe_os_error(error: OSError) -> str:

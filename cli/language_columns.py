@@ -57,14 +57,6 @@ def language_or_none(value: object) -> str | None:
     return code if is_code(code) else None
 
 
-def only_language(values: Iterable[object]) -> str | None:
-    """Return the language that all values name; None if they differ or one is no code."""
-    languages = {language_or_none(value) for value in values}
-    if len(languages) == 1:
-        return languages.pop()
-    return None
-
-
 def known_code(code: str, known_languages: Sequence[str]) -> str | None:
     """Return the language of a model that a code means; None if there is none.
 

@@ -17,6 +17,7 @@ from huggingface_hub import constants
 from packaging.requirements import Requirement
 
 from tmde import __version__
+from tmde.cli.errors import install_command
 from tmde.data.cpus import usable_cpus
 from tmde.training.precision import has_fast_bf16
 
@@ -314,7 +315,7 @@ def _extra_lines(report: MachineReport) -> dict[str, str]:
     for name, state in report.extras.items():
         status = "installed"
         if state.missing:
-            status = f"missing {', '.join(state.missing)}: pip install 'tmde[{name}]'"
+            status = f"missing {', '.join(state.missing)}: {install_command(name)}"
         purpose = f" ({state.purpose})" if state.purpose else ""
         lines[name] = status + purpose
     return lines

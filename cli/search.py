@@ -45,7 +45,7 @@ def search(
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
 
         tmde search "a bridge is closed" news.index --filter language=de --filter language=fr
-        --filter topic=traffic
+        --filter topic=markets
 
         tmde search news.index --queries queries.txt --json
     """

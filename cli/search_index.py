@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from modeling_tmde import TmdeError
+from tmde.cli.console import table_console
 from tmde.cli.models import without_truncation_warnings
 from tmde.cli.update_index import open_index, read_texts
 from tmde.documents.index import Hit
@@ -97,13 +97,15 @@ def _print_json(query: str, hits: Sequence[Hit]) -> None:
 
 def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
     """Print the hits of a query as a table, under the query if there are several."""
-    console = Console()
+    console = table_console()
     if query is not None:
         console.print(f"[bold]{escape(query)}[/bold]")
     if not hits:
         console.print("No documents.")
         return
-    table = Table("", "score", "language")
+    table = Table()
+    for title in ("", "score", "language"):
+        table.add_column(title, no_wrap=True)
     table.add_column("document", overflow="fold", ratio=1)
     for rank, hit in enumerate(hits, 1):
         language = escape(str(hit.metadata.get("language") or ""))

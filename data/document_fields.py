@@ -12,6 +12,12 @@ from .files import check_text
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
 _LISTED_COLUMNS = 40
+# Usual names of columns, which an error proposes where the column of the default name is missing.
+_USUAL_NAMES = {
+    "text": ("body", "content", "document", "article", "sentence", "description"),
+    "id": ("key", "doc_id", "uid", "uuid"),
+    "url": ("link", "uri"),
+}
 
 
 @dataclass(frozen=True)
@@ -185,8 +191,9 @@ def missing_columns(
 
 def _similar_column(name: str, columns: Sequence[str]) -> str:
     """Return the column that is probably meant by a name; NAME if there is none."""
-    for column in columns:
-        if column.lower() == name.lower():
-            return column
+    column_of_lower = {column.lower(): column for column in columns}
+    for usual_name in (name.lower(), *_USUAL_NAMES.get(name, ())):
+        if usual_name in column_of_lower:
+            return column_of_lower[usual_name]
     similar = difflib.get_close_matches(name, columns, n=1)
     return similar[0] if similar else "NAME"

@@ -149,6 +149,6 @@ def _wrong_width(
     if kind == "tsv":
         advice = (
             "Correct the tabs of the row, or delete it. If fields with line ends are quoted, read "
-            "the file as CSV, which may have tabs too."
+            "the file as CSV, which may have tabs too (--format csv)."
         )
     return bad_value(place, number, None, description, expected, advice)

@@ -10,6 +10,7 @@ import torch
 from typer.testing import CliRunner
 
 from tmde.cli import machine_report
+from tmde.cli.errors import install_command
 from tmde.cli.main import app
 
 
@@ -45,7 +46,7 @@ def test_a_missing_package_names_its_extra(offline, monkeypatch):
 
     monkeypatch.setattr(machine_report, "_installed_version", without_lancedb)
     result = CliRunner().invoke(app, ["doctor"])
-    assert "missing lancedb: pip install 'tmde[search]'" in result.stdout
+    assert f"missing lancedb: {install_command('search')}" in result.stdout
 
 
 def test_a_version_that_is_too_old_is_a_problem(offline, monkeypatch):

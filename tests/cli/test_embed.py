@@ -195,11 +195,50 @@ def test_a_language_that_the_model_does_not_know(language_model, tmp_path):
     assert "row 1, field 'code': found 'xx', expected one of the model's languages" in message
 
 
+def test_locales_are_languages_of_the_model(language_model, tmp_path):
+    source = write_coded(tmp_path / "in.jsonl", ["de-DE", "en_US", "FR"])
+    out = tmp_path / "out.npy"
+    ok(source, "-o", out, "-m", language_model, "--language-field", "code")
+    embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
+    expected = embedder.encode(["Guten Tag"] * 3, language=["de", "en", "fr"])
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
+
+
+def test_folders_name_the_languages_of_their_texts(language_model, tmp_path):
+    for code in ("de", "en"):
+        (tmp_path / "in" / code).mkdir(parents=True)
+        (tmp_path / "in" / code / "a.txt").write_text("Guten Tag")
+    out = tmp_path / "out.npy"
+    ok(tmp_path / "in", "-o", out, "-m", language_model)
+    embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
+    expected = embedder.encode(["Guten Tag"] * 2, language=["de", "en"])
+    np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
+
+
+def test_a_column_that_looks_like_the_language_is_proposed(language_model, tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_text("text,lang\nGuten Tag,de\n")
+    message = refused(source, "-o", tmp_path / "out.npy", "-m", language_model)
+    assert "the model needs the language of each text" in message
+    assert "The column 'lang' looks like the language; give --language-field lang" in message
+
+
 @pytest.mark.parametrize("options", [[], ["--field", "text"]], ids=str)
 def test_the_language_field_is_not_the_field_of_the_text(model, inputs, options, tmp_path):
     options = [*options, "--language-field", "text"]
     message = refused(inputs["jsonl"], "-o", tmp_path / "out.npy", "-m", model, *options)
     assert "--language-field text: found the field of the text, expected" in message
+
+
+def test_several_fields_are_one_text(model, tmp_path):
+    source = tmp_path / "in.csv"
+    source.write_text("title,body\nGuten Tag,Buenos días\n")
+    out = tmp_path / "out.parquet"
+    ok(source, "-o", out, "-m", model, "--field", "title", "--field", "body")
+    embedder = DocumentEmbedder.from_pretrained(model, device="cpu")
+    expected = embedder.encode(["Guten Tag\n\nBuenos días"])
+    np.testing.assert_allclose(vectors_of(out), expected, atol=1e-5)
+    assert pq.read_table(out).column_names == ["title", "body", "embedding"]
 
 
 # ---- Interruptions
@@ -261,6 +300,18 @@ def test_a_resumed_run_embeds_what_is_missing(interrupted, tmp_path):
     assert not folder.exists()
     assert np.load(out).shape == (18, 32)
     assert (np.load(out)[4:8] == 7).all()
+
+
+def test_a_folder_that_grew_is_not_continued(model, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.txt", "b.txt"):
+        (folder / name).write_text("Guten Tag")
+    (folder / "c.txt").write_bytes(b"\xff")
+    command = [folder, "-o", tmp_path / "out.npy", "-m", model, "--shard-size", 1, "--resume"]
+    assert f"{folder}/c.txt, row 1" in refused(*command)
+    (folder / "d.txt").write_text("Buenos días")
+    assert "4 files" in refused(*command)
 
 
 def start_rank(rank: int, command: list) -> subprocess.Popen:

@@ -247,6 +247,90 @@ def test_parquet_with_columns_of_other_names(bag, tmp_path):
     assert hit_ids("nuit", out, "--filter", "language=es") == ["8"]
 
 
+def write_articles(path, name="lang", codes=("de-DE", "", "fr")):
+    rows = [f"{number};Haus;hund {number};{code}" for number, code in enumerate(codes)]
+    path.write_text("\n".join([f"key;title;body;{name}", *rows]))
+    return path
+
+
+ARTICLE_FIELDS = ["--id-field", "key", "--field", "title", "--field", "body"]
+
+
+@pytest.mark.parametrize("name", ["lang", "language", "Locale"])
+def test_a_column_of_codes_is_the_language(name, bag, tmp_path):
+    source = write_articles(tmp_path / "in.csv", name)
+    result = ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
+    is_said = f"the column {name!r} is taken as the language" in result.stderr
+    assert is_said == (name != "language")
+    documents = DocumentIndex.open(tmp_path / "index").documents(["0", "1", "2"])
+    assert [document.metadata.get("language") for document in documents] == ["de", None, "fr"]
+
+
+def test_a_column_of_other_words_is_not_the_language(bag, tmp_path):
+    source = write_articles(tmp_path / "in.csv", codes=("Deutsch", "de"))
+    result = ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
+    assert "is taken" not in result.stderr
+    (document,) = DocumentIndex.open(tmp_path / "index").documents(["0"])
+    assert document.metadata == {"title": "Haus", "lang": "Deutsch"}
+
+
+def test_a_title_that_is_a_part_of_the_text_is_shown_too(bag, tmp_path):
+    source = write_articles(tmp_path / "in.csv")
+    ok("index", source, "-o", tmp_path / "index", "-m", bag, *ARTICLE_FIELDS)
+    (document,) = DocumentIndex.open(tmp_path / "index").documents(["0"])
+    assert document.text == "Haus\n\nhund 0"
+    assert document.metadata == {"language": "de", "title": "Haus", "lang": "de-DE"}
+
+
+def test_a_folder_of_texts(bag, tmp_path):
+    for name in ("de/a.txt", "es/a.md"):
+        path = tmp_path / "in" / name
+        path.parent.mkdir(parents=True)
+        path.write_text("haus" if name.startswith("de") else "casa")
+    out = tmp_path / "index"
+    ok("index", tmp_path / "in", "-o", out, "-m", bag)
+    assert hit_ids("haus", out) == ["de/a", "es/a"]
+    assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == ["es/a"]
+
+
+def test_a_folder_of_tables_without_ids(bag, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name, text in (("a.csv", "haus"), ("b.csv", "hund")):
+        (folder / name).write_text(f"text\n{text}\n")
+    ok("index", folder, "-o", tmp_path / "index", "-m", bag)
+    assert sorted(DocumentIndex.open(tmp_path / "index")) == [
+        f"{folder}/a.csv:2",
+        f"{folder}/b.csv:2",
+    ]
+
+
+def test_an_id_of_two_files(bag, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for name in ("a.csv", "b.csv"):
+        (folder / name).write_text("id,text\n7,haus\n")
+    message = refused("index", folder, "-o", tmp_path / "index", "-m", bag)
+    assert (
+        f"{folder}/b.csv, row 2, field 'id': found '7', the id of row 2 of {folder}/a.csv too"
+        in message
+    )
+
+
+def test_filters_are_either_within_a_name_and_all_between_names(made):
+    both_languages = ["--filter", "language=de", "--filter", "language=es"]
+    assert sorted(hit_ids("haus", made, *both_languages)) == IDS
+    assert hit_ids("haus", made, *both_languages, "--filter", "title=Haus") == ["b"]
+
+
+def test_a_piped_table_is_not_cut_at_80_columns(bag, tmp_path, monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    title = "Donaudampfschifffahrt" * 8
+    source = write_rows(tmp_path / "docs.jsonl", [{"id": "a", "text": "haus", "title": title}])
+    ok("index", source, "-o", tmp_path / "index", "-m", bag)
+    assert title in ok("search", "haus", tmp_path / "index").stdout
+
+
 def test_models_that_move(made, bag, tokenizer, docs, tmp_path):
     moved = save_bag(tmp_path / "moved", tokenizer)
     assert hits("hund", made, "-m", moved) == hits("hund", made)

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import typer
@@ -13,7 +14,8 @@ from typer.testing import CliRunner
 
 from modeling_tmde import TmdeError
 from tests.conftest import save, tiny_model
-from tmde.cli.errors import CommandGroup
+from tmde.cli import errors
+from tmde.cli.errors import CommandGroup, describe_error
 from tmde.cli.main import app
 
 # Words after `tmde`, exit code, and what the message says.
@@ -130,7 +132,7 @@ def test_a_mistake_ends_with_one_sentence(at, words, code, message):
         (PermissionError(errno.EACCES, "Permission denied", "a/b"), "a/b: Permission denied"),
         (
             ModuleNotFoundError("No module named 'plotly'", name="plotly.graph_objects"),
-            "pip install 'tmde[demo]'",
+            "[demo]'",
         ),
         (MemoryError(), "out of memory"),
         (
@@ -166,6 +168,40 @@ def test_defects_alone_keep_their_traceback(error, message, monkeypatch):
     assert message in result.stderr
     monkeypatch.setenv("TMDE_TRACEBACK", "1")
     assert CliRunner().invoke(app, ["fail"]).exception is error
+
+
+def missing_package(name: str, command: str | None = None) -> str:
+    error = ModuleNotFoundError(f"No module named {name!r}", name=name)
+    message = describe_error(error, command)
+    assert message is not None
+    return message
+
+
+@pytest.mark.parametrize(
+    ("package", "command", "extra"),
+    [
+        ("lancedb", "index", "search"),
+        ("lancedb", "search", "search"),
+        ("lancedb", "demo", "demo"),
+        ("matplotlib", "train", "figures"),
+        ("faiss", "mine", "search"),
+    ],
+)
+def test_a_missing_package_is_of_the_extra_of_the_command(package, command, extra):
+    assert f"[{extra}]" in missing_package(package, command)
+
+
+def test_a_clone_pins_its_versions(monkeypatch):
+    root = Path(__file__).parents[2]
+    monkeypatch.chdir(root)
+    assert "pip install -c constraints.txt -e '.[search]'" in missing_package("lancedb", "index")
+    monkeypatch.chdir(root / "tests")
+    assert f"-c {root / 'constraints.txt'} -e" in missing_package("lancedb", "index")
+
+
+def test_an_installed_package_has_no_constraints(monkeypatch, tmp_path):
+    monkeypatch.setattr(errors.tmde, "__file__", str(tmp_path / "tmde" / "__init__.py"))
+    assert "pip install 'tmde[search]'" in missing_package("lancedb", "index")
 
 
 @pytest.mark.slow

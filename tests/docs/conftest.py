@@ -106,6 +106,18 @@ def _make_dictionary(path: Path) -> None:
     _write(path, ["hausd hause"])
 
 
+def _make_articles(path: Path) -> None:
+    rows = _documents(LANGUAGES).to_pandas().rename(columns={"id": "title", "text": "body"})
+    rows.to_csv(path, index=False)
+
+
+def _make_folder_of_notes(path: Path) -> None:
+    for row in _documents(("de", "en")):
+        note = path / row["language"] / f"{row['id']}.txt"
+        note.parent.mkdir(parents=True, exist_ok=True)
+        note.write_text(row["text"], "utf-8")
+
+
 FILE_MAKERS = {
     "memory.tsv": _make_memory,
     "my_corpus": _make_corpus,
@@ -117,6 +129,8 @@ FILE_MAKERS = {
     "german.jsonl": _make_news,
     "english.jsonl": _make_news,
     "notes.txt": _make_notes,
+    "articles.csv.gz": _make_articles,
+    "notes": _make_folder_of_notes,
     "de.txt": _make_sentences,
     "en.txt": _make_sentences,
     "de-en.txt": _make_dictionary,

@@ -1,0 +1,210 @@
+"""Documents of files and folders: formats, fields that make a text, columns that are missing."""
+
+import gzip
+import json
+from contextlib import ExitStack
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from modeling_tmde import TmdeError
+from tmde.data.documents import Documents
+
+ROWS = [
+    {"id": "1", "title": "Haus", "text": "Ein Haus."},
+    {"id": "2", "title": "", "text": "Une maison."},
+]
+TEXTS = [row["text"] for row in ROWS]
+
+
+def chunks_of(source, field=None, format=None, keep=True, size=100, **options):
+    with ExitStack() as stack:
+        documents = Documents(stack, str(source), format, field, keep, size, **options)
+        return documents, list(documents.chunks)
+
+
+def texts_of(source, field=None, **options):
+    _, chunks = chunks_of(source, field, **options)
+    return [text for chunk in chunks for text in chunk.texts]
+
+
+def column_of(chunks, name):
+    return [value for chunk in chunks for value in chunk.columns[name].to_pylist()]
+
+
+def error_of(source, field=None, **options):
+    with pytest.raises(TmdeError) as error:
+        chunks_of(source, field, **options)
+    return str(error.value)
+
+
+def write_table(path, rows=ROWS):
+    """Write rows in the format of the suffix, gzipped if it ends in .gz."""
+    name = path.name.removesuffix(".gz")
+    plain = path.with_name(name)
+    if name.endswith(".parquet"):
+        pq.write_table(pa.Table.from_pylist(rows), plain)
+    elif name.endswith(".jsonl"):
+        plain.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    else:
+        separator = "\t" if name.endswith(".tsv") else ";"
+        lines = [separator.join(rows[0])]
+        for row in rows:
+            lines.append(separator.join(row.values()))
+        plain.write_text("\n".join(lines) + "\n")
+    if path.name.endswith(".gz"):
+        path.write_bytes(gzip.compress(plain.read_bytes()))
+        plain.unlink()
+    return path
+
+
+def write_texts(folder, names):
+    for name in names:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"Text of {name}\n\nsecond paragraph\n")
+    return folder
+
+
+# ---- Formats
+
+
+@pytest.mark.parametrize("keep", [True, False])
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("packed", ["", ".gz"])
+def test_tables_of_every_format(suffix, packed, keep, tmp_path):
+    path = write_table(tmp_path / f"in.{suffix}{packed}")
+    assert texts_of(path, keep=keep) == TEXTS
+
+
+def test_lines_of_gzipped_text(tmp_path):
+    path = tmp_path / "in.txt.gz"
+    path.write_bytes(gzip.compress(b"eins\nzwei\n"))
+    assert texts_of(path) == ["eins", "zwei"]
+
+
+def test_csv_keeps_its_columns_as_strings(tmp_path):
+    documents, chunks = chunks_of(write_table(tmp_path / "in.csv"))
+    assert set(documents.schema.names) == {"id", "title", "text"}
+    assert column_of(chunks, "id") == ["1", "2"]
+
+
+def test_tsv_without_a_header_is_read_if_its_format_is_named(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("1\tHaus\n2\tmaison\n")
+    documents, chunks = chunks_of(path, format="tsv")
+    assert chunks[0].texts == ["Haus", "maison"]
+    assert column_of(chunks, "id") == ["1", "2"]
+    assert "no column 'text'; its columns are: 1, Haus" in error_of(path)
+
+
+def test_a_text_with_a_csv_suffix_needs_no_renaming(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("eins, zwei\n")
+    assert texts_of(path, format="text") == ["eins, zwei"]
+
+
+def test_an_unknown_suffix_is_refused(tmp_path):
+    message = error_of(tmp_path / "in.pdf")
+    assert ".pdf is not an input format" in message
+    assert ".csv" in message
+
+
+# ---- Folders
+
+
+def test_a_file_of_a_folder_is_a_document(tmp_path):
+    folder = write_texts(tmp_path / "in", ["b.txt", "a.md", "sub/c.txt", ".hidden.txt", "x.png"])
+    documents, chunks = chunks_of(folder, size=2)
+    assert column_of(chunks, "id") == ["a", "b", "sub/c"]
+    assert texts_of(folder)[0] == "Text of a.md\n\nsecond paragraph"
+    assert [len(chunk.texts) for chunk in chunks] == [2, 1]
+    assert documents.rows == 3
+    assert documents.language_field is None
+
+
+def test_folders_that_are_languages(tmp_path):
+    folder = write_texts(tmp_path / "in", ["de/a.txt", "en_US/a.txt"])
+    _, chunks = chunks_of(folder)
+    assert chunks[0].languages == ["de", "en"]
+    assert column_of(chunks, "id") == ["de/a", "en_US/a"]
+
+
+def test_a_file_beside_the_folders_of_languages_has_none(tmp_path):
+    folder = write_texts(tmp_path / "in", ["de/a.txt", "b.txt"])
+    documents, chunks = chunks_of(folder)
+    assert documents.language_field is None
+    assert chunks[0].languages is None
+
+
+def test_a_folder_of_tables_is_one_list_of_documents(tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    write_table(folder / "a.csv")
+    write_table(folder / "b.jsonl", [{"text": "Casa", "n": 3}])
+    write_table(folder / "c.parquet", [{"text": "Dom", "n": 4}])
+    (folder / "README.md").write_text("About these tables.")
+    documents, chunks = chunks_of(folder, size=3)
+    assert [chunk.texts for chunk in chunks] == [[*TEXTS, "Casa"], ["Dom"]]
+    assert column_of(chunks, "n") == [None, None, 3, 4]
+    assert chunks[0].place(2, "text") == f"{folder}/b.jsonl, row 1, field 'text'"
+    assert chunks[0].numbers == [2, 3, 1]
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a.txt", "b.csv"], "found texts such as a.txt and tables such as b.csv"),
+        (["a.txt", "a.md"], "found a.md and a.txt, which have the same id 'a'"),
+        (["x.png"], "found no documents in this folder"),
+    ],
+)
+def test_a_folder_that_is_not_clear(names, message, tmp_path):
+    assert message in error_of(write_texts(tmp_path / "in", names))
+
+
+def test_a_format_is_that_of_a_file(tmp_path):
+    folder = write_texts(tmp_path / "in", ["a.txt"])
+    assert "expected a file" in error_of(folder, format="text")
+
+
+# ---- Fields
+
+
+@pytest.mark.parametrize("suffix", ["csv", "jsonl", "parquet"])
+def test_several_fields_are_joined_by_a_blank_line(suffix, tmp_path):
+    path = write_table(tmp_path / f"in.{suffix}")
+    assert texts_of(path, ["title", "text"]) == ["Haus\n\nEin Haus.", "Une maison."]
+    assert texts_of(path, ["text", "title"])[0] == "Ein Haus.\n\nHaus"
+
+
+def test_a_part_that_is_missing_is_left_out_and_no_part_is_a_bad_row(tmp_path):
+    rows = [{"title": "a"}, {"title": None, "text": "b"}, {"text": ""}, {"id": 3}]
+    path = write_table(tmp_path / "in.jsonl", rows[:3])
+    assert texts_of(path, ["title", "text"]) == ["a", "b", ""]
+    write_table(path, rows)
+    message = error_of(path, ["title", "text"])
+    assert "row 4, field 'title + text': found none of these fields, expected a text" in message
+
+
+def test_a_part_that_is_no_text_is_a_bad_row(tmp_path):
+    path = write_table(tmp_path / "in.jsonl", [{"title": 5, "text": "b"}])
+    assert "row 1, field 'title': found 5" in error_of(path, ["title", "text"])
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+def test_all_missing_columns_are_in_one_error(suffix, tmp_path):
+    rows = [{"key": "1", "Body": "b", "lang": "de"}]
+    path = write_table(tmp_path / f"in.{suffix}", rows)
+    message = error_of(path, language_field="langage", required={"id": "--id-field"})
+    assert "no column 'text' and no column 'langage' and no column 'id'" in message
+    assert "its columns are: key, Body, lang" in message
+    assert "--field Body --language-field lang --id-field key" in message
+
+
+def test_a_field_of_several_that_no_row_has_is_missing(tmp_path):
+    path = write_table(tmp_path / "in.jsonl")
+    message = error_of(path, ["titel", "text"], keep=False)
+    assert "no column 'titel'" in message
+    assert "--field title" in message

@@ -98,9 +98,12 @@ class RunOptions:
             value = getattr(self, field.name)
             if value is not None:
                 settings[key] = value
+        languages: list[str] = []
         for key in (LANGUAGES, PIVOTS):
             if key in settings:
-                settings[key] = _codes_of(settings[key], OPTION_OF_KEY[key])
+                codes = _codes_of(settings[key], OPTION_OF_KEY[key])
+                settings[key] = _languages_of_locales(codes, languages)
+                languages = settings[key]
         return settings
 
 
@@ -110,6 +113,23 @@ def _codes_of(text: str, option: str) -> list[str]:
     if not codes or any(mark in text for mark in "[]'\""):
         raise OptionError(f"{option}: found {text!r}, expected codes such as de,en")
     return codes
+
+
+def _languages_of_locales(codes: list[str], chosen: Sequence[str]) -> list[str]:
+    """Return the languages of codes: `de` of `de-DE`, unless two codes are of one language.
+
+    Args:
+        codes: Codes of languages or locales.
+        chosen: The languages of the run, if they are known, which keep their names.
+    """
+    from tmde.data.locales import language_of_locale
+
+    languages = []
+    for code in codes:
+        languages.append(code if code in chosen else language_of_locale(code))
+    if len(set(languages)) < len(set(codes)):
+        return codes
+    return languages
 
 
 class UserSettings:

@@ -4,6 +4,7 @@ import pytest
 
 from tmde.cli.errors import OptionError
 from tmde.cli.options import columns_of
+from tmde.cli.train_options import RunOptions
 
 
 @pytest.mark.parametrize(
@@ -31,3 +32,16 @@ def test_columns_by_name(items, columns):
 def test_items_that_are_no_columns(items, message):
     with pytest.raises(OptionError, match=message):
         columns_of(items)
+
+
+@pytest.mark.parametrize(
+    ("languages", "pivots", "expected"),
+    [
+        ("de-DE,en_US", "EN", (["de", "en"], ["en"])),
+        ("de,en-US,en-GB", "en-GB", (["de", "en-US", "en-GB"], ["en-GB"])),
+        ("de,en", None, (["de", "en"], None)),
+    ],
+)
+def test_locales_of_languages_and_pivots(languages, pivots, expected):
+    settings = RunOptions(languages=languages, pivots=pivots).settings()
+    assert (settings["data.languages"], settings.get("data.pivot_languages")) == expected

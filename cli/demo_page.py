@@ -72,6 +72,7 @@ _READABLE = {
     "input_placeholder_color": "*neutral_500",
     "input_placeholder_color_dark": "*neutral_400",
 }
+_INVITATION = "Search for something: the nearest documents appear here."
 _ENVIRONMENT = Environment(loader=FileSystemLoader(Path(__file__).parent), autoescape=True)
 _ENVIRONMENT.filters |= {"as_text": as_text, "shortened": shortened, "is_short": is_short}
 # The macros of the template are the parts of the page.
@@ -307,8 +308,7 @@ def _build_example(example: Example) -> gr.Button:
 
 def _build_hits_part() -> gr.HTML:
     with gr.Column(elem_id="hits-part", min_width=0):
-        message = HTML.message("Search for something: the nearest documents appear here.")
-        return gr.HTML(message, elem_id="hits")
+        return gr.HTML(HTML.message(_INVITATION), elem_id="hits")
 
 
 def _build_map_part(collection: Collection) -> MapPart:
@@ -375,6 +375,9 @@ def _make_search(collection: Collection) -> Callable:
         group: str | None,
         request: gr.Request,
     ) -> tuple:
+        if not query.strip():
+            # The choice between meaning and words may come before the query.
+            return HTML.message(_INVITATION), gr.skip(), gr.skip()
         preferred = accepted_languages(request.headers.get("accept-language"))
         try:
             with lock:

@@ -68,9 +68,10 @@ step "train: a tiny model on the built-in sample, and a corpus of its own"
 in_environment author 'tmde train bag --train sample -o my-embedder max_minutes=0.5 model.d_model=128 \
     tokenizer.vocab_size=5000 | tail -n 1'
 cat >corpus.py <<'PY'
-from tmde.data.sample import sample_sentences
+from tmde.data.sample import sample_documents, sample_sentences
 
 sample_sentences(500).select_columns(["translation"]).to_json("my-corpus.jsonl", force_ascii=False)
+sample_documents(60).to_json("news.jsonl", force_ascii=False)
 PY
 printf '%s\n' "Die Zentralbank hat die Zinsen gesenkt." "The central bank has cut interest rates." \
     "La inflación ha bajado en España." "Le gouvernement a présenté le budget." "La Borsa di Milano ha chiuso in rialzo." \
@@ -123,9 +124,9 @@ in_environment reader 'cat reader.py'
 in_environment reader 'python reader.py'
 
 step "search on the demo page"
-HF_HOME="$work/author-cache" author/bin/tmde demo demo/my-embedder --no-browser >demo.log 2>&1 &
+HF_HOME="$work/author-cache" author/bin/tmde demo demo/my-embedder news.jsonl --no-browser >demo.log 2>&1 &
 processes+=($!)
-echo '$ tmde demo demo/my-embedder' | tee -a transcript.txt
+echo '$ tmde demo demo/my-embedder news.jsonl' | tee -a transcript.txt
 wait_for "The page is at" demo.log
 cat >search.py <<'PY'
 import sys
@@ -140,16 +141,18 @@ with sync_playwright() as playwright:
     page.goto(address)
     page.locator("#query textarea").fill(query)
     page.locator("#search").click()
-    rows = page.locator("#hits tbody tr")
-    rows.first.wait_for()
+    hits = page.locator("#hits .tmde-hit")
+    hits.first.wait_for()
     page.wait_for_timeout(3000)  # the map follows
     page.screenshot(path="page.png")
-    hits = [row.locator("td").all_inner_texts() for row in rows.all()]
-print(f"query ({language}): {query}")
-others = [hit for hit in hits if hit[2] != language]
-print(f"{len(hits)} hits, in other languages too:")
-rank, score, code, text = others[0]
-print(f"> {rank}. {code}, cosine {score}: {text.splitlines()[0]}")
+    hits.first.locator(".tmde-versions summary").click()
+    translation = hits.first.locator(".tmde-versions li").first
+    code = translation.locator(".tmde-tag").inner_text()
+    score = translation.locator(".tmde-score").inner_text()
+    text = translation.locator(f"[lang={code}]").inner_text()
+    print(f"query ({language}): {query}")
+    print(f"{hits.count()} hits, each with its translations:")
+    print(f"> 1. {code}, {score}: {text}")
 PY
 address=$(grep -o 'http://[^ ]*' demo.log | head -n 1)
 HF_HOME="$work/author-cache" author/bin/python search.py "$address" "$browser" \

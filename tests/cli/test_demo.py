@@ -319,7 +319,8 @@ def test_of_a_long_text_its_nearest_sentence_is_shown_and_the_rest_unfolds(bag, 
     shown = collect(bag, tmp_path, [{"id": "a", "language": "de", "text": text}])
     html = page_module.HTML.hits(search(shown, "Katze baum", 1, ["de"]), shown)
     assert 'lang="de">Katze baum.</p>' in html
-    assert "Whole document (a)" in html
+    assert "Whole document" in html
+    assert '<span class="tmde-id">a</span>' in html
 
 
 def test_everything_of_a_document_is_escaped(bag, tmp_path):

@@ -149,7 +149,7 @@ def test_a_run_begins_with_an_encoder(encoder, tmp_path):
     )
     train_recipe(load_recipe("bag", [*settings, "max_steps=3"]), tmp_path / "run", resume=True)
     assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 3
-    with pytest.raises(RecipeError, match="expected a saved model.s folder or a Hub id"):
+    with pytest.raises(RecipeError, match="expected the folder of a saved model, or a Hub id"):
         train_recipe(
             load_recipe("bag", [*settings[:1], f"warm_start.checkpoint={tmp_path / 'none'}"]),
             tmp_path / "no",

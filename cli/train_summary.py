@@ -97,11 +97,21 @@ def _table(packaged: Column, start: Column, trained: Column) -> str:
 
 
 def _measures(trained: Column) -> list[str]:
-    """Return the measures that the table shows, the mean of retrieval first."""
-    measures = []
-    for measure in trained.scores or ():
-        if "_p1_" in measure or "cross" in measure or "accuracy" in measure:
-            measures.append(measure)
+    """Return the measures that the table shows: retrieval, its mean first, then the others.
+
+    They are sorted, because a resumed run has its scores in another order.
+    """
+    sentences = []
+    documents = []
+    others = []
+    for measure in sorted(trained.scores or ()):
+        if "_doc_p1_" in measure:
+            documents.append(measure)
+        elif "_p1_" in measure:
+            sentences.append(measure)
+        elif "cross" in measure or "accuracy" in measure:
+            others.append(measure)
+    measures = [*sentences, *documents, *others]
     if MEAN in (trained.scores or ()):
         measures.insert(0, MEAN)
     return measures

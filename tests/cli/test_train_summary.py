@@ -36,6 +36,14 @@ def test_the_table_has_the_packaged_model_the_start_and_the_result():
     assert not any("loss" in name for name in rows)
 
 
+def test_rows_stand_in_one_order_whatever_that_of_the_scores():
+    best = {"eval_cross": 0.1, "eval_dev_doc_p1_a-b": 0.2, "eval_dev_p1_a-b": 0.3}
+    content = {"best": best | {"eval_retrieval": 0.3}, "steps": 500}
+    (table,) = closing_lines(content, warmup_steps=20)
+    titles = ["P@1, mean", "P@1, dev a-b", "P@1, dev documents a-b", "cross"]
+    assert list(rows_of(table))[2:] == titles
+
+
 def test_what_was_not_measured_has_no_column():
     content = results(0.9)
     del content["start"], content["packaged"]  # Runs of earlier versions have no such keys.

@@ -97,6 +97,7 @@ class LabeledDocuments(Task):
         splits = _arrange(path, rows, chosen, splits_of_ids)
         trained = self._choose_train_languages(path, splits)
         splits = _without_untrained_labels(path, splits, trained)
+        _check_tuned(path, splits, trained)
         _check_tested(path, splits, bool(languages))
         _warn_of_few_documents(path, splits, trained)
         _warn_of_repeated_texts(path, splits)
@@ -295,6 +296,20 @@ def _with_labels(splits: Splits, labels: Collection[str]) -> Splits:
             if items:
                 filtered[language][name] = Split.of(items, split.place)
     return filtered
+
+
+def _check_tuned(path: str, splits: Splits, trained: Sequence[str]) -> None:
+    """Raise TaskError if a train language has too few documents to tune a classifier."""
+    missing = [language for language in trained if "dev" not in splits[language]]
+    if missing:
+        raise bad_value(
+            path,
+            None,
+            "label",
+            Unquoted(f"too few documents of each label in {', '.join(missing)}"),
+            "at least three of some label, to train, tune and test",
+            "Add documents.",
+        )
 
 
 def _check_tested(path: str, splits: Splits, languages_are_chosen: bool) -> None:

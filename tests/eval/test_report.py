@@ -90,6 +90,19 @@ def test_terminal_table():
     assert "mine: no better than always guessing the most frequent class (Same, Cross," in text
 
 
+@pytest.mark.parametrize(
+    ("languages", "expected"), [(("a", "b", "c"), "60.0 [20.0, 80.0]"), (("a", "b"), "60.0 ")]
+)
+def test_the_terminal_shows_intervals_in_tables_of_few_columns(languages, expected):
+    console = Console(file=StringIO(), width=150)
+
+    print_report([matrix(languages)], console)
+
+    text = " ".join(console.file.getvalue().split())
+    assert expected in text
+    assert ("[20.0, 80.0]" in text) == (len(languages) == 3)
+
+
 def test_model_index_entries():
     entries = model_index(matrix(data={"hub_id": "someone/data", "split": "test"}))
 

@@ -315,6 +315,7 @@ def changed(position, **fields):
             documents(["de"], ["a"]) + documents(["en"], ["b"]),
             r"found no label with training documents in each of de, en \(of 2 labels\)",
         ),
+        (documents(count=2), "found too few documents of each label in de, en, expected at least"),
         ([], "found no rows"),
     ],
 )

@@ -252,8 +252,10 @@ def with_stored_data(recipe: Recipe, folder: Path, train: bool, dev: bool) -> Re
     settings = {}
     if train and "train" in stored:
         settings["data.train"] = stored["train"]
-        settings["data.columns"] = stored.get("columns")
-    if dev:
+        if "columns" in stored:
+            settings["data.columns"] = stored["columns"]
+    states_dev_rows = "dev" in stored or "dev" in recipe.data.settings()
+    if dev and states_dev_rows:
         settings["data.dev"] = stored.get("dev")
     return with_settings(recipe, settings)
 

@@ -54,7 +54,7 @@ def _make_corpus(path: Path) -> None:
     _parallel(1000).to_parquet(path / "part-0.parquet")
 
 
-def _make_memory(path: Path) -> None:
+def _make_tab_separated_memory(path: Path) -> None:
     lines = ["de\ten"]
     for row in sample_sentences(1000)["translation"]:
         lines.append(f"{row['de']}\t{row['en']}")
@@ -116,12 +116,12 @@ def _make_dictionary(path: Path) -> None:
     _write(path, ["hausd hause"])
 
 
-def _make_articles(path: Path) -> None:
+def _make_gzipped_articles(path: Path) -> None:
     rows = _documents(LANGUAGES).to_pandas().rename(columns={"id": "title", "text": "body"})
     rows.to_csv(path, index=False)
 
 
-def _make_folder_of_notes(path: Path) -> None:
+def _make_folder_of_texts(path: Path) -> None:
     for row in _documents(("de", "en")):
         note = path / row["language"] / f"{row['id']}.txt"
         note.parent.mkdir(parents=True, exist_ok=True)
@@ -129,7 +129,7 @@ def _make_folder_of_notes(path: Path) -> None:
 
 
 FILE_MAKERS = {
-    "memory.tsv": _make_memory,
+    "memory.tsv": _make_tab_separated_memory,
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
     "it-en.jsonl": _make_italian_rows,
@@ -141,8 +141,9 @@ FILE_MAKERS = {
     "german.jsonl": _make_news,
     "english.jsonl": _make_news,
     "notes.txt": _make_notes,
-    "articles.csv.gz": _make_articles,
-    "notes": _make_folder_of_notes,
+    "articles.csv.gz": _make_gzipped_articles,
+    "notes": _make_folder_of_texts,
+    "articles": _make_folder_of_texts,
     "de.txt": _make_sentences,
     "en.txt": _make_sentences,
     "de-en.txt": _make_dictionary,

@@ -21,6 +21,7 @@ import sys
 import unittest
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -182,6 +183,15 @@ def leaf_of(words: list[str]) -> typer.core.TyperCommand:
     return command
 
 
+def settings_in(words):
+    """Return the words `key=value` without brackets; that of `--columns` is none of them."""
+    settings = []
+    for earlier, word in pairwise(["", *words]):
+        if earlier != "--columns" and re.match(r"[a-z_.]+=[^\[{\"']+$", word):
+            settings.append(word)
+    return settings
+
+
 def test_commands_options_and_recipes_exist():
     assert len(COMMANDS) > 40
     for place, words in COMMANDS:
@@ -193,9 +203,7 @@ def test_commands_options_and_recipes_exist():
         assert not given - options, f"{place}: tmde {' '.join(words)} has no {given - options}"
         if words[:1] == ["train"] and words[1:] and re.fullmatch(r"[a-z][a-z_-]*", words[1]):
             assert words[1] in packaged_names(), place
-            load_recipe(
-                words[1], [word for word in words[2:] if re.match(r"[a-z_.]+=[^\[{\"']+$", word)]
-            )
+            load_recipe(words[1], settings_in(words[2:]))
 
 
 def anchors_of(path: Path) -> set[str]:

@@ -24,6 +24,7 @@ from tmde.eval.imported_code import imported_files, imported_libraries
 
 # Libraries that read, show or move data. What they read has a fingerprint of its own.
 DECIDES_NO_NUMBER = {
+    "defusedxml",
     "evaluate",
     "filelock",
     "huggingface_hub",

@@ -251,7 +251,7 @@ def test_encoders_that_cannot_be_trained(problem, message, encoders, tmp_path):
 def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
     out = ["--train", rows_file, *SMALL_RUN, "-o", tmp_path / "run"]
     tiny_model().save_pretrained(tmp_path / "ours")
-    assert "no folder" in failure("--encoder", "./nowhere/at/all", *out)
+    assert "no such folder" in failure("--encoder", "./nowhere/at/all", *out)
     assert "needs --encoder" in failure("adapted", *out)
     assert "needs --encoder" in failure(
         "--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out

@@ -328,7 +328,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
         ({"overrides": ["learning_rte=3"]}, "Recipe key 'learning_rte' is unknown; did you mean"),
         ({"overrides": ["push_to_hub=true"]}, "push_to_hub: push afterwards with `tmde push`"),
         ({"replay_share": 1.5}, "replay_share=1.5 must lie in"),
-        ({"checkpoint": "no/such/place"}, "Checkpoint no/such/place: no folder"),
+        ({"checkpoint": "no/such/place"}, "no/such/place: no such folder"),
         ({"checkpoint": "aligned"}, "aligned has an encoder for each language"),
         ({"checkpoint": "no recipe"}, "has no recipe.yaml: give --recipe"),
     ],

@@ -176,8 +176,10 @@ class Searcher:
             return []
         wanted = {DOCUMENT_FIELD: list(hits_of_document), "language": list(languages)}
         count = len(hits_of_document) * len(languages)
-        translations = self.collection.index.search(vector[None], count, wanted, snippet_width=0)
-        for hit in translations[0]:
+        translations = self.collection.index.search_queries(
+            vector[None], count, wanted, snippet_width=0
+        )
+        for hit in translations.hits[0]:
             if hit.id not in known_ids:
                 hits_of_document[_document_of(hit)].append(hit)
         return list(hits_of_document.values())

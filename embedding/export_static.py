@@ -184,8 +184,8 @@ def _undamped(bag: BagModel) -> BagModel:
 
 def _unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Return vectors (texts, d) scaled to length 1."""
-    lengths: np.ndarray = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return vectors / lengths
+    unit_vectors: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return unit_vectors
 
 
 def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

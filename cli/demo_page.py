@@ -332,7 +332,7 @@ def _connect_search(
     last_result: gr.State,
 ) -> None:
     """Start a search by Enter, by the button and by each example."""
-    searching = {
+    searching: dict[str, Any] = {
         "fn": _make_search(collection),
         "inputs": [
             query_part.query,

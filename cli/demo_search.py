@@ -74,7 +74,8 @@ class SearchResult:
         """The ids of all versions of the documents."""
         ids = []
         for document in self.documents:
-            ids += [version.id for version in document.versions]
+            for version in document.versions:
+                ids.append(version.id)
         return ids
 
 
@@ -176,8 +177,10 @@ class Searcher:
             return []
         wanted = {DOCUMENT_FIELD: list(hits_of_document), "language": list(languages)}
         count = len(hits_of_document) * len(languages)
-        translations = self.collection.index.search(vector[None], count, wanted, snippet_width=0)
-        for hit in translations[0]:
+        translations = self.collection.index.search_queries(
+            vector[None], count, wanted, snippet_width=0
+        )
+        for hit in translations.hits[0]:
             if hit.id not in known_ids:
                 hits_of_document[_document_of(hit)].append(hit)
         return list(hits_of_document.values())
@@ -185,8 +188,11 @@ class Searcher:
     def _with_snippets(self, families: list[list[Hit]], vector: np.ndarray) -> list[list[Hit]]:
         """Return hits with the sentence nearest to a vector, (d,)."""
         hits = list(chain.from_iterable(families))
-        texts = [hit.text for hit in hits]
-        languages = [hit.metadata.get("language") for hit in hits]
+        texts = []
+        languages = []
+        for hit in hits:
+            texts.append(hit.text)
+            languages.append(hit.metadata.get("language"))
         embedder = self.collection.index.embedder
         sentences = nearest_sentences(texts, languages, vector, embedder)
         hit_of_id = {}
@@ -255,7 +261,7 @@ def _in_reading_order(family: list[Hit], preferred: Sequence[str]) -> list[Hit]:
     """Return translations, that in the first preferred language first, others by their cosines."""
     by_score = sorted(family, key=lambda hit: -hit.score)
     for language in preferred:
-        for hit in by_score:
+        for position, hit in enumerate(by_score):
             if as_text(hit.metadata.get("language")) == language:
-                return [hit, *(other for other in by_score if other is not hit)]
+                return [hit, *by_score[:position], *by_score[position + 1 :]]
     return by_score

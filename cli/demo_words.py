@@ -37,7 +37,9 @@ class WordSearch:
 
         if self._table is None:
             self._table = self._make_table()
-        search = self._table.search(MatchQuery(query, "text"), query_type="fts")
+        # mypy takes the defaults of MatchQuery, which pydantic knows, for missing arguments.
+        words = MatchQuery(query, "text")  # type: ignore[call-arg]
+        search = self._table.search(words, query_type="fts")
         if languages:
             search = search.where(_any_of("language", languages))
         rows = search.limit(k).select(["id", "_score"]).to_list()

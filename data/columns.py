@@ -26,9 +26,10 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
         CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise` or
             `hypothesis`, or a field has two names.
     """
-    pairs = tuple((columns or {}).items())
-    fields = [field for _, field in pairs]
-    for name, field in pairs:
+    if columns is None:
+        return ()
+    fields = list(columns.values())
+    for name, field in columns.items():
         if name not in OTHER_NAMES and not names_a_language(name):
             expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
             advice = f"Write the language first, such as de={name}."
@@ -37,7 +38,7 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
             raise bad_value(
                 "columns", None, name, field, "different columns", "Give each column one name."
             )
-    return pairs
+    return tuple(columns.items())
 
 
 @lru_cache(maxsize=4096)
@@ -100,6 +101,11 @@ def languages_in(fields: Sequence[str], columns: ColumnPairs) -> list[str]:
         if field in fields and name not in OTHER_NAMES:
             name_of[field] = name
     name_of |= named_languages(fields, columns, name_of.values())
+    return _names_in_order(fields, name_of)
+
+
+def _names_in_order(fields: Iterable[str], name_of: Mapping[str, str]) -> list[str]:
+    """Return the names of those fields that have one."""
     return [name_of[field] for field in fields if field in name_of]
 
 
@@ -117,18 +123,20 @@ def named_languages(
             the known languages, no field is taken by its looks.
         known: The languages that have a field already.
     """
-    names_of_user = {name for name, _ in columns}
-    if len(names_of_user.intersection(known)) >= FEWEST_LANGUAGES:
+    field_of = dict(columns)
+    known_of_user = set(field_of).intersection(known)
+    if len(known_of_user) >= FEWEST_LANGUAGES:
         return {}
-    renamed = {field for _, field in columns}
+    named_fields = {*field_of.values(), *known}
     locales = []
+    languages = []
     for field in fields:
-        if field not in renamed and field not in known and names_a_language(field):
+        if field not in named_fields and names_a_language(field):
             locales.append(field)
-    languages = [language_of_locale(locale) for locale in locales]
+            languages.append(language_of_locale(field))
     names = {}
     for locale, language in zip(locales, languages, strict=True):
-        if language in names_of_user.intersection(known):
+        if language in known_of_user:
             continue  # The user has chosen another column of this language.
         is_clear = languages.count(language) == 1 and language not in known
         names[locale] = language if is_clear else locale
@@ -223,7 +231,7 @@ def header_of_rows(
         raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
     other_fields = [field for field in text_fields if field not in name_of]
     name_of |= named_languages(other_fields, columns, name_of.values())
-    languages = [name_of[field] for field in fields if field in name_of]
+    languages = _names_in_order(fields, name_of)
     if len(languages) < FEWEST_LANGUAGES:
         check_columns(columns, fields, place)
     if not languages:
@@ -238,7 +246,7 @@ def texts_of(row: Mapping[str, Any]) -> Any:
 
 def _text_fields(texts: Mapping[str, Any], columns: ColumnPairs) -> list[str]:
     """Return the fields of texts or None, without numbers of rows."""
-    renamed = {field for _, field in columns}
+    renamed = dict(columns).values()
     names = []
     for name, text in texts.items():
         if not isinstance(text, str | None):
@@ -299,8 +307,9 @@ def check_columns(columns: ColumnPairs, fields: Collection[str], place: str) -> 
     A source that has none of them, but fields of the names, is read by these: held-out rows may
     have other columns than training rows.
     """
-    missing = [field for _, field in columns if field not in fields]
-    has_names = all(name in fields for name, _ in columns)
+    field_of = dict(columns)
+    missing = [field for field in field_of.values() if field not in fields]
+    has_names = set(field_of).issubset(fields)
     if not missing or (has_names and len(missing) == len(columns)):
         return
     description = Unquoted(f"no column {', '.join(map(repr, missing))}")

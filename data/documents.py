@@ -82,9 +82,10 @@ class Documents:
         readers = _open_readers(source_files, selection, size, names_are_optional)
         self.schema = _common_schema(readers, self.name)
         self.rows = _row_count(readers)
-        self.fields: list[str] = list(
-            dict.fromkeys(chain.from_iterable(reader.fields for reader in readers))
-        )
+        fields: dict[str, None] = {}  # in order of appearance
+        for reader in readers:
+            fields |= dict.fromkeys(reader.fields)
+        self.fields: list[str] = list(fields)
         chunks = readers[0].chunks()
         if len(readers) > 1:
             chunks = _filled(_chunks_of(readers, self.schema), size)
@@ -198,15 +199,25 @@ def _filled(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
 
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
-    languages = None
-    if chunks[0].languages is not None:
-        languages = list(chain.from_iterable(chunk.languages or () for chunk in chunks))
+    """Return one chunk with the documents of several; either all have languages, or none has."""
+    files: list[str] = []
+    numbers: list[int] = []
+    tables: list[pa.Table] = []
+    texts: list[str] = []
+    languages: list[str] = []
+    for chunk in chunks:
+        files += chunk.files
+        numbers += chunk.numbers
+        tables.append(chunk.columns)
+        texts += chunk.texts
+        if chunk.languages is not None:
+            languages += chunk.languages
     return Chunk(
-        files=list(chain.from_iterable(chunk.files for chunk in chunks)),
-        numbers=list(chain.from_iterable(chunk.numbers for chunk in chunks)),
-        columns=pa.concat_tables([chunk.columns for chunk in chunks]),
-        texts=list(chain.from_iterable(chunk.texts for chunk in chunks)),
-        languages=languages,
+        files=files,
+        numbers=numbers,
+        columns=pa.concat_tables(tables),
+        texts=texts,
+        languages=None if chunks[0].languages is None else languages,
     )
 
 

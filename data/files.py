@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 from typing import TypeAlias, overload
 
 import datasets
@@ -240,13 +239,17 @@ def _jsonl_rows(path: str, place: str) -> NumberedRows:
 
 def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list[int], list[Row]]]:
     """Yield the numbers and the rows of numbered rows, `size` at a time."""
-    iterator = iter(rows)
-    while True:
-        block = list(islice(iterator, size))
-        if not block:
-            return
-        numbers = [number for number, _ in block]
-        yield numbers, [row for _, row in block]
+    numbers: list[int] = []
+    block: list[Row] = []
+    for number, row in rows:
+        numbers.append(number)
+        block.append(row)
+        if len(block) == size:
+            yield numbers, block
+            numbers = []
+            block = []
+    if block:
+        yield numbers, block
 
 
 def column_of(rows: Iterable[Row], name: str) -> list:

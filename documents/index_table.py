@@ -239,7 +239,9 @@ class DocumentTable:
         """
         from lancedb.query import MatchQuery
 
-        query = self._table.search(MatchQuery(text, "text"), query_type="fts")
+        # mypy takes the defaults of MatchQuery, which pydantic knows, for missing arguments.
+        words = MatchQuery(text, "text")  # type: ignore[call-arg]
+        query = self._table.search(words, query_type="fts")
         if condition is not None:
             query = query.where(condition)
         query = query.limit(k).select(["id", "text", "metadata", "_score"])

@@ -337,7 +337,8 @@ class DocumentEmbedder:
         if dtype is not None:
             model_kwargs["dtype"] = dtype
         whole_model = load_encoder(name, **hub_options, **model_kwargs)
-        model = encoder_body(whole_model.eval())
+        whole_model.eval()  # type: ignore[no-untyped-call]  # transformers wraps it without types
+        model = encoder_body(whole_model)
         if device is None and "device_map" not in model_kwargs:
             device = _best_device()
         if device is not None:
@@ -627,7 +628,9 @@ class DocumentEmbedder:
             TypeError: See `encode`.
             TmdeError: See `encode`.
         """
-        return self.encode(texts, **self._with_named_prompt(options, ["query"]))
+        options = self._with_named_prompt(options, ["query"])
+        vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **options)
+        return vectors
 
     @_takes_names_of_texts
     def encode_document(
@@ -645,7 +648,9 @@ class DocumentEmbedder:
             TypeError: See `encode`.
             TmdeError: See `encode`.
         """
-        return self.encode(texts, **self._with_named_prompt(options, _DOCUMENT_PROMPTS))
+        options = self._with_named_prompt(options, _DOCUMENT_PROMPTS)
+        vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **options)
+        return vectors
 
     def _with_named_prompt(
         self, options: dict[str, Any], prompt_names: Sequence[str]

@@ -19,7 +19,7 @@ from safetensors.torch import save_file
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde import BagConfig, BagModel, TmdeError
+from modeling_tmde import BagModel, TmdeError
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.export_check import TEXTS, TOLERANCE, weighted_table
 
@@ -94,7 +94,7 @@ def _write_files(
     plain_tokenizer = _tokenizer_of_plain_text(tokenizer)
     plain_tokenizer.save(str(folder / "tokenizer.json"))
     save_file(_tensors(bag, plain_tokenizer), folder / "model.safetensors")
-    config = cast(BagConfig, bag.config)
+    config = bag.config
     modules = [_module(0, "", "StaticEmbedding")]
     if config.normalize:
         modules.append(_module(1, "1_Normalize", "Normalize"))
@@ -144,6 +144,7 @@ def _checked_difference(
     """
     undamped = _undamped(bag)
     expected = DocumentEmbedder(undamped, tokenizer, prompt=prompt).encode(TEXTS)
+    assert isinstance(expected, np.ndarray)  # A tensor comes only if it is asked for.
     vectors = static_encoder(folder)(TEXTS)
     difference = float(np.abs(_unit_rows(vectors) - _unit_rows(expected)).max())
     if not difference <= TOLERANCE:  # Written so that NaN fails.
@@ -183,7 +184,8 @@ def _undamped(bag: BagModel) -> BagModel:
 
 def _unit_rows(vectors: np.ndarray) -> np.ndarray:
     """Return vectors (texts, d) scaled to length 1."""
-    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    unit_vectors: np.ndarray = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return unit_vectors
 
 
 def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:

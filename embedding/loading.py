@@ -175,6 +175,7 @@ def load_encoder(name: str, **options: Any) -> PreTrainedModel:
     with without_load_report():
         # A pair, because of `output_loading_info`; transformers annotates the model alone.
         loaded: Any = AutoModel.from_pretrained(name, output_loading_info=True, **options)
+    model: PreTrainedModel
     model, loading = loaded
     missing = sorted(loading["missing_keys"])
     if not is_ours(model):

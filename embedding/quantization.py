@@ -79,4 +79,5 @@ def _steps(vectors: np.ndarray, precision: str) -> np.ndarray:
     lowest = vectors.min(axis=0)  # (d,)
     widths = (vectors.max(axis=0) - lowest) / 255
     widths = np.where(widths == 0, 1, widths)
-    return np.clip(np.floor((vectors - lowest) / widths), 0, 255)
+    steps: np.ndarray = np.floor((vectors - lowest) / widths)
+    return steps.clip(0, 255)

@@ -45,7 +45,7 @@ def save_model(
     limited = copy.copy(tokenizer)
     limited.model_max_length = min(max_length, tokenizer.model_max_length)
     limited.save_pretrained(folder)
-    source_card = Path(model.name_or_path) / _CARD
+    source_card = Path(str(model.name_or_path)) / _CARD
     # The card holds the license, under which the weights are passed on.
     if source_card.is_file() and not (folder / _CARD).exists():
         shutil.copyfile(source_card, folder / _CARD)

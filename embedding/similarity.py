@@ -39,8 +39,8 @@ def similarity_matrix(name: str, embeddings1: Embeddings, embeddings2: Embedding
         TmdeError: The measure is unknown, or the vectors differ in width.
     """
     check_similarity_name(name)
-    first = torch.atleast_2d(_float_tensor(embeddings1))
-    second = torch.atleast_2d(_float_tensor(embeddings2)).to(first.device)
+    first = _as_rows(_float_tensor(embeddings1))
+    second = _as_rows(_float_tensor(embeddings2)).to(first.device)
     _check_widths(first, second)
     return _MATRICES[name](first, second)
 
@@ -97,6 +97,13 @@ def _check_widths(first: torch.Tensor, second: torch.Tensor) -> None:
 # ---- Measures
 
 
+def _as_rows(vectors: torch.Tensor) -> torch.Tensor:
+    """Return vectors (n, d) as they are, and one vector (d,) as (1, d)."""
+    if vectors.ndim < 2:
+        return vectors.reshape(1, -1)
+    return vectors
+
+
 def _cosine(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
     return normalize(first, dim=-1) @ normalize(second, dim=-1).T
 
@@ -122,7 +129,8 @@ def _pairwise_dot(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
 
 
 def _pairwise_euclidean(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:
-    return -torch.linalg.vector_norm(first - second, dim=-1)
+    distances: torch.Tensor = torch.linalg.vector_norm(first - second, dim=-1)
+    return -distances
 
 
 def _pairwise_manhattan(first: torch.Tensor, second: torch.Tensor) -> torch.Tensor:

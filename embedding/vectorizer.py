@@ -33,7 +33,8 @@ from tmde.embedding.loading import DEFAULT_MODEL, local_or_hub
 __all__ = ["TmdeVectorizer"]
 
 
-class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):
+# scikit-learn has no types.
+class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimator):  # type: ignore[misc]
     """Turn texts into the vectors of a `DocumentEmbedder`, as a transformer of scikit-learn.
 
     It takes what `TfidfVectorizer` takes, in its place in a `Pipeline`. It learns nothing from the

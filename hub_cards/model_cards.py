@@ -81,8 +81,10 @@ def model_card(
         base_model=_base_model(records.origins),
         model_name=name,
         eval_results=evaluations.model_index or dev_entries or None,
-        **_override_metadata(license_override),
     )
+    if license_override is not None:
+        # In the metadata as well as in the text, which may be edited.
+        data["license_override"] = license_override
     return fill_template(
         "model_card.md.jinja",
         ModelCard,
@@ -144,11 +146,6 @@ def stated_model_license(records: RunRecords) -> str | None:
 def _demanding(chain: Sequence[LicensedOrigin]) -> list[LicensedOrigin]:
     """Return the origins of a model whose licenses limit what license it may have."""
     return [origin for origin in chain if origin.is_demanding]
-
-
-def _override_metadata(reason: str | None) -> dict[str, str]:
-    """Return what the metadata say of a license that contradicts another: text may be edited."""
-    return {} if reason is None else {"license_override": reason}
 
 
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:

@@ -280,7 +280,8 @@ def _prepare(
     source = local_or_hub(checkpoint)
     tokenizer = AutoTokenizer.from_pretrained(source)
     new_tokenizer = extended_tokenizer(recipe, tokenizer, data.train, new_tokens)
-    model = load_encoder(source, dtype=torch.float32).to(arguments.device)
+    model = load_encoder(source, dtype=torch.float32)
+    model.to(arguments.device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
     embedder = DocumentEmbedder(model, tokenizer, max_length=arguments.embed_max_length)
     report = _first_report(recipe, data.train)
     report["tokenizer"] = {

@@ -44,11 +44,11 @@ def read_delimited(path: str) -> list[tuple[int, dict[str, str]]]:
     is_tsv = path.lower().removesuffix(".gz").endswith(".tsv")
     if is_tsv:
         separator = "\t"
-        quoting = _tsv_quoting(lines)
+        is_quoted = _has_quoted_fields(lines)
     else:
         separator = _find_separator(lines)
-        quoting = csv.QUOTE_MINIMAL
-    records = list(_parse(path, lines, separator, quoting))
+        is_quoted = True
+    records = list(_parse(path, lines, separator, is_quoted))
     if not records:
         return []
     _, header = records[0]
@@ -72,8 +72,8 @@ def _find_separator(lines: Sequence[str]) -> str:
     return max(_SEPARATORS, key=lambda separator: field_counts[separator])
 
 
-def _tsv_quoting(lines: Sequence[str]) -> int:
-    """Return the csv module's constant for the quoting of a TSV file.
+def _has_quoted_fields(lines: Sequence[str]) -> bool:
+    """Return whether the quotes of a TSV file are more than plain characters.
 
     Quotes have a meaning only if every quoted field is closed before a tab or a line end, and all
     rows then have equally many fields.
@@ -85,20 +85,22 @@ def _tsv_quoting(lines: Sequence[str]) -> int:
             if fields:
                 field_counts.add(len(fields))
     except csv.Error:
-        return csv.QUOTE_NONE
+        return False
     finally:
         csv.field_size_limit(limit)
-    return csv.QUOTE_MINIMAL if len(field_counts) <= 1 else csv.QUOTE_NONE
+    return len(field_counts) <= 1
 
 
-def _parse(path: str, lines: Sequence[str], separator: str, quoting: int) -> NumberedFields:
+def _parse(path: str, lines: Sequence[str], separator: str, is_quoted: bool) -> NumberedFields:
     """Yield the numbered records that are not empty."""
     limit = csv.field_size_limit(_LONGEST_FIELD)
     number = 0
-    # A quote that is never closed would swallow all rows that follow.
-    strict = quoting != csv.QUOTE_NONE
+    if is_quoted:
+        # A quote that is never closed would swallow all rows that follow.
+        reader = csv.reader(lines, delimiter=separator, strict=True)
+    else:
+        reader = csv.reader(lines, delimiter=separator, quoting=csv.QUOTE_NONE)
     try:
-        reader = csv.reader(lines, delimiter=separator, quoting=quoting, strict=strict)
         for number, fields in enumerate(reader, 1):
             if any(field.strip() for field in fields):
                 yield number, fields

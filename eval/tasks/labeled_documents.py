@@ -148,8 +148,14 @@ class LabeledDocuments(Task):
             return list(dict.fromkeys(requested))
         if not self.languages or ONE_LANGUAGE in counts:
             return list(counts)
-        unknown = [language for language in counts if language not in self.languages]
-        if len(unknown) == len(counts):
+        known = []
+        unknown = []
+        for language in counts:
+            if language in self.languages:
+                known.append(language)
+            else:
+                unknown.append(language)
+        if not known:
             raise bad_value(
                 path,
                 None,
@@ -159,14 +165,14 @@ class LabeledDocuments(Task):
                 f"To measure them all the same: --languages {','.join(unknown)}",
             )
         if unknown:
-            listed = _counted({language: counts[language] for language in unknown})
+            listed = ", ".join(f"{language} {counts[language]:,}" for language in unknown)
             logger.warning(
                 "%s: documents in languages that the models were not trained on are left out: %s. "
                 "--languages includes them.",
                 path,
                 listed,
             )
-        return [language for language in counts if language in self.languages]
+        return known
 
     def _choose_train_languages(self, path: str, splits: Splits) -> list[str]:
         """Return the languages whose labels are trained on.
@@ -174,7 +180,7 @@ class LabeledDocuments(Task):
         Raises:
             TaskError: None has training documents, or one that was asked for has none.
         """
-        having_train = [language for language in splits if "train" in splits[language]]
+        having_train = _languages_with("train", splits)
         requested = self.train_languages or having_train
         missing = [language for language in requested if language not in having_train]
         if missing or not requested:
@@ -298,6 +304,11 @@ def _with_labels(splits: Splits, labels: Collection[str]) -> Splits:
     return filtered
 
 
+def _languages_with(name: str, splits: Splits) -> list[str]:
+    """Return the languages that have documents of a split."""
+    return [language for language in splits if name in splits[language]]
+
+
 def _check_tuned(path: str, splits: Splits, trained: Sequence[str]) -> None:
     """Raise TaskError if a train language has too few documents to tune a classifier."""
     missing = [language for language in trained if "dev" not in splits[language]]
@@ -319,13 +330,13 @@ def _check_tested(path: str, splits: Splits, languages_are_chosen: bool) -> None
         TaskError: No language has a test document; or one has none, and the user has not chosen the
             languages.
     """
-    tested = [language for language in splits if "test" in splits[language]]
+    tested = _languages_with("test", splits)
     missing = [language for language in splits if language not in tested]
     if tested and (languages_are_chosen or not missing):
         return
     advice = "Correct the splits, or leave the column out: splits are then drawn."
     if tested:
-        trained = [language for language in splits if "train" in splits[language]]
+        trained = _languages_with("train", splits)
         advice = (
             f"To test in the others alone: --languages {','.join(tested)} "
             f"--train-languages {','.join(trained)}"

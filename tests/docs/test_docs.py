@@ -61,7 +61,8 @@ tmde() {
 
 def run_block(example: Example) -> None:
     """Runs a block of code in the folder of its page."""
-    space, block = example.namespace, example.parsed
+    space = example.namespace
+    block = example.parsed
     if "server" not in space:
         server = ForkServer(space["environment"], space["folder"].parent / "bin")
         space["server"] = space["stack"].enter_context(server)
@@ -92,7 +93,8 @@ def directive(
 
     def parse(document: Document) -> Iterator[Region]:
         for region in lexer(document):
-            region.parsed, region.evaluator = region.lexemes["arguments"].strip(), evaluate
+            region.parsed = region.lexemes["arguments"].strip()
+            region.evaluator = evaluate
             yield region
 
     return parse

@@ -23,8 +23,9 @@ from markupsafe import escape
 
 from tmde.cli.demo_collection import NOTHING, Collection, Example, as_text
 from tmde.cli.demo_languages import accepted_languages
-from tmde.cli.demo_search import MODES, Mode, Searcher, SearchResult, is_short
+from tmde.cli.demo_search import Searcher, SearchResult, is_short
 from tmde.documents.collection_map import NEIGHBORS
+from tmde.documents.index import MODES, Mode
 from tmde.documents.snippets import shortened
 from tmde.embedding import DEFAULT_MODEL
 from tmde.embedding.loading import local_or_hub

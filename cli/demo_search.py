@@ -5,22 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, Literal, get_args
+from typing import Any
 
 import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.cli.demo_collection import DOCUMENT_FIELD, Collection, as_text
-from tmde.cli.demo_words import WordSearch
-from tmde.documents.index import Hit
+from tmde.documents.index import Hit, Mode
 from tmde.documents.snippets import nearest_sentences, shortened
 
-Mode = Literal["meaning", "words", "both"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-
 SNIPPET_WIDTH = 300  # characters
-# The constant of reciprocal rank fusion (Cormack, Clarke and Buettcher, 2009).
-_FUSION = 60
 
 
 @dataclass(frozen=True)
@@ -29,7 +23,8 @@ class FoundDocument:
 
     Attributes:
         versions: Its text in each language, the one to show first. Their scores are cosines.
-        bm25: The highest BM25 score of the versions; None if no word matches or none was searched.
+        bm25: The highest BM25 score of the versions; None if the search went by meaning, or if no
+            version is among the best by words.
     """
 
     versions: list[Hit]
@@ -88,7 +83,6 @@ class Searcher:
 
     def __init__(self, collection: Collection) -> None:
         self.collection = collection
-        self._words = WordSearch(collection.index)
 
     def search(
         self,
@@ -106,7 +100,7 @@ class Searcher:
             k: The number of documents; translations of each other count as one.
             languages: The languages of the hits, "" for documents without one.
             language: The language of the query, for a model that needs it.
-            mode: Meaning goes by the cosine, words by BM25, and both by the ranks of the two.
+            mode: See `DocumentIndex.search`.
             preferred: The languages to show a document in, the best first; the language of the
                 query, if it can be guessed, goes before them.
 
@@ -119,14 +113,22 @@ class Searcher:
         row_count = k
         if collection.has_translations:
             row_count = k * len(languages)
-        nearest = collection.index.search_queries(
-            [query], row_count, _filter(languages), snippet_width=0, language=language
-        )
-        vector = nearest.query_vectors[0]  # (d,)
         bm25_of_id: dict[str, float] = {}
         if mode != "meaning":
-            bm25_of_id = self._words.ranking(query, row_count, languages)
-        ids = _ranking(mode, [hit.id for hit in nearest.hits[0]], list(bm25_of_id))
+            bm25_of_id = self._scores_by_words(query, row_count, languages)
+        # By words too, the vector of the query gives its place on the map and the cosines of hits.
+        result = collection.index.search_queries(
+            [query],
+            row_count,
+            _filter(languages),
+            snippet_width=0,
+            language=language,
+            mode="both" if mode == "both" else "meaning",
+        )
+        vector = result.query_vectors[0]  # (d,)
+        ids = [hit.id for hit in result.hits[0]]
+        if mode == "words":
+            ids = list(bm25_of_id)
         families = self._families(ids, k, vector, languages)
         order = self._reading_languages(query, language, preferred)
         documents = []
@@ -134,9 +136,16 @@ class Searcher:
             scores = [bm25_of_id[hit.id] for hit in family if hit.id in bm25_of_id]
             versions = _in_reading_order(family, order)
             documents.append(FoundDocument(versions, max(scores, default=None)))
-        is_truncated = nearest.report is not None and nearest.report.truncated > 0
+        is_truncated = result.report is not None and result.report.truncated > 0
         place = collection.map.place_of(vector)
         return SearchResult(query, place, documents, is_truncated, mode)
+
+    def _scores_by_words(self, query: str, k: int, languages: Sequence[str]) -> dict[str, float]:
+        """Return the BM25 scores of the k best documents by id, the best first."""
+        hits = self.collection.index.search(
+            query, k, _filter(languages), snippet_width=0, mode="words"
+        )
+        return {hit.id: hit.score for hit in hits}
 
     def _families(
         self, ids: list[str], k: int, vector: np.ndarray, languages: Sequence[str]
@@ -229,27 +238,9 @@ def _filter(languages: Sequence[str]) -> dict[str, Any] | None:
     return {"language": [code or None for code in languages]}
 
 
-def _ranking(mode: Mode, by_meaning: list[str], by_words: list[str]) -> list[str]:
-    """Return the ids of a search, best first."""
-    if mode == "meaning":
-        return by_meaning
-    if mode == "words":
-        return by_words
-    return fuse_rankings([by_meaning, by_words])
-
-
 def is_short(hit: Hit) -> bool:
     """Return whether the whole text of a hit is shown, with its nearest sentence marked."""
     return len(hit.text.strip()) <= SNIPPET_WIDTH and hit.snippet in hit.text
-
-
-def fuse_rankings(rankings: Sequence[Sequence[str]]) -> list[str]:
-    """Return ids by the sum of 1 / (60 + rank) over the rankings, the highest first."""
-    scores: dict[str, float] = {}
-    for ranking in rankings:
-        for rank, id in enumerate(ranking, 1):
-            scores[id] = scores.get(id, 0.0) + 1 / (_FUSION + rank)
-    return sorted(scores, key=lambda id: -scores[id])
 
 
 def _document_of(hit: Hit) -> str:

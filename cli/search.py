@@ -1,6 +1,6 @@
 """`tmde search`: the documents of an index that are nearest to a query, in all languages."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -25,6 +25,10 @@ def search(
             "one name, and all of the names.",
         ),
     ] = None,
+    mode: Annotated[
+        Literal["meaning", "words", "both"],
+        Option(help="Go by the meaning of texts, by the words that they share, or by both."),
+    ] = "meaning",
     as_json: Annotated[bool, Option("--json", help="One JSON object a line for each hit.")] = False,
     exact: Annotated[bool, Option("--exact", help="Scan all documents of a large index.")] = False,
     snippet_width: Annotated[int, Option(min=0, help="Characters of a snippet; 0: none.")] = 200,
@@ -45,13 +49,16 @@ def search(
 ) -> None:
     """Search the documents that `tmde index` has indexed; a query finds documents of all languages.
 
-    The score is the cosine of query and document; the snippet is the sentence, among a document's
-    first 256, that is nearest to the query.
+    The score is the cosine of query and document; with --mode words it is BM25, and with --mode
+    both the sum of 1 / (60 + rank) over both lists. The snippet is the sentence, among a document's
+    first 256, that is nearest to the query; with --mode words, that with most words of it.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
 
         tmde search "a bridge is closed" news.index --filter language=de --filter language=fr
         --filter topic=markets
+
+        tmde search "Sarah Tyler" news.index --mode words
 
         tmde search news.index --queries queries.txt --json
     """
@@ -72,6 +79,7 @@ def search(
         filter=wanted,
         as_json=as_json,
         exact=exact,
+        mode=mode,
         snippet_width=snippet_width,
         language=language,
         model=model,

@@ -13,7 +13,7 @@ from modeling_tmde import TmdeError
 from tmde.cli.console import table_console
 from tmde.cli.models import without_truncation_warnings
 from tmde.cli.update_index import open_index, read_texts
-from tmde.documents.index import Hit
+from tmde.documents.index import DocumentIndex, Hit, Mode
 from tmde.embedding import EncodeReport
 from tmde.embedding.loading import reading
 
@@ -25,6 +25,7 @@ class SearchJob:
     Attributes:
         query: The one query; None if `query_file` holds the queries.
         filter: The values that are wanted of each field of the metadata.
+        mode: What the search goes by.
         loading: The arguments of `load_embedder`.
     """
 
@@ -35,6 +36,7 @@ class SearchJob:
     filter: dict[str, list[str]]
     as_json: bool
     exact: bool
+    mode: Mode
     snippet_width: int
     language: str | None
     model: str | None
@@ -49,9 +51,9 @@ def search_index(job: SearchJob) -> None:
     """
     queries = _read_queries(job)
     with without_truncation_warnings(), reading(job.folder, prefix=False):
-        index = open_index(job.folder, job.model, job.loading)
+        index = _open(job)
         result = index.search_queries(
-            queries, job.k, job.filter, job.exact, job.snippet_width, job.language
+            queries, job.k, job.filter, job.exact, job.snippet_width, job.language, job.mode
         )
     if result.report is not None:
         _print_truncation(result.report, len(queries), index.embedder.max_length)
@@ -60,7 +62,14 @@ def search_index(job: SearchJob) -> None:
             _print_json(query, hits)
             continue
         title = query if len(queries) > 1 else None
-        _print_table(title, hits)
+        _print_table(title, hits, job.mode)
+
+
+def _open(job: SearchJob) -> DocumentIndex:
+    """Open the index, with its model only if the search needs vectors."""
+    if job.mode == "words":
+        return DocumentIndex.open(job.folder)
+    return open_index(job.folder, job.model, job.loading)
 
 
 def _read_queries(job: SearchJob) -> list[str]:
@@ -95,7 +104,7 @@ def _print_json(query: str, hits: Sequence[Hit]) -> None:
         typer.echo(json.dumps(row, ensure_ascii=False))
 
 
-def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
+def _print_table(query: str | None, hits: Sequence[Hit], mode: Mode) -> None:
     """Print the hits of a query as a table, under the query if there are several."""
     console = table_console()
     if query is not None:
@@ -103,13 +112,15 @@ def _print_table(query: str | None, hits: Sequence[Hit]) -> None:
     if not hits:
         console.print("No documents.")
         return
+    # Sums of 1 / (60 + rank) differ late.
+    decimals = 4 if mode == "both" else 3
     table = Table()
     for title in ("", "score", "language"):
         table.add_column(title, no_wrap=True)
     table.add_column("document", overflow="fold", ratio=1)
     for rank, hit in enumerate(hits, 1):
         language = escape(str(hit.metadata.get("language") or ""))
-        table.add_row(str(rank), f"{hit.score:.3f}", language, _describe_document(hit))
+        table.add_row(str(rank), f"{hit.score:.{decimals}f}", language, _describe_document(hit))
     console.print(table)
 
 

@@ -102,6 +102,8 @@ def update_index(job: IndexJob) -> None:
             update.deleted = index.delete(unwanted_ids, missing_ok=True)
             columns = _Columns(id_field, language_field, _metadata_left_out(job, id_field))
             _add_documents(job, documents, columns, index, update)
+            # It costs little here, and later nobody who only searches writes to the folder.
+            index.index_words()
         if job.prune:
             absent_ids = [id for id in index if id not in update.present_ids]
             update.deleted += index.delete(absent_ids)

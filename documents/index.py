@@ -24,7 +24,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
@@ -56,7 +56,8 @@ Row = dict[str, Any]
 _STORED_COLUMNS = ("id", "text", "language", "metadata")  # They identify a known document.
 _EMBEDDED_COLUMNS = ("text", "language")  # They decide the vector of a document.
 
-MODES = ("meaning", "words", "both")
+Mode = Literal["meaning", "words", "both"]
+MODES: tuple[Mode, ...] = get_args(Mode)
 # Reciprocal rank fusion (Cormack et al. 2009): a document scores 1 / (60 + rank) in each list.
 _FUSION_OFFSET = 60
 _LEAST_FUSED = 50  # documents of each list
@@ -540,6 +541,27 @@ class DocumentIndex:
                 self._table.delete(list(known))
         return len(known)
 
+    def index_words(self) -> None:
+        """Make the texts searchable by words, unless they are, in one commit.
+
+        `tmde index` does so, and otherwise the first search by words. Later writes keep the index
+        of words up to date.
+
+        Raises:
+            TmdeError: Another process is writing, or the folder cannot be written.
+        """
+        if self._table.has_word_index:
+            return
+        try:
+            with self.writing():
+                if not self._table.has_word_index:
+                    self._table.build_word_index()
+        except OSError as error:
+            raise TmdeError(
+                f"{self.folder}: cannot be written, but its texts are not yet indexed by words "
+                f"({error}); run `tmde index` where it can, or search by meaning"
+            ) from None
+
     @contextmanager
     def writing(self) -> Iterator[None]:
         """Keep other writers out during several writes.
@@ -602,15 +624,15 @@ class DocumentIndex:
             mode: `"meaning"`: by the cosine of vectors, across languages. `"words"`: by the words
                 that query and document share (BM25), without case and accents and without an
                 embedder. `"both"`: both lists fused by their ranks. The first search by words
-                indexes the texts, for which it writes to the folder.
+                calls `index_words`.
 
         Returns:
             The hits of one query, or a list of hits for each of several queries.
 
         Raises:
             TmdeError: An empty query, `k` below 1, an unknown mode or one that needs a text, a
-                filter by a name that no document has, vectors of another dimension, or another
-                process is writing when words are first indexed.
+                filter by a name that no document has, vectors of another dimension, or see
+                `index_words`.
         """
         if isinstance(query, torch.Tensor):
             query = query.cpu().numpy()
@@ -683,7 +705,7 @@ class DocumentIndex:
         self, texts: list[str], k: int, condition: str | None, snippet_width: int
     ) -> list[list[Hit]]:
         """Return the hits of each query by words."""
-        self._index_words()
+        self.index_words()
         hits = []
         for text in texts:
             scored_rows = self._table.matching(text, k, condition)
@@ -702,7 +724,7 @@ class DocumentIndex:
         inverted_file: InvertedFile | None,
     ) -> list[list[tuple[Row, float]]]:
         """Return the k best rows for each query by meaning and words, and their scores."""
-        self._index_words()
+        self.index_words()
         depth = max(2 * k, _LEAST_FUSED)
         nearest = self._table.nearest(vectors, depth, condition, inverted_file)
         fused = []
@@ -710,18 +732,6 @@ class DocumentIndex:
             matching_rows = self._table.matching(text, depth, condition)
             fused.append(_fused_by_rank([nearest_rows, matching_rows])[:k])
         return fused
-
-    def _index_words(self) -> None:
-        """Make the texts searchable by words, unless they are.
-
-        Raises:
-            TmdeError: Another process is writing.
-        """
-        if self._table.has_word_index:
-            return
-        with self.writing():
-            if not self._table.has_word_index:
-                self._table.build_word_index()
 
 
 def _check_empty(folder: Path) -> None:

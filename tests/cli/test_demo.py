@@ -20,7 +20,7 @@ from tmde.cli.demo_collection import NOTHING, draw_collection
 from tmde.cli.demo_languages import LanguageGuesser, accepted_languages
 from tmde.cli.demo_page import map_figure
 from tmde.cli.demo_sample import FOLDER, PASSAGES, QUESTIONS
-from tmde.cli.demo_search import Searcher, fuse_rankings
+from tmde.cli.demo_search import Searcher
 from tmde.documents import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import local_or_hub
@@ -193,9 +193,13 @@ def test_search_by_both_ranks_a_document_first_that_both_find(bag, tmp_path):
     assert len(result.hits) == 5  # by meaning, every document has a place
 
 
-def test_fused_ranks():
-    # 1/61 + 1/63 for b, 1/62 + 1/61 for a, 1/62 for d, 1/63 for c.
-    assert fuse_rankings([["b", "a", "c"], ["a", "d", "b"]]) == ["a", "b", "d", "c"]
+@pytest.mark.parametrize("mode", ["meaning", "words", "both"])
+def test_hits_are_those_of_the_index(bag, tmp_path, mode):
+    shown = collect(bag, tmp_path, ROWS[:5])
+    expected = shown.index.search("casa Katze nacht", 3, mode=mode)
+    assert ids_of(search(shown, "casa Katze nacht", 3, shown.languages, mode=mode).hits) == (
+        ids_of(expected)
+    )
 
 
 TRANSLATIONS = [

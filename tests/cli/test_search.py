@@ -118,6 +118,48 @@ def test_each_of_several_queries_stands_above_its_table(made):
     assert "yyy" in output
 
 
+# ---- By meaning, by words, or both
+
+
+@pytest.mark.parametrize("mode", ["meaning", "words", "both"])
+def test_hits_of_a_mode_are_those_of_the_index(made, mode):
+    expected = DocumentIndex.open(made).search("casa Katze nacht", k=3, mode=mode)
+    printed = hits("casa Katze nacht", made, "--mode", mode, "-k", 3)
+    assert [(hit["id"], hit["score"], hit["snippet"]) for hit in printed] == [
+        (hit.id, pytest.approx(hit.score), hit.snippet) for hit in expected
+    ]
+
+
+def test_words_keep_to_filters(made):
+    assert hit_ids("perro agua licht", made, "--mode", "words", "--filter", "language=de") == ["c"]
+
+
+def test_words_need_no_model(made, bag, tmp_path):
+    """The model of the index is gone, so nothing can be embedded."""
+    settings = made / "index.json"
+    content = settings.read_text(encoding="utf-8")
+    assert str(bag) in content
+    settings.write_text(content.replace(str(bag), str(tmp_path / "gone")), encoding="utf-8")
+    assert hit_ids("ARBOL", made, "--mode", "words") == ["a"]
+
+
+def test_a_search_by_words_that_no_document_has(made):
+    assert "No documents." in ok("search", "xylophon", made, "--mode", "words").stdout
+
+
+def test_a_search_by_words_leaves_the_folder_alone(docs, made):
+    ok("index", docs, "-o", made, "--delete", "a")  # a later update, which adds "a" again
+    before = sorted(made.rglob("*"))
+    assert hit_ids("árbol", made, "--mode", "words") == ["a"]
+    assert sorted(made.rglob("*")) == before
+
+
+def test_an_unknown_mode(made):
+    result = run("search", "casa", made, "--mode", "sounds")
+    assert result.exit_code == 2
+    assert "'words'" in result.stderr
+
+
 # ---- Updates
 
 

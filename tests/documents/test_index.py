@@ -1,5 +1,6 @@
 """A document index against plain loops: what it holds, finds and embeds, and its errors."""
 
+from contextlib import contextmanager
 from types import SimpleNamespace
 
 import datasets
@@ -10,7 +11,7 @@ import torch
 
 pytest.importorskip("lancedb")
 
-from modeling_tmde import BagConfig, BagModel
+from modeling_tmde import BagConfig, BagModel, TmdeError
 from tests.documents.index_writer import DIMENSION, check, operate
 from tmde.documents import index_table
 from tmde.documents.index import Changes, DocumentIndex
@@ -423,6 +424,25 @@ def test_words_need_no_embedder(tmp_path):
     index.upsert(["a", "b"], ["one two", "three"], vectors=np.eye(2))
     (hit,) = index.search("Three", mode="words")
     assert (hit.id, hit.snippet) == ("b", "three")
+
+
+def test_words_of_a_folder_that_cannot_be_written(words_index, monkeypatch):
+    @contextmanager
+    def refusing():
+        raise PermissionError(13, "Permission denied")
+        yield
+
+    monkeypatch.setattr(words_index, "writing", refusing)
+    with pytest.raises(TmdeError, match="cannot be written, but its texts are not yet indexed"):
+        words_index.search("river", mode="words")
+
+
+def test_words_that_are_indexed_already_write_nothing(words_index, tmp_path):
+    words_index.index_words()
+    before = sorted(tmp_path.rglob("*"))
+    opened = DocumentIndex.open(tmp_path / "index", WordCounts())
+    assert set(ids_of(opened.search("river", mode="words"))) == {"2", "4"}
+    assert sorted(tmp_path.rglob("*")) == before
 
 
 def test_the_snippet_by_words_has_most_of_them(words_index):

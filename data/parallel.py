@@ -51,8 +51,8 @@ def load_parallel(
               one (a README.md that lists `configs`).
             - A parquet or JSONL file, with a column `translation` = `{language: text}` or one
               column per language; a CSV or TSV file with the language codes as header (see
-              `data/tables.py` for the quotes of TSV); a translation memory, TMX. All but parquet may be gzipped.
-              Or a glob of, or a folder with, such files.
+              `data/tables.py` for the quotes of TSV); a translation memory, TMX. All but parquet
+              may be gzipped. Or a glob of, or a folder with, such files.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
         languages: The languages of the result; None for all that the source has. A column of

@@ -35,6 +35,11 @@ _LONGEST_FIELD = 2**31 - 1
 # Characters of a TSV file that tell what its quotes are: thousands of sentences or documents.
 _DECIDING_CHARACTERS = 4_000_000
 _QUOTED_CHARACTERS = re.compile(r'[\t\n,"]')  # Excel quotes fields with commas also in TSV.
+_CSV_ADVICE = (
+    "Correct the quotes of this row. If quotes are plain characters and tabs separate the fields, "
+    "read the file as TSV."
+)
+_TSV_ADVICE = "Correct the quotes of this row; the rows before it are quoted as in CSV."
 _Record = tuple[int, list[str]]  # the number of its first line, from 1, and its fields
 
 
@@ -147,7 +152,7 @@ def _separator_of(header_line: str) -> str:
 
 
 def _quoted_records(
-    lines: Iterable[str], first_number: int, separator: str, place: str
+    lines: Iterable[str], first_number: int, separator: str, place: str, advice: str = _CSV_ADVICE
 ) -> Iterator[_Record]:
     """Yield the records of lines with quoted fields.
 
@@ -156,6 +161,7 @@ def _quoted_records(
         first_number: The number of the first of them.
         separator: The character between two fields.
         place: The name of the file in messages.
+        advice: What to do about broken quotes.
 
     Raises:
         CorpusError: A quote is not closed, or not doubled within a quoted field.
@@ -170,12 +176,6 @@ def _quoted_records(
         except csv.Error as error:
             description = Unquoted(f"a broken quotation ({error})")
             expected = "quotes doubled within quoted fields, and closed"
-            advice = (
-                "Correct the quotes of this row. If quotes are plain characters and tabs separate "
-                "the fields, read the file as TSV."
-            )
-            if separator == _TAB:
-                advice = "Correct the quotes of this row; the rows before it are quoted as in CSV."
             raise bad_value(place, number, None, description, expected, advice) from None
         if _has_content(fields):
             yield number, fields
@@ -206,7 +206,7 @@ def _tsv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
             first_lines = _first_lines(line, lines)
             other_lines = chain(first_lines, lines)
             if _are_quoted(first_lines, width):
-                yield from _quoted_records(other_lines, number, _TAB, place)
+                yield from _quoted_records(other_lines, number, _TAB, place, _TSV_ADVICE)
             else:
                 yield from _plain_records(other_lines, number)
             return

@@ -72,7 +72,7 @@ def _make_italian_rows(path: Path) -> None:
     datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
 
 
-def _make_memory(path: Path) -> None:
+def _make_translation_memory(path: Path) -> None:
     """Write a table as a translation tool exports it."""
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file, delimiter=";")
@@ -116,7 +116,7 @@ def _make_dictionary(path: Path) -> None:
     _write(path, ["hausd hause"])
 
 
-def _make_articles(path: Path) -> None:
+def _make_unlabeled_articles(path: Path) -> None:
     rows = _documents(LANGUAGES).to_pandas().rename(columns={"id": "title", "text": "body"})
     rows.to_csv(path, index=False)
 
@@ -133,7 +133,7 @@ FILE_MAKERS = {
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
     "it-en.jsonl": _make_italian_rows,
-    "memory.csv": _make_memory,
+    "memory.csv": _make_translation_memory,
     "news.parquet": _make_news_table,
     "news.jsonl": _make_news,
     "news.csv": _make_labeled_news,
@@ -141,7 +141,7 @@ FILE_MAKERS = {
     "german.jsonl": _make_news,
     "english.jsonl": _make_news,
     "notes.txt": _make_notes,
-    "articles.csv.gz": _make_articles,
+    "articles.csv.gz": _make_unlabeled_articles,
     "notes": _make_folder_of_notes,
     "de.txt": _make_sentences,
     "en.txt": _make_sentences,

@@ -16,7 +16,12 @@ from tmde.cli.options import (
     Protocol,
     Scoring,
     check_output,
+    columns_of,
     with_options,
+)
+
+_COLUMNS_FORM = (
+    "FIELD=COLUMN, such as label=Topic, or NAME.FIELD=COLUMN for one of several files of --labeled"
 )
 
 
@@ -129,7 +134,7 @@ def run(
         loading=loading,
         tasks=tasks,
         labeled=labeled or [],
-        columns=columns or [],
+        columns=columns_of(columns, _COLUMNS_FORM) or {},
         data=data,
         languages=languages,
         train_languages=train_languages,

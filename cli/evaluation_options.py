@@ -1,7 +1,7 @@
 """The arguments of `tmde eval`: names of models, lists of languages, tasks and their settings."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,7 @@ def find_tasks(
     data: Path | None,
     settings: list[str] | None,
     labeled: Sequence[str] = (),
-    columns: Sequence[str] = (),
+    columns: Mapping[str, str] | None = None,
 ) -> list[PlannedTask]:
     """Resolve the options `--tasks`, `--data`, `--set`, `--labeled` and `--columns` to tasks.
 
@@ -29,7 +29,7 @@ def find_tasks(
         TmdeError: An option is not of the form that it must have, or `plan_tasks` refuses a task.
     """
     options = _parse_settings(settings or [])
-    labeled_tasks = _plan_labeled(labeled, columns, options.get(LabeledDocuments.name, {}))
+    labeled_tasks = _plan_labeled(labeled, columns or {}, options.get(LabeledDocuments.name, {}))
     if labeled_tasks and LabeledDocuments.name not in _names_of_specs(specs):
         # `plan_tasks` refuses options of tasks that it does not plan.
         options.pop(LabeledDocuments.name, None)
@@ -69,13 +69,13 @@ def _names_of_specs(specs: Sequence[str] | None) -> list[str]:
 
 
 def _plan_labeled(
-    labeled: Sequence[str], columns: Sequence[str], options: dict[str, Any]
+    labeled: Sequence[str], columns: Mapping[str, str], options: dict[str, Any]
 ) -> list[PlannedTask]:
     """Return the tasks of `--labeled`.
 
     Args:
         labeled: `NAME=FILE`, or a file alone, which is named by itself without its suffixes.
-        columns: Items `FIELD=COLUMN`, for all files, or `NAME.FIELD=COLUMN`, for one of them.
+        columns: Columns by `FIELD`, for all files, or by `NAME.FIELD`, for one of them.
         options: Options of `--set` for all files.
 
     Raises:
@@ -95,12 +95,12 @@ def _plan_labeled(
                 f"--labeled: found the name {name!r} twice; give each file its own as NAME=FILE"
             )
         sources[name] = source
-    columns_of = _parse_columns(columns, list(sources))
+    columns_by_file = _columns_by_file(columns, list(sources))
     planned = []
     for name, source in sources.items():
         task_options = dict(options)
-        if columns_of[name]:
-            task_options["columns"] = columns_of[name]
+        if columns_by_file[name]:
+            task_options["columns"] = columns_by_file[name]
         planned.append(PlannedTask(name, LabeledDocuments(), source, task_options))
     return planned
 
@@ -113,30 +113,24 @@ def _split_labeled(spec: str) -> tuple[str, str]:
     return name, path
 
 
-def _parse_columns(columns: Sequence[str], names: Sequence[str]) -> dict[str, dict[str, str]]:
+def _columns_by_file(columns: Mapping[str, str], names: Sequence[str]) -> dict[str, dict[str, str]]:
     """Return the columns of the fields, by the names of the files.
 
     Raises:
-        TmdeError: An item is not FIELD=COLUMN or NAME.FIELD=COLUMN, or there is no such file.
+        TmdeError: There is no such file.
     """
-    columns_of: dict[str, dict[str, str]] = {name: {} for name in names}
-    for item in split_list(",".join(columns)) or ():
-        target, equals_sign, column = item.partition("=")
+    columns_by_file: dict[str, dict[str, str]] = {name: {} for name in names}
+    for target, column in columns.items():
         name, dot, field = target.rpartition(".")
-        if not field or not equals_sign or not column:
-            raise TmdeError(
-                f"--columns: found {item!r}, expected FIELD=COLUMN such as label=Topic, or "
-                "NAME.FIELD=COLUMN for one of several files"
-            )
         if not names or (dot and name not in names):
             expected = ", ".join(names) or "none, because --labeled is missing"
             raise TmdeError(
-                f"--columns {item}: found columns of {name or 'labeled documents'}, expected those "
-                f"of a file of --labeled ({expected})"
+                f"--columns {target}={column}: found columns of {name or 'labeled documents'}, "
+                f"expected those of a file of --labeled ({expected})"
             )
         for file_name in [name] if dot else names:
-            columns_of[file_name][field] = column
-    return columns_of
+            columns_by_file[file_name][field] = column
+    return columns_by_file
 
 
 def split_list(text: str | None) -> tuple[str, ...] | None:

@@ -112,11 +112,14 @@ ColumnsOption = Annotated[
 ]
 
 
-def columns_of(items: Sequence[str] | None) -> dict[str, str] | None:
+def columns_of(
+    items: Sequence[str] | None, form: str = "NAME=COLUMN, such as de=Source,en=Target"
+) -> dict[str, str] | None:
     """Return the columns of `--columns` by the names of what they hold; None without the option.
 
     Args:
         items: `NAME=COLUMN`, several of them with commas between.
+        form: What an item should look like, for messages.
 
     Raises:
         OptionError: An item is not of this form, or a name occurs twice.
@@ -129,9 +132,7 @@ def columns_of(items: Sequence[str] | None) -> dict[str, str] | None:
         name = name.strip()
         column = column.strip()
         if not name or not column:
-            raise OptionError(
-                f"--columns: found {item!r}, expected NAME=COLUMN, such as de=Source,en=Target"
-            )
+            raise OptionError(f"--columns: found {item!r}, expected {form}")
         if name in columns:
             raise OptionError(
                 f"--columns: found {name} twice, {columns[name]!r} and {column!r}; give one of them"

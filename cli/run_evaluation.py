@@ -45,7 +45,7 @@ class EvaluationJob:
         models: Paths or Hub ids, or `NAME=PATH`.
         loading: The arguments of `load_embedder`.
         labeled: Files of labeled documents, or `NAME=FILE`.
-        columns: The columns of these files, `FIELD=COLUMN`, several separated by commas.
+        columns: The columns of these files, by `FIELD`, or by `NAME.FIELD` for one of them.
         baselines: Encoders of the Hub, each measured with both poolings.
     """
 
@@ -53,7 +53,7 @@ class EvaluationJob:
     loading: dict[str, Any]
     tasks: list[str] | None
     labeled: list[str]
-    columns: list[str]
+    columns: dict[str, str]
     data: Path | None
     languages: str | None
     train_languages: str | None

@@ -15,7 +15,7 @@ OTHER_NAMES = (DOCUMENT_ID, SEGMENT, LABEL, *NLI_TEXTS)  # what a field may hold
 FEWEST_LANGUAGES = 2
 # Usual names of columns of numbers, of which some are codes of languages too.
 NUMBER_FIELDS = frozenset({"id", "nr", "no", "#", ""})
-SHOWN_FIELDS = 12
+SHOWN_FIELDS = 40
 LONGEST_NAME = 40  # characters
 
 

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 import pyarrow as pa
 
 from .checks import CorpusError, Unquoted, bad_value
+from .columns import shown_fields
 from .files import check_text
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
-_LISTED_COLUMNS = 40
 # Usual names of columns, which an error proposes where the column of the default name is missing.
 _USUAL_NAMES = {
     "text": ("body", "content", "document", "article", "sentence", "description"),
@@ -175,15 +175,12 @@ def missing_columns(
         advice: What else to do about it.
     """
     lacks = " and ".join(f"no column {name!r}" for name in missing)
-    listed = ", ".join(columns[:_LISTED_COLUMNS])
-    if len(columns) > _LISTED_COLUMNS:
-        listed += ", ..."
     proposals = []
     for name, option in missing.items():
         similar_column = _similar_column(name, columns)
         proposals.append(f"{option} {shlex.quote(similar_column)}")
     message = (
-        f"{place}: found {lacks}; its columns are: {listed}. "
+        f"{place}: found {lacks}; its columns are: {shown_fields(columns)}. "
         f"Name the right column: {' '.join(proposals)}."
     )
     return CorpusError(f"{message} {advice}".strip())

@@ -5,7 +5,6 @@ import os
 import shutil
 import sys
 import tempfile
-import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -16,7 +15,8 @@ from modeling_tmde import TmdeError
 
 from .checks import Unquoted, bad_value, is_code
 from .files import NumberedRows, read_lines
-from .languages import language_of_locale
+from .lines import GZIP_ERRORS
+from .locales import language_of_locale
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -286,7 +286,7 @@ def _unpacked(stack: ExitStack, source: str) -> str:
     try:
         with gzip.open(source, "rb") as packed, path.open("wb") as copy:
             shutil.copyfileobj(packed, copy)
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+    except GZIP_ERRORS as error:
         description = Unquoted(f"a damaged file ({error})")
         raise bad_value(
             source, None, None, description, "a gzipped file", "Fetch it again."

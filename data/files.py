@@ -25,21 +25,29 @@ AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 FORMATS = {
     ".parquet": "parquet",
     ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
     ".csv": "csv",
     ".tsv": "tsv",
     ".tmx": "tmx",
     ".jsonl.gz": "jsonl",
+    ".ndjson.gz": "jsonl",
     ".csv.gz": "csv",
     ".tsv.gz": "tsv",
     ".tmx.gz": "tmx",
 }
+# A file of this suffix is read if the user names it. In folders, such files are often settings.
+NAMED_FORMATS = FORMATS | {".json": "jsonl", ".json.gz": "jsonl"}
 EXPECTED_FILES = (
-    "files ending in .parquet, .jsonl, .csv, .tsv or .tmx (all but parquet also gzipped, .gz), or "
-    "two or more Moses files"
+    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv or .tmx (all but parquet also gzipped, "
+    ".gz), or two or more Moses files"
 )
 ADVICE = (
     "Pass a file of these, a folder of them, or Moses files by their prefix or as "
     "{'de': 'corpus.de', ...}."
+)
+ARRAY_ADVICE = (
+    "Write the objects of the array one a line (jq -c '.[]' in.json > out.jsonl, or in pandas: "
+    "to_json(..., orient='records', lines=True))."
 )
 HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 
@@ -111,12 +119,12 @@ def find_files(
 
 
 def _file_source(path: str) -> FileSource:
-    """Return a file of one of the `FORMATS`.
+    """Return a file of one of the `NAMED_FORMATS`.
 
     Raises:
         CorpusError: Its name says none of them.
     """
-    format = format_of(path)
+    format = named_format_of(path)
     if format is None:
         raise _no_files_error(path, "a file of unknown format")
     return FileSource(format, (path,))
@@ -167,8 +175,17 @@ def _matching_paths(path: str) -> list[str]:
 
 
 def format_of(path: str) -> str | None:
-    """Return the format that the name of a file says; None if it says none."""
-    for suffix, format in FORMATS.items():
+    """Return the format that the name of a file in a folder says; None if it says none."""
+    return _format_by_suffix(path, FORMATS)
+
+
+def named_format_of(path: str) -> str | None:
+    """Return the format of a file that the user names, which may also be .json; None if unknown."""
+    return _format_by_suffix(path, NAMED_FORMATS)
+
+
+def _format_by_suffix(path: str, formats: Mapping[str, str]) -> str | None:
+    for suffix, format in formats.items():
         if path.lower().endswith(suffix):
             return format
     return None
@@ -233,8 +250,18 @@ def _jsonl_rows(path: str, place: str) -> NumberedRows:
             row = Unquoted(f"invalid JSON ({error})")
         if not isinstance(row, dict):
             advice = "Correct or delete the line."
+            if _begins_an_array(row, line):
+                row = Unquoted("an array")
+                advice = ARRAY_ADVICE
             raise bad_value(place, number, None, row, "a JSON object", advice)
         yield number, row
+
+
+def _begins_an_array(row: object, line: str) -> bool:
+    """Return whether a line, and what it holds if it is JSON, begins an array of objects."""
+    if isinstance(row, list):
+        return bool(row) and isinstance(row[0], dict)
+    return line.lstrip().startswith("[")
 
 
 def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list[int], list[Row]]]:

@@ -5,6 +5,7 @@ import re
 from .checks import NOT_LANGUAGES, is_code
 
 LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*([.@][\w.@-]+)?", re.ASCII)
+SCRIPT = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{4})(?![A-Za-z0-9])", re.ASCII)
 # Only codes of two letters are taken for languages in capitals: SRC, URL and the like are none.
 CAPITAL_CODE = re.compile(r"[A-Z]{2}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
 NOT_CAPITAL_CODES = frozenset({"ID"})  # a usual name of a column of numbers
@@ -18,6 +19,18 @@ def language_of_locale(code: str) -> str:
     if not _is_locale(code):
         return code
     return re.split("[-_.@]", code.strip())[0].lower()
+
+
+def language_with_script(code: str) -> str:
+    """Return the language of a locale with its script, if it names one: `zh-Hant` of `zh-Hant-TW`.
+
+    A name that is no locale is returned as it is.
+    """
+    if not _is_locale(code):
+        return code
+    language = language_of_locale(code)
+    script = SCRIPT.match(code.strip())
+    return language if script is None else f"{language}{script[1]}"
 
 
 def _is_locale(name: str) -> bool:

@@ -50,9 +50,9 @@ def load_parallel(
             - The id of a Hub dataset, such as `"Helsinki-NLP/europarl"`, or a folder laid out like
               one (a README.md that lists `configs`).
             - A parquet or JSONL file, with a column `translation` = `{language: text}` or one
-              column per language; a CSV or TSV file with the language codes as header (a quote in
-              TSV is just a character); a translation memory, TMX. All but parquet may be gzipped.
-              Or a glob of, or a folder with, such files.
+              column per language; a CSV or TSV file with the language codes as header (see
+              `data/tables.py` for the quotes of TSV); a translation memory, TMX. All but parquet
+              may be gzipped. Or a glob of, or a folder with, such files.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
         languages: The languages of the result; None for all that the source has. A column of

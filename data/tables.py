@@ -1,25 +1,45 @@
-"""Read tables of text: CSV with any of three separators, and TSV.
+"""Read tables of text: CSV with any of three separators, and TSV, with quotes or without.
 
-In CSV, a field may be quoted, and then hold separators, line ends and doubled quotes. In TSV, a
-quote is a plain character, because most files of sentences are written so: a reader that believes
-in quotes would lose all rows between two of them.
+In CSV, a field may be quoted, and then hold separators, line ends and doubled quotes. A TSV file
+may be quoted in the same way, as pandas and Excel write it. Or its quotes are plain characters, as
+in most files of sentences: a reader that believes in those would lose all rows between two of them.
+
+The quotes of a TSV file are decided where a field first begins with one; before that, both ways to
+read are the same. From there on, 4 million characters are read in both ways. The file is quoted if
+
+- each of those quotes is closed before a tab or a line end, and doubled within a quoted field;
+- then all rows have as many fields as the first row;
+- the first row is quoted, or a quoted field holds a tab, a line end, a doubled quote or a comma,
+  for which pandas or Excel quote;
+- and no row is lost: where all lines have as many tabs as the first row, each of them is a row, and
+  no quoted field may hold a line end.
 """
 
 import csv
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Literal
+from typing import Any, Literal
 
 from .checks import CorpusError, Unquoted, bad_value
 from .lines import NumberedRows, read_lines
 
 TableKind = Literal["csv", "tsv"]
 
+_TAB = "\t"
 _SEPARATOR_LINE = "sep="  # Excel reads and writes it before the header: `sep=;`.
-_SEPARATORS = (",", ";", "\t")  # The first one is taken where all occur equally often.
+_SEPARATORS = (",", ";", _TAB)  # The first one is taken where all occur equally often.
 # A document is longer than the 131,072 characters that the csv module allows by default. This is
 # the largest number that it takes on every system.
 _LONGEST_FIELD = 2**31 - 1
+# Characters of a TSV file that tell what its quotes are: thousands of sentences or documents.
+_DECIDING_CHARACTERS = 4_000_000
+_QUOTED_CHARACTERS = re.compile(r'[\t\n,"]')  # Excel quotes fields with commas also in TSV.
+_CSV_ADVICE = (
+    "Correct the quotes of this row. If quotes are plain characters and tabs separate the fields, "
+    "read the file as TSV."
+)
+_TSV_ADVICE = "Correct the quotes of this row; the rows before it are quoted as in CSV."
 _Record = tuple[int, list[str]]  # the number of its first line, from 1, and its fields
 
 
@@ -28,13 +48,14 @@ def open_table(
 ) -> NumberedRows:
     """Yield the rows of a table, each with the number of the line on which it begins.
 
-    Columns without a name, such as the index that pandas writes, are left out. Blank lines are
-    skipped.
+    Columns without a name, such as the index that pandas writes, are left out. Blank lines and rows
+    of empty fields are skipped.
 
     Args:
         path: A file, plain or gzipped, in UTF-8.
         kind: `"csv"` for commas, semicolons or tabs, whichever makes most columns of the header,
-            or the separator of a first line `sep=;`; `"tsv"` for tabs without quoting.
+            or the separator of a first line `sep=;`; `"tsv"` for tabs, and quotes as the file
+            has them (see the top of this module).
         place: Its name in messages.
         names: The names of the columns; None if the first row holds them.
 
@@ -72,57 +93,11 @@ def header_of(path: str, kind: TableKind, place: str | None = None) -> list[str]
 
 
 def _records(path: str, kind: TableKind, place: str) -> Iterator[_Record]:
+    """Return the records that are not empty, the header among them."""
     lines = (f"{line}\n" for _, line in read_lines(path, place))
     if kind == "tsv":
-        return _tsv_records(lines)
+        return _tsv_records(lines, place)
     return _csv_records(lines, place)
-
-
-def _tsv_records(lines: Iterable[str]) -> Iterator[_Record]:
-    for number, line in enumerate(lines, 1):
-        if line.strip(" \n"):
-            yield number, line.removesuffix("\n").split("\t")
-
-
-def _csv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
-    first_line = next(lines, None)
-    if first_line is None:
-        return
-    line_number = 0  # of the line before those that the reader gets
-    if first_line.lower().startswith(_SEPARATOR_LINE):
-        separator = first_line[len(_SEPARATOR_LINE)]
-        line_number = 1
-    else:
-        separator = _separator_of(first_line)
-        lines = chain([first_line], lines)
-    csv.field_size_limit(_LONGEST_FIELD)
-    reader = csv.reader(lines, delimiter=separator, strict=True)
-    number = line_number + 1
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
-            return
-        except csv.Error as error:
-            description = Unquoted(f"a broken quotation ({error})")
-            expected = "quotes doubled within quoted fields, and closed"
-            advice = (
-                "Correct the quotes of this row. If quotes are plain characters and tabs separate "
-                "the fields, read the file as TSV."
-            )
-            raise bad_value(place, number, None, description, expected, advice) from None
-        if any(field.strip() for field in fields):
-            yield number, fields
-        number = line_number + reader.line_num + 1
-
-
-def _separator_of(header_line: str) -> str:
-    """Return the separator that cuts the header into most columns."""
-    column_counts = {}
-    for separator in _SEPARATORS:
-        fields = next(csv.reader([header_line], delimiter=separator), [])
-        column_counts[separator] = len(fields)
-    return max(column_counts, key=column_counts.__getitem__)
 
 
 def _checked_names(header: _Record, place: str) -> list[str]:
@@ -133,10 +108,10 @@ def _checked_names(header: _Record, place: str) -> list[str]:
     """
     number, fields = header
     names = [field.strip() for field in fields]
-    given_names = [name for name in names if name]
-    if len(set(given_names)) < len(given_names):
+    filled_names = [name for name in names if name]
+    if len(set(filled_names)) < len(filled_names):
         advice = "Rename or take out columns."
-        raise bad_value(place, number, "header", given_names, "different names", advice)
+        raise bad_value(place, number, "header", filled_names, "different names", advice)
     return names
 
 
@@ -152,3 +127,168 @@ def _wrong_width(
             "the file as CSV, which may have tabs too (--format csv)."
         )
     return bad_value(place, number, None, description, expected, advice)
+
+
+# ---- CSV
+
+
+def _csv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
+    first_line = next(lines, None)
+    if first_line is None:
+        return iter(())
+    if first_line.lower().startswith(_SEPARATOR_LINE):
+        separator = first_line[len(_SEPARATOR_LINE)]
+        return _quoted_records(lines, 2, separator, place)
+    return _quoted_records(chain([first_line], lines), 1, _separator_of(first_line), place)
+
+
+def _separator_of(header_line: str) -> str:
+    """Return the separator that cuts the header into most columns."""
+    column_counts = {}
+    for separator in _SEPARATORS:
+        fields = next(csv.reader([header_line], delimiter=separator), [])
+        column_counts[separator] = len(fields)
+    return max(column_counts, key=column_counts.__getitem__)
+
+
+def _quoted_records(
+    lines: Iterable[str], first_number: int, separator: str, place: str, advice: str = _CSV_ADVICE
+) -> Iterator[_Record]:
+    """Yield the records of lines with quoted fields.
+
+    Args:
+        lines: The lines, with their ends.
+        first_number: The number of the first of them.
+        separator: The character between two fields.
+        place: The name of the file in messages.
+        advice: What to do about broken quotes.
+
+    Raises:
+        CorpusError: A quote is not closed, or not doubled within a quoted field.
+    """
+    reader = _csv_reader(lines, separator)
+    number = first_number
+    while True:
+        try:
+            fields = next(reader)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            description = Unquoted(f"a broken quotation ({error})")
+            expected = "quotes doubled within quoted fields, and closed"
+            raise bad_value(place, number, None, description, expected, advice) from None
+        if _has_content(fields):
+            yield number, fields
+        number = first_number + reader.line_num
+
+
+def _csv_reader(lines: Iterable[str], separator: str) -> Any:  # noqa: ANN401 - has no public type
+    csv.field_size_limit(_LONGEST_FIELD)
+    return csv.reader(lines, delimiter=separator, strict=True)
+
+
+def _has_content(fields: Iterable[str]) -> bool:
+    return any(field.strip() for field in fields)
+
+
+# ---- TSV
+
+
+def _tsv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
+    """Yield the records of a TSV file: plain ones up to the first quote, which decides the others.
+
+    Raises:
+        CorpusError: The file is quoted, and a later quote is not closed or not doubled.
+    """
+    width = None
+    for number, line in enumerate(lines, 1):
+        if _has_quoted_field(line):
+            first_lines = _first_lines(line, lines)
+            other_lines = chain(first_lines, lines)
+            if _are_quoted(first_lines, width):
+                yield from _quoted_records(other_lines, number, _TAB, place, _TSV_ADVICE)
+            else:
+                yield from _plain_records(other_lines, number)
+            return
+        for record in _plain_records([line], number):
+            width = width or len(record[1])
+            yield record
+
+
+def _plain_records(lines: Iterable[str], first_number: int) -> Iterator[_Record]:
+    for number, line in enumerate(lines, first_number):
+        fields = line.removesuffix("\n").split(_TAB)
+        if _has_content(fields):
+            yield number, fields
+
+
+def _has_quoted_field(line: str) -> bool:
+    """Return whether a field of a line begins with a quote."""
+    return line.startswith('"') or '\t"' in line
+
+
+def _first_lines(line: str, lines: Iterator[str]) -> list[str]:
+    """Return a line and those after it that decide whether they are quoted."""
+    first_lines = [line]
+    characters = len(line)
+    while characters < _DECIDING_CHARACTERS:
+        next_line = next(lines, None)
+        if next_line is None:
+            break
+        first_lines.append(next_line)
+        characters += len(next_line)
+    return first_lines
+
+
+def _are_quoted(lines: Sequence[str], width: int | None) -> bool:
+    """Return whether quotes of a TSV file have a meaning; see the top of this module.
+
+    Args:
+        lines: Lines of the file, the first of which has a field that begins with a quote.
+        width: The number of fields of the rows before them; None if there are none.
+    """
+    record_count = 0
+    quoted_widths = set() if width is None else {width}
+    plain_widths = set(quoted_widths)
+    is_proven = width is None  # The first row is quoted.
+    reader = _csv_reader(lines, _TAB)
+    lines_before = 0
+    try:
+        for fields in reader:
+            record_count += 1
+            if _has_content(fields):
+                quoted_widths.add(len(fields))
+            text = "".join(lines[lines_before : reader.line_num])
+            is_proven = is_proven or _needs_quotes(fields, text)
+            lines_before = reader.line_num
+    except csv.Error:
+        # The last record may be cut off, as the lines after it are not read. It has a line end.
+        if reader.line_num < len(lines) or not _is_cut_off(lines):
+            return False
+        is_proven = True
+    if len(quoted_widths) > 1 or not is_proven:
+        return False
+    for _, fields in _plain_records(lines, 1):
+        plain_widths.add(len(fields))
+    return len(plain_widths) > 1 or record_count == len(lines)
+
+
+def _needs_quotes(fields: Sequence[str], text: str) -> bool:
+    """Return whether a field is quoted because of what it holds.
+
+    Args:
+        fields: The fields of a record.
+        text: The record as it stands in the file.
+    """
+    for field in fields:
+        if _QUOTED_CHARACTERS.search(field) is None:
+            continue
+        doubled = field.replace('"', '""')
+        if f'"{doubled}"' in text:
+            return True
+    return False
+
+
+def _is_cut_off(lines: Sequence[str]) -> bool:
+    """Return whether the file may go on after these lines."""
+    return sum(map(len, lines)) >= _DECIDING_CHARACTERS

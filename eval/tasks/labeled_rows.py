@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
-from tmde.data.files import format_of, is_hub_layout
+from tmde.data.columns import shown_fields
+from tmde.data.files import is_hub_layout, named_format_of
+from tmde.data.locales import language_with_script
 
 from .base import Task
-from .delimited import is_delimited, read_delimited
 from .sources import Table, open_tables
 
 logger = logging.getLogger("tmde.eval.tasks")
@@ -41,10 +41,6 @@ SPLIT_NAMES = {
     "val": "dev",
     "test": "test",
 }
-# A language, perhaps with its script (zh-Hant), and what tells a region or a variant.
-_LANGUAGE = re.compile(
-    r"(?P<primary>[A-Za-z]{2,3})(?P<script>[-_][A-Za-z]{4})?([-_][A-Za-z0-9]{2,8})*", re.ASCII
-)
 _CORRECT_ROW = "Correct or delete the row."
 
 
@@ -110,7 +106,7 @@ def is_dataset_of_hub(source: str) -> bool:
 
 
 def _has_known_suffix(path: str) -> bool:
-    return is_delimited(path) or format_of(path) is not None
+    return named_format_of(path) is not None
 
 
 def _unreadable(source: str, description: str) -> Exception:
@@ -119,14 +115,12 @@ def _unreadable(source: str, description: str) -> Exception:
         None,
         None,
         Unquoted(description),
-        "a file that ends in .csv, .tsv, .jsonl (or one of these and .gz), or .parquet",
+        "a file that ends in .csv, .tsv, .jsonl, .ndjson (or one of these and .gz), or .parquet",
         "Correct the path, or save the documents in one of these formats.",
     )
 
 
 def _open_file(task: Task, path: str, split: str | None) -> Table:
-    if is_delimited(path):
-        return Table(path, read_delimited(path), split)
     (table,) = open_tables(task, path)
     return Table(table.place, table.rows, split, table.class_names)
 
@@ -219,7 +213,7 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
         place,
         None,
         None,
-        Unquoted(f"the columns {', '.join(header)}"),
+        Unquoted(f"the columns {shown_fields(header)}"),
         f"{' and '.join(missing)} among them",
         f"Rename columns, or name yours: --columns {','.join(proposals)}",
     )
@@ -339,10 +333,7 @@ def _read_language(
     if "language" not in fields:
         return ONE_LANGUAGE
     value = fields["language"]
-    match = _LANGUAGE.fullmatch(value.strip()) if isinstance(value, str) else None
-    code = ""
-    if match is not None:
-        code = match["primary"].lower() + (match["script"] or "")
+    code = language_with_script(value) if isinstance(value, str) else ""
     if not is_code(code):
         expected = "the code of a language, such as de"
         raise bad_value(place, number, column_of["language"], value, expected, _CORRECT_ROW)

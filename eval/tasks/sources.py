@@ -15,11 +15,12 @@ import numpy as np
 import pandas as pd
 
 from tmde.data.checks import CorpusError, Unquoted, bad_value, check_languages, is_code
+from tmde.data.columns import shown_fields
 from tmde.data.files import (
     FileSource,
     find_files,
-    format_of,
     is_hub_layout,
+    named_format_of,
     open_parquet,
     read_rows,
 )
@@ -86,7 +87,7 @@ def read_columns(
     names = list(rows[0][1])
     for name in (*texts, *values):
         if name not in names:
-            listed = Unquoted(f"the columns {', '.join(names)}")
+            listed = Unquoted(f"the columns {shown_fields(names)}")
             raise bad_value(
                 table.place, None, name, listed, f"a column {name!r}", "Rename or add the column."
             )
@@ -198,7 +199,7 @@ def _dataset_rows(
 
 
 def _open_file(path: str) -> Table:
-    kind = format_of(path)
+    kind = named_format_of(path)
     if kind == "parquet":
         return _table_of(open_parquet(path), path)
     if kind is None:

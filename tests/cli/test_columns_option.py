@@ -1,4 +1,4 @@
-"""The option `--columns` of the commands that read parallel text."""
+"""The option `--columns` of the commands that read parallel text or labeled documents."""
 
 import pytest
 
@@ -32,6 +32,11 @@ def test_columns_by_name(items, columns):
 def test_items_that_are_no_columns(items, message):
     with pytest.raises(OptionError, match=message):
         columns_of(items)
+
+
+def test_the_error_tells_the_form_that_a_command_expects():
+    with pytest.raises(OptionError, match=r"found 'label', expected FIELD=COLUMN$"):
+        columns_of(["label"], "FIELD=COLUMN")
 
 
 @pytest.mark.parametrize(

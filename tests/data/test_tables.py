@@ -1,9 +1,12 @@
 """CSV and TSV: separators, quotes, line ends, and what is wrong with a row."""
 
+import csv
 import gzip
 
+import pandas as pd
 import pytest
 
+from tmde.data import tables
 from tmde.data.checks import CorpusError
 from tmde.data.tables import header_of, open_table
 
@@ -63,13 +66,89 @@ def test_an_empty_file_has_no_columns_and_no_rows(tmp_path):
     assert rows_of(path) == []
 
 
-def test_quotes_of_tsv_are_plain_characters(tmp_path):
+# ---- Quotes of TSV
+
+PANDAS_TEXTS = ['say "yes", please', "one\ntwo\tthree", "a,b;c", "x" * 200_000, "é\u2028e"]
+
+
+@pytest.mark.parametrize(
+    ("name", "separator"), [("a.csv", ","), ("a.tsv", "\t"), ("a.tsv.gz", "\t")]
+)
+@pytest.mark.parametrize("quoting", [csv.QUOTE_MINIMAL, csv.QUOTE_ALL, csv.QUOTE_NONNUMERIC])
+def test_what_pandas_writes(name, separator, quoting, tmp_path):
+    path = tmp_path / name
+    frame = pd.DataFrame({"text": PANDAS_TEXTS, "label": [1, 2, 3, 4, 5]})
+    frame.to_csv(path, sep=separator, index=False, quoting=quoting)
+    rows = rows_of(path, name[2:5])
+    assert [row["text"] for _, row in rows] == PANDAS_TEXTS
+    assert [number for number, _ in rows] == [2, 3, 5, 6, 7]
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        'id\ttext\n1\t"Hallo\n2\tsagt "sie"\n',
+        'id\ttext\n1\t"Hallo\n2\tdu"\n3\t"Ja" sagt er\n',
+        'id\ttext\n1\t"Hallo" sagt sie\n2\t"Nein"\n',
+        'id\ttext\n1\ta\n2\t"Anfang ohne Ende\n',
+        'id\ttext\n"1\ta\n2\tb\n3"\tc\n',
+        '"id\ttext\n1"\ta\n',
+        'id\ttext\n1\t5" breit\n',
+        'id\ttext\n1\t""\n2\t"Ja."\n',
+    ],
+)
+def test_stray_quotes_of_tsv_are_plain_characters(content, tmp_path):
     path = tmp_path / "in.tsv"
-    path.write_text('id\ttext\n1\t"Hallo\n2\tsagt "sie"\n')
-    assert rows_of(path, "tsv") == [
-        (2, {"id": "1", "text": '"Hallo'}),
-        (3, {"id": "2", "text": 'sagt "sie"'}),
-    ]
+    path.write_text(content)
+    lines = content.splitlines()
+    rows = rows_of(path, "tsv")
+    assert [list(row) for _, row in rows] == [lines[0].split("\t")] * (len(lines) - 1)
+    assert [list(row.values()) for _, row in rows] == [line.split("\t") for line in lines[1:]]
+
+
+def test_the_quotes_of_a_tsv_file_are_decided_where_they_begin(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("text\tlabel\n" + "a\tx\n" * 3 + '"b\nc"\ty\n')
+    assert rows_of(path, "tsv")[-1] == (5, {"text": "b\nc", "label": "y"})
+
+
+def test_tsv_of_excel_quotes_fields_with_commas(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_bytes(b'id\ttext\r\n1\t"Hallo, Max"\r\n2\tHallo\r\n')
+    assert [row["text"] for _, row in rows_of(path, "tsv")] == ["Hallo, Max", "Hallo"]
+
+
+def test_a_quoted_header_of_tsv(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text('"id"\t"text"\n1\ta\n')
+    assert header_of(str(path), "tsv") == ["id", "text"]
+    assert rows_of(path, "tsv") == [(2, {"id": "1", "text": "a"})]
+
+
+def test_a_field_that_ends_after_the_deciding_part(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_DECIDING_CHARACTERS", 30)
+    path = tmp_path / "in.tsv"
+    path.write_text('id\ttext\n1\t"a\nb"\n2\t"' + "c\n" * 30 + '"\n3\td\n')
+    texts = [row["text"] for _, row in rows_of(path, "tsv")]
+    assert texts == ["a\nb", "c\n" * 30, "d"]
+
+
+def test_a_stray_quote_after_the_deciding_part_is_an_error(tmp_path, monkeypatch):
+    """Else it would be lost, or the rows up to the next one."""
+    monkeypatch.setattr(tables, "_DECIDING_CHARACTERS", 20)
+    path = tmp_path / "in.tsv"
+    path.write_text('id\ttext\n1\t"a, b"\n2\t"bbbbbbb"\n3\t"Ja" sagt sie\n')
+    with pytest.raises(CorpusError, match=r"row 4: found a broken quotation .*rows before it are"):
+        rows_of(path, "tsv")
+
+
+def test_rows_of_empty_fields_are_left_out(tmp_path):
+    path = tmp_path / "in.tsv"
+    path.write_text("id\ttext\n1\ta\n\t\n\n2\tb\n")
+    assert [number for number, _ in rows_of(path, "tsv")] == [2, 5]
+
+
+# ---- Columns and errors
 
 
 def test_names_of_columns_from_outside(tmp_path):
@@ -87,7 +166,7 @@ def test_names_of_columns_from_outside(tmp_path):
         ("csv", b'id,text\n1,a\n2,"b\n', ("row 3", "broken quotation")),
         ("csv", b"text,text\n1,a\n", ("row 1", "header", "different names")),
         ("csv", b"id,text\n1,caf\xe9\n", ("row 2", r"b'\xe9'", "iconv")),
-        ("tsv", b'id\ttext\n1\t"a\nb"\n', ("row 3", "1 field", "--format csv")),
+        ("tsv", b'id\ttext\n1\t"a\nb\n', ("row 3", "1 field", "--format csv")),
     ],
 )
 def test_a_bad_row_is_named(kind, content, parts, tmp_path):

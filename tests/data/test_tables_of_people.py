@@ -66,7 +66,7 @@ def test_the_index_of_pandas_is_no_column(tmp_path):
     assert translations(load_parallel(source)) == expected
 
 
-def test_quotes_of_tsv_are_characters(tmp_path):
+def test_stray_quotes_of_tsv_are_characters(tmp_path):
     """Between two stray quotes, a reader that believes in them would lose a row."""
     source = write_bytes(tmp_path, "a.tsv", b'de\ten\n"a\tb\nc\td\ne"\tf\n')
     expected = [{"de": '"a', "en": "b"}, {"de": "c", "en": "d"}, {"de": 'e"', "en": "f"}]
@@ -88,6 +88,33 @@ def test_bad_csv(content, parts, streaming, tmp_path):
     message = error_of(write_bytes(tmp_path, "a.csv", content), streaming=streaming)
     for part in parts:
         assert part in message
+
+
+def test_tsv_of_pandas(streaming, tmp_path):
+    source = write_bytes(tmp_path, "a.tsv", b'de\ten\n"sag ""ja"""\t"say ""yes"""\n')
+    rows = translations(load_parallel(source, streaming=streaming))
+    assert rows == [{"de": 'sag "ja"', "en": 'say "yes"'}]
+
+
+@pytest.mark.parametrize("name", ["a.ndjson", "a.ndjson.gz", "a.json"])
+def test_other_suffixes_of_json_lines(name, streaming, tmp_path):
+    source = write_bytes(tmp_path, name, b'{"de": "Haus", "en": "house"}\n')
+    assert translations(load_parallel(source, streaming=streaming)) == [
+        {"de": "Haus", "en": "house"}
+    ]
+
+
+@pytest.mark.parametrize("content", [b'[{"de": "a", "en": "b"}]', b'[\n{"de": "a", "en": "b"}\n]'])
+def test_an_array_of_json_is_told_how_to_become_lines(content, tmp_path):
+    message = error_of(write_bytes(tmp_path, "a.json", content))
+    for part in ("a.json, row 1: found an array, expected a JSON object", "jq -c '.[]'"):
+        assert part in message
+
+
+def test_json_in_a_folder_is_no_corpus(tmp_path):
+    write_bytes(tmp_path, "settings.json", b'{"seed": 1}\n')
+    write_bytes(tmp_path, "a.ndjson", b'{"de": "Haus", "en": "house"}\n')
+    assert translations(load_parallel(tmp_path)) == [{"de": "Haus", "en": "house"}]
 
 
 @pytest.mark.parametrize("suffix", ["gz", "txt", "txt.gz"])

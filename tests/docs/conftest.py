@@ -72,7 +72,7 @@ def _make_italian_rows(path: Path) -> None:
     datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
 
 
-def _make_memory(path: Path) -> None:
+def _make_translation_memory(path: Path) -> None:
     """Write a table as a translation tool exports it."""
     with path.open("w", encoding="utf-8-sig", newline="") as file:
         writer = csv.writer(file, delimiter=";")
@@ -133,7 +133,7 @@ FILE_MAKERS = {
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
     "it-en.jsonl": _make_italian_rows,
-    "memory.csv": _make_memory,
+    "memory.csv": _make_translation_memory,
     "news.parquet": _make_news_table,
     "news.jsonl": _make_news,
     "news.csv": _make_labeled_news,

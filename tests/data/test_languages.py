@@ -5,6 +5,7 @@ import pytest
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
 from tmde.data.languages import language_of_locale, languages_of
+from tmde.data.locales import language_with_script
 
 ROWS = [{"fr": "a", "de": "b"}]
 
@@ -27,6 +28,14 @@ ROWS = [{"fr": "a", "de": "b"}]
 )
 def test_language_of_locale(code, language):
     assert language_of_locale(code) == language
+
+
+@pytest.mark.parametrize(
+    ("code", "language"),
+    [("zh-Hant-TW", "zh-Hant"), ("sr_Latn", "sr_Latn"), ("de-1901", "de"), ("german", "german")],
+)
+def test_language_with_script(code, language):
+    assert language_with_script(code) == language
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import logging
 from collections import Counter
 
 import datasets
+import pandas as pd
 import pytest
 
 from tests.eval.fake_system import FakeSystem
@@ -161,6 +162,18 @@ def test_a_document_without_title_is_its_text(write):
 )
 def test_languages_lose_their_region(value, code, write):
     assert load(write(documents([value]))).languages == [code]
+
+
+@pytest.mark.parametrize("name", ["news.ndjson", "news.json", "news.tsv"])
+def test_files_of_other_suffixes_and_quotes(name, tmp_path):
+    frame = pd.DataFrame(documents()).assign(title='a\n"b"\tc')
+    if name == "news.tsv":
+        frame.to_csv(tmp_path / name, sep="\t", index=False)
+    else:
+        frame.to_json(tmp_path / name, orient="records", lines=True)
+    data = load(str(tmp_path / name))
+    texts = data.splits["de"]["train"].texts
+    assert all(text.startswith('a\n"b"\tc\n\n') for text in texts)
 
 
 def test_numbers_of_labels(tmp_path):

@@ -110,7 +110,8 @@ def _print_table(query: str | None, hits: Sequence[Hit], mode: Mode) -> None:
     if query is not None:
         console.print(f"[bold]{escape(query)}[/bold]")
     if not hits:
-        console.print("No documents.")
+        reason = "No document has a word of the query." if mode == "words" else "No documents."
+        console.print(reason)
         return
     # Sums of 1 / (60 + rank) differ late.
     decimals = 4 if mode == "both" else 3

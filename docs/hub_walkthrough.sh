@@ -41,7 +41,7 @@ in_environment() {
         sed "s#${HF_ENDPOINT:-http://nowhere}#HF_ENDPOINT#" | tee -a transcript.txt || { cat "$name.err" >&2; exit 1; }
 }
 wait_for() { # a line in a file, written by the last process that was started
-    for _ in $(seq 600); do
+    for _ in $(seq 1500); do
         if grep -q "$1" "$2" 2>/dev/null; then return; fi
         if ! kill -0 "${processes[-1]}" 2>/dev/null; then break; fi
         sleep 0.2

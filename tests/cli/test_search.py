@@ -144,7 +144,8 @@ def test_words_need_no_model(made, bag, tmp_path):
 
 
 def test_a_search_by_words_that_no_document_has(made):
-    assert "No documents." in ok("search", "xylophon", made, "--mode", "words").stdout
+    output = ok("search", "xylophon", made, "--mode", "words").stdout
+    assert output.strip() == "No document has a word of the query."
 
 
 def test_a_search_by_words_leaves_the_folder_alone(docs, made):

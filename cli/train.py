@@ -39,7 +39,6 @@ def train(
         typer.Option(
             "--warm-start",
             help="Begin with this bag or T-MDE model: folder, Hub id, `default`.",
-            callback=check_model_name,
         ),
     ] = None,
     encoder: Annotated[
@@ -47,7 +46,6 @@ def train(
         typer.Option(
             "--encoder",
             help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer.",
-            callback=check_model_name,
         ),
     ] = None,
     from_scratch: Annotated[
@@ -92,6 +90,9 @@ def train(
     check_quoting(words)
     if from_scratch and (warm_start or encoder):
         raise OptionError("--from-scratch excludes --warm-start and --encoder; give one of them")
+    if not resume:  # A run goes on without the model that it began with.
+        check_model_name(warm_start)
+        check_model_name(encoder)
     options = RunOptions(languages, pivots, minutes, steps, seed, batch_tokens)
 
     from accelerate import PartialState

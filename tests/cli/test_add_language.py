@@ -27,12 +27,12 @@ def run(place: Path, output: str, *more: str, **changes: str):
 def test_the_command_trains_reports_and_goes_on(place, monkeypatch):
     monkeypatch.chdir(place)
     options = ("--replay-share", "0.25", "--new-tokens", "40", "--max-drop", "50")
-    done = run(place, "out", *options)
+    done = run(place, "out", *options, "keep_checkpoints=true")
     assert done.exit_code == 0, done.output
     report = (place / "out" / "languages.md").read_text()
     assert done.stdout.endswith(f"{report}\nThe model is in out\n")
     assert "(25.0%)" in report and "40 tokens were added" in report and "50 were allowed" in report
-    again = run(place, "out", "--resume", *options, "max_steps=8")
+    again = run(place, "out", "--resume", *options, "max_steps=8", "keep_checkpoints=true")
     assert again.exit_code == 0, again.output
     assert json.loads((place / "out" / "results.json").read_text())["steps"] == 8
     refused = run(place, "out")

@@ -142,10 +142,10 @@ class Searcher:
 
     def _scores_by_words(self, query: str, k: int, languages: Sequence[str]) -> dict[str, float]:
         """Return the BM25 scores of the k best documents by id, the best first."""
-        hits = self.collection.index.search(
-            query, k, _filter(languages), snippet_width=0, mode="words"
+        result = self.collection.index.search_queries(
+            [query], k, _filter(languages), snippet_width=0, mode="words"
         )
-        return {hit.id: hit.score for hit in hits}
+        return {hit.id: hit.score for hit in result.hits[0]}
 
     def _families(
         self, ids: list[str], k: int, vector: np.ndarray, languages: Sequence[str]

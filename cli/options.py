@@ -18,6 +18,7 @@ from tmde.embedding.hub_names import check_model_path
 # Values that the library defines too. Importing it takes seconds, so they are repeated here; a test
 # compares them.
 DEFAULT_MODEL = "default"
+INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is known
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Scoring = Literal["cosine", "ratio", "distance"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]

@@ -1,11 +1,12 @@
 """`tmde search`: the documents of an index that are nearest to a query, in all languages."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
 from tmde.cli.errors import OptionError
-from tmde.cli.options import check_model_name, model_options, with_options
+from tmde.cli.options import INDEX_SETTINGS, check_model_name, model_options, with_options
 
 
 @with_options(loading=model_options("dtype", "device", "trust_remote_code"))
@@ -68,12 +69,14 @@ def search(
             f"found {len(arguments)} argument(s), expected QUERY in quotes, and INDEX: "
             'tmde search "a bridge is closed" news.index, or tmde search news.index --queries FILE'
         )
+    query = None if queries else arguments[0]
+    _check_index(arguments[-1], query)
     wanted = parse_filter(filter or [])
     from tmde.cli.search_index import SearchJob, search_index
 
     job = SearchJob(
         folder=arguments[-1],
-        query=None if queries else arguments[0],
+        query=query,
         query_file=queries,
         k=k,
         filter=wanted,
@@ -106,3 +109,29 @@ def parse_filter(conditions: list[str]) -> dict[str, list[str]]:
             )
         wanted.setdefault(name, []).append(value)
     return wanted
+
+
+def _check_index(folder: str, query: str | None) -> None:
+    """Check that an argument is the folder of an index, before anything heavy is imported.
+
+    Raises:
+        OptionError: There is no such index, or QUERY and INDEX are swapped.
+    """
+    if _is_index(folder):
+        return
+    if query is not None and _is_index(query):
+        raise OptionError(
+            f"{query} is an index and {folder!r} is none: give the query first, "
+            f"tmde search {folder!r} {query}"
+        )
+    if not Path(folder).exists():
+        neighbors = sorted(str(path.parent) for path in Path().glob(f"*/{INDEX_SETTINGS}"))
+        listed = f" (here are {', '.join(neighbors[:5])})" if neighbors else ""
+        raise OptionError(f"{folder}: no such index{listed}; `tmde index` makes one")
+
+
+def _is_index(name: str) -> bool:
+    try:
+        return (Path(name) / INDEX_SETTINGS).is_file()
+    except OSError:  # A query may be longer than any path.
+        return False

@@ -144,7 +144,7 @@ def _recipe_and_overrides(
 
     if recipe is None and not encoder:
         raise RecipeError(
-            "Name a recipe, such as quickstart, or give --encoder, which has a default recipe"
+            "Name a recipe, such as bag or small, or give --encoder, which has a default recipe"
         )
     if recipe is None:
         return "adapted", overrides

@@ -46,10 +46,10 @@ def read_lines(
         first = max(error.start - CONTEXT_BYTES, 0)
         context = line[first : error.end + CONTEXT_BYTES]
         description = Unquoted(f"the undecodable bytes {bad_bytes!r} in {context!r}")
-        encoding = "utf-16" if line.startswith(UTF_16_MARKS) else "latin1"
+        encoding = "utf-16" if line.startswith(UTF_16_MARKS) else "cp1252"
         advice = (
-            f"Convert the file to UTF-8 (for example: iconv -f {encoding} -t utf-8) or correct the "
-            "row."
+            f"Convert the file to UTF-8 (for example: iconv -f {encoding} -t utf-8; in Excel, save "
+            "it as 'CSV UTF-8') or correct the row."
         )
         raise bad_value(place, number, name, description, "UTF-8", advice) from None
     except GZIP_ERRORS as error:

@@ -18,6 +18,7 @@ class _LogLines(tqdm_std):  # type: ignore[misc]  # tqdm has no types.
     """Progress for a log: whole lines, at most one every 30 seconds, and none if it takes less."""
 
     last_print_t: float
+    refreshed_at: float = float("-inf")  # when `refresh` has last written a line
     shown_n: float | None = None  # The progress of the last line.
 
     def display(self, *args: Any, **kwargs: Any) -> bool | None:
@@ -37,9 +38,11 @@ class _LogLines(tqdm_std):  # type: ignore[misc]  # tqdm has no types.
 
         Without this, tqdm would write a line whenever the description changes.
         """
-        if self._time() - self.last_print_t >= self.mininterval:
+        # tqdm counts by `last_print_t` while it iterates, so that time must stay as it is.
+        last_line = max(self.last_print_t, self.refreshed_at)
+        if self._time() - last_line >= self.mininterval:
             super().refresh(*args, **kwargs)
-            self.last_print_t = self._time()
+            self.refreshed_at = self._time()
 
     @staticmethod
     def status_printer(file: TextIO) -> Callable[[str], None]:

@@ -128,8 +128,8 @@ def write_results(
     write_atomically(folder / "results.json", json.dumps(results, indent=2, default=str))
     if counts["truncated_texts"]:
         logger.warning(
-            f"{counts['truncated_texts']:,} of {counts['texts']:,} training texts were longer than "
-            f"{args.train_max_length} tokens and were truncated (train_max_length)"
+            f"{counts['truncated_texts']:,} of {counts['texts']:,} texts drawn for training were "
+            f"longer than {args.train_max_length} tokens and were truncated (train_max_length)"
         )
     if counts["rows_without_pair"]:
         logger.warning(

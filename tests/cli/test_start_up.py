@@ -10,6 +10,7 @@ import tmde
 from tmde.cli import options
 from tmde.cli.main import COMMANDS
 from tmde.data import documents
+from tmde.documents.index_settings import SETTINGS
 from tmde.documents.margins import SCORINGS
 from tmde.embedding import DEFAULT_MODEL
 from tmde.eval.classification import PROTOCOLS
@@ -58,6 +59,7 @@ def imported_packages(*statements: str) -> set[str]:
         ["--version"],
         *([name, "--help"] for name in COMMANDS),
         ["train", "--no-such-option"],
+        ["search", "query", "no-such-index"],
         ["embed", "x.txt", "-o", "x.npy", "-m", "./no-such-model"],
         ["no-such-command"],
     ],
@@ -128,3 +130,4 @@ def test_the_choices_of_an_option_are_those_of_the_library(choices, values):
 
 def test_the_default_model_of_the_options_is_that_of_the_library():
     assert options.DEFAULT_MODEL == DEFAULT_MODEL
+    assert options.INDEX_SETTINGS == SETTINGS

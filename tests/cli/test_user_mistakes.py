@@ -52,7 +52,9 @@ MISTAKES = [
         ("strange-link/README.md: found a link out of the folder", "de.txt"),
     ),
     ("eval model --tasks sample --set sample.sizes=[", 1, ("--set sample.sizes=[", "YAML")),
-    ("search bridge missing", 1, ("missing", "index")),
+    ("search bridge missing", 1, ("missing: no such index", "tmde index")),
+    ("search some-index bridge", 1, ("some-index is an index", "tmde search 'bridge' some-index")),
+    ("train bag de.txt", 1, ("'de.txt' is not of the form", "did you mean --train de.txt?")),
     ("export static model -o folder-with-files", 1, ("--output folder-with-files", "already")),
 ]
 
@@ -78,8 +80,9 @@ def place(tmp_path_factory, tokenizer):
         "half.jsonl": '{"text": "x"}\nnot json\n',
         "there.npy": "",
         "folder-with-files/file": "",
+        "some-index/index.json": "{}",
     }
-    for folder in ("folder", "folder-with-files"):
+    for folder in ("folder", "folder-with-files", "some-index"):
         (root / folder).mkdir()
     for name, text in texts.items():
         (root / name).write_text(text)

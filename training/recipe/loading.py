@@ -76,7 +76,7 @@ def read_yaml(name_or_path: str, package: str, kind: str) -> dict[str, Any]:
         path = resources.files(package).joinpath(f"{name_or_path}.yaml")
     if not path.is_file():
         reason = unknown_name_message(kind, name_or_path, names)
-        raise RecipeError(f"{reason}. Give one of these, or the path of a YAML file")
+        raise RecipeError(f"{reason} (or give the path of a YAML file)")
     try:
         content = yaml.load(path.read_text(encoding="utf-8"), PlainLoader)
     except (UnicodeDecodeError, yaml.YAMLError) as error:

@@ -7,6 +7,7 @@ whose value is a mapping may be followed by one of that mapping, as in `encoder_
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -74,9 +75,10 @@ def parse_override(override: str) -> tuple[str, Any]:
     key, separator, text = override.partition("=")
     key = key.strip()
     if not separator:
-        raise RecipeError(
-            f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4"
-        )
+        message = f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4"
+        if Path(override).exists():
+            message += f"; did you mean --train {override}?"
+        raise RecipeError(message)
     try:
         value = yaml.load(text, PlainLoader)
     except yaml.YAMLError as error:

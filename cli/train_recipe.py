@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tmde.cli.options import DEFAULT_MODEL, one_or_all
 from tmde.cli.train_options import MINUTES, STAGE_MINUTES, UserSettings
+from tmde.data.columns import with_plain_languages
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
 from tmde.training.run_data import check_has_data, named_sources
 from tmde.training.run_folder import RECIPE_NAME, with_stored_data
@@ -83,7 +84,7 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
     if command.dev_data:
         recipe = with_settings(recipe, {"data.dev": named_sources(command.dev_data)})
     if command.columns:
-        recipe = with_settings(recipe, {"data.columns": command.columns})
+        recipe = with_settings(recipe, {"data.columns": with_plain_languages(command.columns)})
     earlier = command.resumed_recipe
     if earlier is not None:
         recipe = _with_data_of_run(recipe, command)

@@ -41,6 +41,23 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
     return tuple(columns.items())
 
 
+def with_plain_languages(columns: Mapping[str, str]) -> dict[str, str]:
+    """Return columns whose locales are named by their language: `de` for `de-DE`.
+
+    Locales of one language, such as `en-US` and `en-GB`, keep their names.
+
+    Args:
+        columns: Fields by the names that the user gives them, as in `--columns de-DE=Source`.
+    """
+    languages = [language_of_locale(name) for name in columns]
+    plain = {}
+    for name, field in columns.items():
+        language = language_of_locale(name)
+        is_plain = names_a_language(name) and languages.count(language) == 1
+        plain[language if is_plain else name] = field
+    return plain
+
+
 @lru_cache(maxsize=4096)
 def fields_by_name(
     fields: tuple[str, ...], names: tuple[str, ...], columns: ColumnPairs, place: str

@@ -218,7 +218,7 @@ def test_ctrl_c_in_a_real_process(tmp_path):
         for _ in range(20):
             process.send_signal(signal.SIGINT)
             with suppress(subprocess.TimeoutExpired):
-                process.wait(timeout=5)
+                process.wait(timeout=20)
                 break
         output = process.communicate(timeout=60)[1]
     assert (process.returncode, output) == (130, "Interrupted\n")

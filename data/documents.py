@@ -49,6 +49,7 @@ class Documents:
         rows: The number of documents, if it is known.
         fields: The names of all columns, kept or not.
         files: The files that are read.
+        text_folder: The folder whose files are one document each; None if there is none.
         language_field: The field or column of each text's language; None if no one is known.
 
     Raises:
@@ -73,6 +74,9 @@ class Documents:
         self.name = "stdin" if source == "-" else source
         source_files = find_documents(stack, source, format)
         self.files: list[Path] = list(files_of(source_files))
+        self.text_folder: TextFolder | None = None
+        if isinstance(source_files, TextFolder):
+            self.text_folder = source_files
         if language_field is None:
             language_field = _language_field_of(source_files)
         self.language_field = language_field

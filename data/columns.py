@@ -5,7 +5,13 @@ from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .checks import NOT_LANGUAGES, CorpusError, Unquoted, bad_value
-from .locales import fits_language, language_of_locale, names_a_language, same_locale
+from .locales import (
+    fits_language,
+    language_of_locale,
+    may_name_a_language,
+    names_a_language,
+    same_locale,
+)
 from .rows import DOCUMENT_ID, LABEL, NLI_TEXTS
 
 ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
@@ -30,7 +36,7 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
         return ()
     fields = list(columns.values())
     for name, field in columns.items():
-        if name not in OTHER_NAMES and not names_a_language(name):
+        if name not in OTHER_NAMES and not may_name_a_language(name):
             expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
             advice = f"Write the language first, such as de={name}."
             raise bad_value("columns", None, None, Unquoted(f"{name}={field}"), expected, advice)
@@ -195,8 +201,8 @@ def header_of_rows(
 ) -> Header:
     """Return the languages and the fields of rows.
 
-    Languages are the fields of `translation`, or else the columns, that are named by a language
-    code or a locale, by the user's columns, or as a requested language.
+    Languages are the fields of `translation`, or else the columns, that are named by the code of a
+    known language or its locale, by the user's columns, or as a requested language.
 
     Args:
         rows: The rows of a part.

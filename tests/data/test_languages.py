@@ -79,6 +79,16 @@ def test_any_code_is_a_language_if_the_user_says_so(tmp_path):
     assert rows[0]["translation"] == {"de": "a", "tlh": "b"}
 
 
+def test_any_code_is_a_language_in_a_translation_and_of_moses_files(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"translation": {"de": "a", "tlh": "b"}}\n')
+    assert languages_of(str(source)) == ["de", "tlh"]
+    for code in ("de", "tlh"):
+        (tmp_path / f"b.{code}").write_text("a\n")
+    files = {code: str(tmp_path / f"b.{code}") for code in ("de", "tlh")}
+    assert languages_of(files) == ["de", "tlh"]
+
+
 def test_columns_of_the_user(tmp_path):
     source = tmp_path / "a.csv"
     source.write_text("id,Target,Source\nno,a,b\n")

@@ -22,7 +22,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde import __version__
-from tmde.cli.language_columns import known_code, named_like_language
+from tmde.cli.language_columns import known_code, named_like_language, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
@@ -281,6 +281,8 @@ def _open_documents(stack: ExitStack, job: EmbedJob, output_suffix: str) -> Docu
         job.shard_size,
         job.language_field,
     )
+    if job.language is None:
+        tell_language_folders(documents)
     if keeps_columns and VECTOR_COLUMN in documents.schema.names:
         raise TmdeError(
             f"{documents.name} already has a column {VECTOR_COLUMN!r}; rename it, or write to .npy"

@@ -5,7 +5,10 @@ Locales are understood: `de-DE` and `de_AT` are `de`.
 
 from collections.abc import Iterable, Sequence
 
+import typer
+
 from tmde.data.checks import is_code
+from tmde.data.columns import shown_fields
 from tmde.data.documents import Chunk, Documents
 from tmde.data.languages import language_of_locale
 
@@ -40,6 +43,18 @@ def language_column(documents: Documents) -> str | None:
         if language_or_none(value) is None:
             return None
     return column
+
+
+def tell_language_folders(documents: Documents) -> None:
+    """Print that the folders of texts are taken as the languages of these, if they are."""
+    folder = documents.text_folder
+    if folder is None or not folder.has_languages or documents.language_field != "language":
+        return
+    typer.echo(
+        f"{documents.name}: the folders {shown_fields(folder.subfolders)} are taken as the "
+        "languages of their texts",
+        err=True,
+    )
 
 
 def column_values(chunk: Chunk, column: str) -> list:

@@ -13,7 +13,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import Place, checked_ids, default_ids
-from tmde.cli.language_columns import column_values, language_column
+from tmde.cli.language_columns import column_values, language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.files import read_lines
@@ -210,7 +210,10 @@ def _find_language_field(job: IndexJob, documents: Documents) -> str | None:
     Such a column is taken by itself, because its first values are codes, and because languages
     only label the hits and help to find the ends of sentences.
     """
-    if job.language is not None or documents.language_field is not None:
+    if job.language is not None:
+        return documents.language_field
+    if documents.language_field is not None:
+        tell_language_folders(documents)
         return documents.language_field
     column = language_column(documents)
     if column is not None and column != "language":

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -13,10 +14,10 @@ from typing import Literal
 
 from modeling_tmde import TmdeError
 
-from .checks import Unquoted, bad_value, is_code
+from .checks import Unquoted, bad_value
 from .files import NumberedRows, read_lines
 from .lines import GZIP_ERRORS
-from .locales import language_of_locale
+from .locales import language_of_locale, names_a_language
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -50,6 +51,10 @@ _NO_TEXT = {
     ".ods",
 }
 _TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
+# Folders are called `my-notes` and `to_read`, too: of a locale, they name script and region alone.
+_LANGUAGE_FOLDER = re.compile(
+    r"[A-Za-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Za-z]{2}|[0-9]{3}))?([.@][\w.@-]+)?", re.ASCII
+)
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -81,13 +86,18 @@ class TextFolder:
     names: tuple[str, ...]
 
     @property
-    def has_languages(self) -> bool:
-        """Whether all files stand in folders that are named by language codes: `de/a.txt`."""
+    def subfolders(self) -> tuple[str, ...]:
+        """The folders in it, without those in them; "" stands for the folder itself."""
+        names: dict[str, None] = {}
         for name in self.names:
             first_part, separator, _ = name.partition("/")
-            if not separator or not is_code(language_of_locale(first_part)):
-                return False
-        return True
+            names[first_part if separator else ""] = None
+        return tuple(names)
+
+    @property
+    def has_languages(self) -> bool:
+        """Whether all files stand in folders that are named by language codes: `de/a.txt`."""
+        return all(map(_is_language_folder, self.subfolders))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -110,6 +120,11 @@ class TextFolder:
             if has_languages:
                 row["language"] = language_of_locale(name.partition("/")[0])
             yield number, row
+
+
+def _is_language_folder(name: str) -> bool:
+    """Return whether a folder is named by a known language or its locale: `de`, `pt-BR`."""
+    return _LANGUAGE_FOLDER.fullmatch(name) is not None and names_a_language(name.lower())
 
 
 def find_documents(

@@ -209,7 +209,8 @@ def test_folders_name_the_languages_of_their_texts(language_model, tmp_path):
         (tmp_path / "in" / code).mkdir(parents=True)
         (tmp_path / "in" / code / "a.txt").write_text("Guten Tag")
     out = tmp_path / "out.npy"
-    ok(tmp_path / "in", "-o", out, "-m", language_model)
+    result = ok(tmp_path / "in", "-o", out, "-m", language_model)
+    assert "in: the folders de, en are taken as the languages of their texts" in result.stderr
     embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
     expected = embedder.encode(["Guten Tag"] * 2, language=["de", "en"])
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)

@@ -331,8 +331,9 @@ def test_a_folder_of_texts(bag, tmp_path):
         path.parent.mkdir(parents=True)
         path.write_text("haus" if name.startswith("de") else "casa")
     out = tmp_path / "index"
-    ok("index", tmp_path / "in", "-o", out, "-m", bag)
     folder = tmp_path / "in"
+    result = ok("index", folder, "-o", out, "-m", bag)
+    assert f"{folder}: the folders de, es are taken as the languages" in result.stderr
     assert hit_ids("haus", out) == [f"{folder}/de/a", f"{folder}/es/a"]
     assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == [f"{folder}/es/a"]
 

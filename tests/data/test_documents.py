@@ -131,6 +131,27 @@ def test_folders_that_are_languages(tmp_path):
     assert column_of(chunks, "id") == ["de/a", "en_US/a"]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["my-notes"], ["to_read"], ["law"], ["art"], ["de", "new"], ["de", "src"], ["de", "xq"]],
+    ids=str,
+)
+def test_folders_that_are_no_languages(names, tmp_path):
+    folder = write_texts(tmp_path / "in", [f"{name}/a.txt" for name in names])
+    documents, chunks = chunks_of(folder)
+    assert documents.language_field is None
+    assert chunks[0].languages is None
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("pt-br", "pt"), ("zh-Hant-TW", "zh"), ("DE", "de"), ("eng_Latn", "eng"), ("es-419", "es")],
+)
+def test_folders_that_are_locales(name, code, tmp_path):
+    _, chunks = chunks_of(write_texts(tmp_path / "in", [f"{name}/a.txt"]))
+    assert chunks[0].languages == [code]
+
+
 def test_a_file_beside_the_folders_of_languages_has_none(tmp_path):
     folder = write_texts(tmp_path / "in", ["de/a.txt", "b.txt"])
     documents, chunks = chunks_of(folder)

@@ -18,6 +18,7 @@ from .checks import Unquoted, bad_value
 from .files import NumberedRows, read_lines
 from .lines import GZIP_ERRORS
 from .locales import language_of_locale, names_a_language
+from .side_files import without_side_files
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -194,17 +195,15 @@ def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextF
     Raises:
         TmdeError: There are none, there are both, or two texts have one id.
     """
+    known_suffixes = (*_FORMAT_BY_SUFFIX, *_TEXT_SUFFIXES)
+    names = [name for name in _names_in(folder) if _suffix_of(name) in known_suffixes]
     texts: list[str] = []
     tables: list[str] = []
-    for name in _names_in(folder):
-        suffix = _suffix_of(name)
-        if suffix in _FORMAT_BY_SUFFIX:
-            tables.append(name)
-        elif suffix in _TEXT_SUFFIXES:
+    for name in without_side_files(names):
+        if _suffix_of(name) in _TEXT_SUFFIXES:
             texts.append(name)
-    if tables:
-        # A data set often carries a README.md and a license beside its tables.
-        texts = [name for name in texts if not _is_about_the_folder(name)]
+        else:
+            tables.append(name)
     if texts and tables:
         raise TmdeError(
             f"{folder}: found texts such as {texts[0]} and tables such as {tables[0]}, expected "
@@ -224,21 +223,9 @@ def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextF
 
 
 def _names_in(folder: str) -> list[str]:
-    """Return the files in a folder and its subfolders, sorted; hidden ones are left out."""
+    """Return the files in a folder and its subfolders, sorted."""
     root = Path(folder)
-    names = []
-    for path in root.rglob("*"):
-        relative = path.relative_to(root)
-        is_hidden = any(part.startswith(".") for part in relative.parts)
-        if path.is_file() and not is_hidden:
-            names.append(relative.as_posix())
-    return sorted(names)
-
-
-def _is_about_the_folder(name: str) -> bool:
-    """Return whether a text tells about a data set: README.md, LICENSE.txt and the like."""
-    stem = PurePosixPath(name).stem.lower()
-    return stem in ("readme", "license", "licence", "notice", "changelog")
+    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
 
 
 def _table_in(stack: ExitStack, folder: str, name: str) -> DocumentFile:

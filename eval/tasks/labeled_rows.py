@@ -12,6 +12,7 @@ from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.files import is_hub_layout, named_format_of
 from tmde.data.locales import language_with_script
+from tmde.data.side_files import without_side_files
 
 from .base import Task
 from .sources import Table, open_tables
@@ -84,10 +85,9 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     """
     if os.path.isdir(source) and not is_hub_layout(source):
         tables = []
-        for path in sorted(Path(source).iterdir()):
-            if path.is_file() and _has_known_suffix(path.name):
-                split = SPLIT_NAMES.get(path.name.partition(".")[0].lower())
-                tables.append(_open_file(task, str(path), split))
+        for name in _names_in(source):
+            split = SPLIT_NAMES.get(name.partition(".")[0].lower())
+            tables.append(_open_file(task, os.path.join(source, name), split))
         if not tables:
             raise _unreadable(source, "a folder without such a file")
         return tables
@@ -98,6 +98,12 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     if not os.path.exists(source) and _has_known_suffix(source):
         raise _unreadable(source, "no such file")
     return open_tables(task, source, streaming)
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the files of labeled documents in a folder, sorted."""
+    paths = [path for path in Path(folder).iterdir() if path.is_file()]
+    return without_side_files(sorted(path.name for path in paths if _has_known_suffix(path.name)))
 
 
 def is_dataset_of_hub(source: str) -> bool:
@@ -158,6 +164,7 @@ def read_labeled(
             # Without ids, a document is known by its place in the order of all.
             fields.setdefault("id", len(rows) + 1)
             rows.append(_read_row(table, number, fields, column_of))
+    rows = _with_ids_by_split(rows)
     _check_ids(rows)
     _check_languages_named(rows)
     return rows
@@ -361,6 +368,27 @@ def _read_split(
     return name
 
 
+def _with_ids_by_split(rows: list[LabeledRow]) -> list[LabeledRow]:
+    """Return the rows with ids such as `test-0` if the files of train and test both count from 0.
+
+    They do so if an id stands for different texts of one language in files of two splits.
+    """
+    first_rows: dict[tuple[str, str], LabeledRow] = {}
+    for row in rows:
+        first = first_rows.setdefault((row.item_id, row.language), row)
+        is_of_another_file = row.place != first.place and row.split != first.split
+        if is_of_another_file and row.text != first.text:
+            return [row._replace(item_id=f"{row.split}-{row.item_id}") for row in rows]
+    return rows
+
+
+def _place_of(first: LabeledRow, row: LabeledRow) -> str:
+    """Return where a first row stands, as seen from a later one."""
+    if first.place == row.place:
+        return f"row {first.number}"
+    return f"row {first.number} of {first.place}"
+
+
 def _check_ids(rows: Iterable[LabeledRow]) -> None:
     """Check that an id occurs once in a language, and that translations have one label.
 
@@ -378,7 +406,7 @@ def _check_ids(rows: Iterable[LabeledRow]) -> None:
                 row.number,
                 "id",
                 row.item_id,
-                f"an id that row {first.number} of the same language has not",
+                f"an id that {_place_of(first, row)}, of the same language, has not",
                 advice,
             )
         original = first_labels.setdefault(row.item_id, row)
@@ -389,7 +417,7 @@ def _check_ids(rows: Iterable[LabeledRow]) -> None:
                 row.number,
                 "label",
                 row.label,
-                f"{original.label!r} as in row {original.number}, which has the same id "
+                f"{original.label!r} as in {_place_of(original, row)}, which has the same id "
                 f"{row.item_id!r}",
                 advice,
             )

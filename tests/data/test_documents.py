@@ -185,6 +185,25 @@ def test_a_folder_that_is_not_clear(names, message, tmp_path):
     assert message in error_of(write_texts(tmp_path / "in", names))
 
 
+@pytest.mark.parametrize("name", ["README.md", "LICENSE.txt", "metadata.json", ".a/b.txt"])
+@pytest.mark.parametrize("data_name", ["a.csv", "de/a.txt"])
+def test_files_beside_the_documents(name, data_name, tmp_path):
+    folder = write_texts(tmp_path / "in", [name, data_name])
+    if data_name == "a.csv":
+        write_table(folder / data_name)
+    documents, _ = chunks_of(folder)
+    assert [str(path) for path in documents.files] == [f"{folder}/{data_name}"]
+
+
+@pytest.mark.parametrize("names", [["1/README.md", "2/README.md"], ["a.json"]], ids=str)
+def test_files_that_are_documents_where_there_is_nothing_else(names, tmp_path):
+    folder = write_texts(tmp_path / "in", names)
+    if names == ["a.json"]:
+        (folder / "a.json").write_text('{"text": "Haus"}\n')
+    documents, _ = chunks_of(folder)
+    assert [str(path) for path in documents.files] == [f"{folder}/{name}" for name in names]
+
+
 def test_a_format_is_that_of_a_file(tmp_path):
     folder = write_texts(tmp_path / "in", ["a.txt"])
     assert "expected a file" in error_of(folder, format="text")

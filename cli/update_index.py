@@ -158,6 +158,7 @@ def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
         BATCH,
         language_field=job.language_field,
         required=required,
+        left_out=job.folder,
     )
 
 
@@ -295,7 +296,7 @@ def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> 
         for name, value in row.items():
             if name not in columns.left_out:
                 metadata[name] = value
-        if columns.language is not None:
+        if code is not None or columns.language is not None:
             metadata["language"] = code  # A column `language` may hold locales.
         yield IndexRow(id, text, metadata, code)
 

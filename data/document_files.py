@@ -129,7 +129,7 @@ def _is_language_folder(name: str) -> bool:
 
 
 def find_documents(
-    stack: ExitStack, source: str, format: InputFormat | None
+    stack: ExitStack, source: str, format: InputFormat | None, left_out: Path | None = None
 ) -> list[DocumentFile] | TextFolder:
     """Find the files of a source.
 
@@ -137,6 +137,7 @@ def find_documents(
         stack: Removes the temporary files that are made of stdin, pipes and gzipped parquet.
         source: A file, `-` for stdin, or a folder.
         format: None for the format of the suffix, or text for stdin.
+        left_out: A folder whose files are none of the source.
 
     Raises:
         TmdeError: The source has no documents, or an unknown format.
@@ -148,7 +149,7 @@ def find_documents(
                 f"--format {format}: found the folder {source}, expected a file; the files of a "
                 "folder are read by their suffixes"
             )
-        return _find_in_folder(stack, source)
+        return _find_in_folder(stack, source, left_out)
     kind = format or format_of(source)
     name = "stdin" if source == "-" else source
     return [DocumentFile(_readable_path(stack, source, kind), name, kind)]
@@ -189,14 +190,16 @@ def _without_suffixes(name: str) -> str:
 # ---- Folders
 
 
-def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextFolder:
+def _find_in_folder(
+    stack: ExitStack, folder: str, left_out: Path | None
+) -> list[DocumentFile] | TextFolder:
     """Return the texts or the tables of a folder.
 
     Raises:
         TmdeError: There are none, there are both, or two texts have one id.
     """
     known_suffixes = (*_FORMAT_BY_SUFFIX, *_TEXT_SUFFIXES)
-    names = [name for name in _names_in(folder) if _suffix_of(name) in known_suffixes]
+    names = [name for name in _names_in(folder, left_out) if _suffix_of(name) in known_suffixes]
     texts: list[str] = []
     tables: list[str] = []
     for name in without_side_files(names):
@@ -222,10 +225,14 @@ def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextF
     return TextFolder(folder, tuple(texts))
 
 
-def _names_in(folder: str) -> list[str]:
-    """Return the files in a folder and its subfolders, sorted."""
+def _names_in(folder: str, left_out: Path | None) -> list[str]:
+    """Return the files in a folder and its subfolders, sorted, but those in a folder left out."""
     root = Path(folder)
-    return sorted(path.relative_to(root).as_posix() for path in root.rglob("*") if path.is_file())
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    if left_out is not None and left_out.resolve() != root.resolve():
+        other_folder = left_out.resolve()
+        paths = [path for path in paths if not path.resolve().is_relative_to(other_folder)]
+    return sorted(path.relative_to(root).as_posix() for path in paths)
 
 
 def _table_in(stack: ExitStack, folder: str, name: str) -> DocumentFile:

@@ -40,6 +40,7 @@ class Documents:
         language_field: The field or column of each text's language; None for the folders `de/`,
             `en/` ... of a folder of texts that has them.
         required: Further columns that must be there, each with the option that names it.
+        left_out: A folder whose files are no documents, though it may be in that of the source.
 
     Attributes:
         name: The source in messages.
@@ -68,11 +69,12 @@ class Documents:
         size: int,
         language_field: str | None = None,
         required: Mapping[str, str] | None = None,
+        left_out: Path | None = None,
     ) -> None:
         text_fields = text_fields_of(field)
         _check_language_field(text_fields, language_field)
         self.name = "stdin" if source == "-" else source
-        source_files = find_documents(stack, source, format)
+        source_files = find_documents(stack, source, format, left_out)
         self.files: list[Path] = list(files_of(source_files))
         self.text_folder: TextFolder | None = None
         if isinstance(source_files, TextFolder):

@@ -378,6 +378,22 @@ def test_a_folder_of_tables_without_ids(bag, tmp_path):
     ]
 
 
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_an_index_within_the_folder_of_its_documents(name, bag, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / name).write_text("text\nhaus\n" if name == "a.csv" else '{"text": "haus"}\n')
+    ok("index", folder, "-o", folder / "index", "-m", bag)
+    assert "0 added, 0 updated, 1 unchanged" in ok("index", folder, "-o", folder / "index").stderr
+
+
+def test_the_language_option_goes_before_a_column_of_languages(bag, tmp_path):
+    source = write_rows(tmp_path / "in.jsonl", [{"id": 1, "text": "haus", "language": "de-DE"}])
+    ok("index", source, "-o", tmp_path / "index", "-m", bag, "--language", "fr")
+    (document,) = DocumentIndex.open(tmp_path / "index").documents(["1"])
+    assert document.metadata == {"language": "fr"}
+
+
 def test_an_id_of_two_files(bag, tmp_path):
     folder = tmp_path / "in"
     folder.mkdir()

@@ -11,16 +11,18 @@ from tmde.data.checks import is_code
 from tmde.data.columns import shown_fields
 from tmde.data.documents import Chunk, Documents
 from tmde.data.languages import language_of_locale
+from tmde.data.usual_columns import same_name
 
 LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 def named_like_language(columns: Iterable[str]) -> str | None:
     """Return the column whose name says that it holds the language; None if there is none."""
-    names = {column.lower(): column for column in columns}
+    names = list(columns)
     for name in LANGUAGE_COLUMNS:
-        if name in names:
-            return names[name]
+        column = same_name(name, names)
+        if column is not None:
+            return column
     return None
 
 

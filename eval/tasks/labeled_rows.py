@@ -13,6 +13,7 @@ from tmde.data.columns import shown_fields
 from tmde.data.files import is_hub_layout, named_format_of
 from tmde.data.locales import language_with_script
 from tmde.data.side_files import without_side_files
+from tmde.data.usual_columns import same_name, usual_column
 
 from .base import Task
 from .sources import Table, open_tables
@@ -24,15 +25,6 @@ FIELDS = (*REQUIRED_FIELDS, "language", "split", "id", "title")
 # Stands for the language of documents whose file names none, in tables: "all → all".
 ONE_LANGUAGE = "all"
 
-# The usual names of columns, to propose one for a field.
-USUAL_NAMES = {
-    "text": ("body", "content", "document", "article", "sentence", "message", "texte", "texto"),
-    "label": ("topic", "category", "class", "target", "labels", "tag", "thema", "kategorie"),
-    "language": ("lang", "locale", "sprache", "langue", "lingua", "idioma"),
-    "split": ("set", "partition", "fold", "subset"),
-    "id": ("doc_id", "document_id", "uid", "key"),
-    "title": ("headline", "heading", "subject", "titel"),
-}
 SPLIT_NAMES = {
     "train": "train",
     "training": "train",
@@ -206,8 +198,8 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
     for field in FIELDS:
         column = columns.get(field)
         if column is None:
-            column = _same_name(field, header)
-        if column in header:
+            column = same_name(field, header)
+        if column is not None and column in header:
             column_of[field] = column
         elif field in columns:
             missing.append(f"{columns[field]!r} ({field})")
@@ -224,16 +216,6 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
         f"{' and '.join(missing)} among them",
         f"Rename columns, or name yours: --columns {','.join(proposals)}",
     )
-
-
-def _same_name(field: str, header: Sequence[str]) -> str:
-    """Return the column that is called like a field, apart from upper and lower case."""
-    if field in header:
-        return field
-    for column in header:
-        if column.strip().lower() == field:
-            return column
-    return field
 
 
 def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> list[str]:
@@ -253,14 +235,6 @@ def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> lis
         elif field in REQUIRED_FIELDS:
             proposals.append(f"{field}=COLUMN")
     return proposals
-
-
-def usual_column(field: str, header: Sequence[str]) -> str | None:
-    """Return the column that has a usual name of a field; None if there is none."""
-    for column in header:
-        if column.strip().lower() in USUAL_NAMES[field]:
-            return column
-    return None
 
 
 def _warn_of_usual_columns(

@@ -58,7 +58,7 @@ def bad_value(
 
 
 def is_code(name: str) -> bool:
-    """Return whether a name can be taken for a language code that nobody asked for."""
+    """Return whether a name has the form of a language code, whatever language it is."""
     return LANGUAGE_CODE.fullmatch(name) is not None and name not in NOT_LANGUAGES
 
 

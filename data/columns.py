@@ -1,11 +1,17 @@
 """Which field of a row holds which language: by `--columns`, by its name, or by its locale."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
 from .checks import NOT_LANGUAGES, CorpusError, Unquoted, bad_value
-from .locales import fits_language, language_of_locale, names_a_language, same_locale
+from .locales import (
+    fits_language,
+    language_of_locale,
+    may_name_a_language,
+    names_a_language,
+    same_locale,
+)
 from .rows import DOCUMENT_ID, LABEL, NLI_TEXTS
 
 ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
@@ -30,7 +36,7 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
         return ()
     fields = list(columns.values())
     for name, field in columns.items():
-        if name not in OTHER_NAMES and not names_a_language(name):
+        if name not in OTHER_NAMES and not may_name_a_language(name):
             expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
             advice = f"Write the language first, such as de={name}."
             raise bad_value("columns", None, None, Unquoted(f"{name}={field}"), expected, advice)
@@ -112,12 +118,12 @@ def _check_one(language: str, locales: Sequence[str], place: str) -> None:
 
 
 def languages_in(fields: Sequence[str], columns: ColumnPairs) -> list[str]:
-    """Return the languages of fields of texts, in order of appearance."""
+    """Return the languages of fields that were chosen as texts, in order of appearance."""
     name_of = {}
     for name, field in columns:
         if field in fields and name not in OTHER_NAMES:
             name_of[field] = name
-    name_of |= named_languages(fields, columns, name_of.values())
+    name_of |= named_languages(fields, columns, name_of.values(), may_name_a_language)
     return _names_in_order(fields, name_of)
 
 
@@ -127,7 +133,10 @@ def _names_in_order(fields: Iterable[str], name_of: Mapping[str, str]) -> list[s
 
 
 def named_languages(
-    fields: Sequence[str], columns: ColumnPairs, known: Collection[str]
+    fields: Sequence[str],
+    columns: ColumnPairs,
+    known: Collection[str],
+    is_language: Callable[[str], bool] = names_a_language,
 ) -> dict[str, str]:
     """Return the language of each field that looks like one, beside those that are known.
 
@@ -139,6 +148,7 @@ def named_languages(
         columns: Names, and the fields that the user says hold them. If they name two or more of
             the known languages, no field is taken by its looks.
         known: The languages that have a field already.
+        is_language: Whether the name of a field is that of a language.
     """
     field_of = dict(columns)
     known_of_user = set(field_of).intersection(known)
@@ -148,7 +158,7 @@ def named_languages(
     locales = []
     languages = []
     for field in fields:
-        if field not in named_fields and names_a_language(field):
+        if field not in named_fields and is_language(field):
             locales.append(field)
             languages.append(language_of_locale(field))
     names = {}
@@ -212,8 +222,9 @@ def header_of_rows(
 ) -> Header:
     """Return the languages and the fields of rows.
 
-    Languages are the fields of `translation`, or else the columns, that are named by a language
-    code or a locale, by the user's columns, or as a requested language.
+    Languages are the fields of `translation`, or else the columns, that are named by the code of a
+    known language or its locale, by the user's columns, or as a requested language. In
+    `translation`, any code is a language.
 
     Args:
         rows: The rows of a part.
@@ -247,7 +258,10 @@ def header_of_rows(
         advice = "Fetch or write the file again."
         raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
     other_fields = [field for field in text_fields if field not in name_of]
-    name_of |= named_languages(other_fields, columns, name_of.values())
+    is_language = names_a_language
+    if row is not texts_of(row):
+        is_language = may_name_a_language
+    name_of |= named_languages(other_fields, columns, name_of.values(), is_language)
     languages = _names_in_order(fields, name_of)
     if len(languages) < FEWEST_LANGUAGES:
         check_columns(columns, fields, place)

@@ -13,10 +13,11 @@ import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from .checks import CorpusError, Unquoted, bad_value, is_code
+from .checks import CorpusError, Unquoted, bad_value
 from .lines import NumberedRows as NumberedRows
 from .lines import Row as Row
 from .lines import read_lines as read_lines
+from .locales import names_a_language
 from .tables import open_table
 from .translation_memories import unit_rows
 
@@ -148,7 +149,7 @@ def _moses_files(prefix: str) -> dict[str, str]:
     files: dict[str, str] = {}
     for path in sorted(glob.glob(glob.escape(prefix) + ".*")):
         code = path[len(prefix) + 1 :].removesuffix(".gz").removesuffix(".txt")
-        if is_code(code):
+        if names_a_language(code):
             files.setdefault(code, path)
     return files if len(files) > 1 else {}
 

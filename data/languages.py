@@ -6,10 +6,9 @@ from itertools import islice
 
 import datasets
 
-from .checks import is_code
 from .columns import ColumnPairs, column_pairs, header_of_rows, languages_in, one_of_each
 from .files import AnyDataset, FileSource, find_files, open_parquet, read_rows
-from .locales import language_of_locale
+from .locales import language_of_locale, names_a_language
 from .parts import Source, language_pairs
 from .sample import LANGUAGES
 
@@ -91,7 +90,7 @@ def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[s
     for name in language_pairs(configs):
         languages |= dict.fromkeys(name.split("-"))
     if not languages and len(configs) > 1:
-        languages = dict.fromkeys(name for name in configs if is_code(name))
+        languages = dict.fromkeys(name for name in configs if names_a_language(name))
     if languages:
         return list(languages)
     rows: AnyDataset = datasets.load_dataset(path, configs[0], split=split, streaming=True)

@@ -3,6 +3,8 @@
 import re
 
 from .checks import NOT_LANGUAGES, is_code
+from .language_codes import AMBIGUOUS_CODES
+from .language_codes import LANGUAGE_CODES as LANGUAGE_CODES
 
 LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*([.@][\w.@-]+)?", re.ASCII)
 SCRIPT = re.compile(r"[A-Za-z]{2,3}([-_][A-Za-z]{4})(?![A-Za-z0-9])", re.ASCII)
@@ -37,13 +39,27 @@ def _is_locale(name: str) -> bool:
     return LOCALE.fullmatch(name.strip()) is not None and name.lower() not in NOT_LANGUAGES
 
 
-def names_a_language(name: str) -> bool:
-    """Return whether a name can be taken for a language, or a locale, that nobody asked for."""
+def may_name_a_language(name: str) -> bool:
+    """Return whether a name has the form of a code or a locale, whatever language it is."""
     if is_code(name):
         return True
     if name in NOT_CAPITAL_CODES or name.lower() in NOT_LANGUAGES:
         return False
     return CAPITAL_CODE.fullmatch(name) is not None
+
+
+def names_a_language(name: str) -> bool:
+    """Return whether a name that nobody asked for is that of a known language, or its locale.
+
+    `de`, `en-US`, `EN` and `cat_Latn` are; `len` has the form of a code, and `cat` is more often a
+    category than Catalan.
+    """
+    if not may_name_a_language(name):
+        return False
+    language = language_of_locale(name)
+    if language in LANGUAGE_CODES:
+        return True
+    return language in AMBIGUOUS_CODES and SCRIPT.match(name) is not None
 
 
 def same_locale(first: str, second: str) -> bool:

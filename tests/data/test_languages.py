@@ -5,7 +5,7 @@ import pytest
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
 from tmde.data.languages import language_of_locale, languages_of
-from tmde.data.locales import language_with_script
+from tmde.data.locales import language_with_script, names_a_language
 
 ROWS = [{"fr": "a", "de": "b"}]
 
@@ -38,6 +38,16 @@ def test_language_with_script(code, language):
     assert language_with_script(code) == language
 
 
+@pytest.mark.parametrize("name", ["de", "en-US", "EN", "deu", "deu_Latn", "cat_Latn", "gsw"])
+def test_names_of_languages(name):
+    assert names_a_language(name)
+
+
+@pytest.mark.parametrize("name", ["len", "cat", "max", "src", "xx", "ID", "src_url", "Source"])
+def test_names_of_no_languages(name):
+    assert not names_a_language(name)
+
+
 @pytest.mark.parametrize(
     "kind", ["parquet", "parquet-flat", "jsonl", "jsonl.gz", "tsv", "tsv.gz", "moses"]
 )
@@ -52,6 +62,31 @@ def test_order_of_appearance(tmp_path):
     (tmp_path / "b.tsv").write_text("en\tde\na\tb\n")
     assert languages_of([str(tmp_path / "b.tsv"), str(tmp_path / "a.csv")]) == ["en", "de", "fr"]
     assert languages_of(str(tmp_path)) == ["fr", "de", "en"]
+
+
+def test_columns_of_short_names_are_no_languages(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("de,en,len,cat\na,b,7,news\n")
+    assert languages_of(str(source)) == ["de", "en"]
+
+
+def test_any_code_is_a_language_if_the_user_says_so(tmp_path):
+    source = tmp_path / "a.csv"
+    source.write_text("de,tlh,cat\na,b,c\n")
+    assert languages_of(str(source), {"ca": "cat"}) == ["de", "ca"]
+    assert languages_of(str(source), {"de": "de", "tlh": "tlh"}) == ["de", "tlh"]
+    rows = load_parallel(str(source), ["de", "tlh"])
+    assert rows[0]["translation"] == {"de": "a", "tlh": "b"}
+
+
+def test_any_code_is_a_language_in_a_translation_and_of_moses_files(tmp_path):
+    source = tmp_path / "a.jsonl"
+    source.write_text('{"translation": {"de": "a", "tlh": "b"}}\n')
+    assert languages_of(str(source)) == ["de", "tlh"]
+    for code in ("de", "tlh"):
+        (tmp_path / f"b.{code}").write_text("a\n")
+    files = {code: str(tmp_path / f"b.{code}") for code in ("de", "tlh")}
+    assert languages_of(files) == ["de", "tlh"]
 
 
 def test_columns_of_the_user(tmp_path):

@@ -166,13 +166,39 @@ def is_hub_layout(path: str | os.PathLike) -> bool:
 def _matching_paths(path: str) -> list[str]:
     """Return the file of a name, the files of known formats in a folder, or those of a glob."""
     if os.path.isdir(path):
-        within = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-        paths = [name for name in within if format_of(name)]
+        paths = [name for name in _files_in_folder(path) if format_of(name)]
     elif os.path.isfile(path):
-        paths = [path]
+        return [path]
     else:
         paths = glob.glob(path, recursive=True)
-    return sorted(name for name in paths if os.path.isfile(name))
+    return _different_files(name for name in paths if os.path.isfile(name))
+
+
+def _files_in_folder(folder: str) -> Iterator[str]:
+    """Yield the files in a folder and its subfolders, without hidden ones.
+
+    Links to folders are followed, but no folder is entered twice: a link may lead back to the
+    folder itself.
+    """
+    entered_folders = set()
+    for parent, subfolders, names in os.walk(folder, followlinks=True):
+        real_parent = os.path.realpath(parent)
+        if real_parent in entered_folders:
+            subfolders.clear()
+            continue
+        entered_folders.add(real_parent)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in names:
+            if not name.startswith("."):
+                yield os.path.join(parent, name)
+
+
+def _different_files(paths: Iterable[str]) -> list[str]:
+    """Return paths, sorted; of several ones to one file, the shortest."""
+    path_of_file: dict[str, str] = {}
+    for path in sorted(sorted(paths), key=len):
+        path_of_file.setdefault(os.path.realpath(path), path)
+    return sorted(path_of_file.values())
 
 
 def format_of(path: str) -> str | None:

@@ -18,29 +18,22 @@ from .lines import NumberedRows as NumberedRows
 from .lines import Row as Row
 from .lines import read_lines as read_lines
 from .locales import names_a_language
+from .suffixes import SETTINGS_SUFFIX, TABLE_FORMATS
 from .tables import open_table
 from .translation_memories import unit_rows
 
 AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 
-FORMATS = {
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tmx": "tmx",
-    ".jsonl.gz": "jsonl",
-    ".ndjson.gz": "jsonl",
-    ".csv.gz": "csv",
-    ".tsv.gz": "tsv",
-    ".tmx.gz": "tmx",
+_PLAIN_FORMATS: dict[str, str] = {**TABLE_FORMATS, ".tmx": "tmx"}
+_GZIPPED_FORMATS = {
+    f"{suffix}.gz": format for suffix, format in _PLAIN_FORMATS.items() if format != "parquet"
 }
+FORMATS = _PLAIN_FORMATS | _GZIPPED_FORMATS
 # A file of this suffix is read if the user names it. In folders, such files are often settings.
-NAMED_FORMATS = FORMATS | {".json": "jsonl", ".json.gz": "jsonl"}
+NAMED_FORMATS = FORMATS | {SETTINGS_SUFFIX: "jsonl", f"{SETTINGS_SUFFIX}.gz": "jsonl"}
 EXPECTED_FILES = (
-    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv or .tmx (all but parquet also gzipped, "
-    ".gz), or two or more Moses files"
+    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv, .tab or .tmx (all but parquet also "
+    "gzipped, .gz), or two or more Moses files"
 )
 ADVICE = (
     "Pass a file of these, a folder of them, or Moses files by their prefix or as "

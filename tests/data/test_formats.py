@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from tests.data.plain_rows import pair_rows, select_languages, translations
-from tmde.data import CorpusReport, load_parallel
-from tmde.data.files import find_files
+from tmde.data import CorpusReport, document_files, load_parallel
+from tmde.data.files import find_files, named_format_of
 from tmde.data.sample import sample_parallel
 
 KINDS = [
@@ -220,3 +220,19 @@ def test_hidden_files_and_folders_are_left_out(linked_folder):
     (linked_folder / ".git").mkdir()
     (linked_folder / ".git" / "c.tsv").write_text("de\ten\nA\ta\n")
     assert len(find_files(linked_folder)) == 2
+
+
+# ---- Suffixes
+
+
+@pytest.mark.parametrize("name", ["a.tab", "a.tab.gz", "A.TSV", "a.ndjson", "a.csv.gz", "a.json"])
+def test_parallel_text_and_documents_have_the_same_suffixes(name):
+    format = document_files.format_of(name)
+    assert format != "text"
+    assert named_format_of(name) == format
+
+
+def test_parallel_text_of_the_suffix_tab(tmp_path):
+    (tmp_path / "a.tab").write_text("de\ten\nA\ta\n")
+    rows = load_parallel(str(tmp_path))
+    assert translations(rows) == [{"de": "A", "en": "a"}]

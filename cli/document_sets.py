@@ -1,6 +1,7 @@
 """Two files of documents and pairs of their rows, for the commands that align and mine them."""
 
 import json
+import os
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -252,10 +253,11 @@ def default_ids(chunk: Chunk) -> list[str]:
     """Return the ids of documents that have none: their file and row.
 
     The file is its whole path: files of one name in two folders keep their documents apart.
+    `./news.txt` is `news.txt`.
     """
     ids = []
     for file, number in zip(chunk.files, chunk.numbers, strict=True):
-        ids.append(f"{file}:{number}")
+        ids.append(f"{os.path.normpath(file)}:{number}")
     return ids
 
 

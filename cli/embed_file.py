@@ -22,7 +22,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde import __version__
-from tmde.cli.language_columns import known_code, named_like_language
+from tmde.cli.language_columns import known_code, named_like_language, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
@@ -163,13 +163,12 @@ def check_complete(job: EmbedJob, worker: Worker) -> None:
         TmdeError: The file is not what the command would write.
     """
     target = check_output(job.output, True, tuple(SHARDS_OF_SUFFIX))
-    source = Path(job.source)
-    if source.exists() and source.stat().st_mtime_ns > target.stat().st_mtime_ns:
-        raise _other_output(job, f"{job.source} has changed since")
     stored = read_vectors(target)
     loading = job.loading | {"device": worker.device(job.loading.get("device"))}
     with ExitStack() as stack:
         documents = _open_documents(stack, job, target.suffix)
+        if _last_change(job.source, documents.files) > target.stat().st_mtime_ns:
+            raise _other_output(job, f"{job.source} has changed since")
         embedder = load_embedder(job.model, **loading)
         if stored.ndim != 2 or stored.shape[1] != embedder.dimension:
             raise _other_output(job, f"its vectors have another length than {embedder.dimension}")
@@ -281,6 +280,8 @@ def _open_documents(stack: ExitStack, job: EmbedJob, output_suffix: str) -> Docu
         job.shard_size,
         job.language_field,
     )
+    if job.language is None:
+        tell_language_folders(documents)
     if keeps_columns and VECTOR_COLUMN in documents.schema.names:
         raise TmdeError(
             f"{documents.name} already has a column {VECTOR_COLUMN!r}; rename it, or write to .npy"
@@ -316,6 +317,21 @@ def _version_of_input(source: str, files: Sequence[Path]) -> str:
         return _version_of(source)
     changed = max(file.stat().st_mtime_ns for file in files)
     return f"{Path(source).resolve()}, {len(files)} files, changed {changed}"
+
+
+def _last_change(source: str, files: Sequence[Path]) -> int:
+    """Return the time of the last change of a source, in nanoseconds.
+
+    Args:
+        source: The file or folder.
+        files: The files that are read.
+    """
+    # The time of a folder itself tells of files that were added or removed alone.
+    sources = [Path(source)]
+    for file in files:
+        if file.is_relative_to(source):  # Others are unpacked copies.
+            sources.append(file)
+    return max(file.stat().st_mtime_ns for file in sources)
 
 
 def _version_of(path: str) -> str:

@@ -5,19 +5,24 @@ Locales are understood: `de-DE` and `de_AT` are `de`.
 
 from collections.abc import Iterable, Sequence
 
+import typer
+
 from tmde.data.checks import is_code
+from tmde.data.columns import shown_fields
 from tmde.data.documents import Chunk, Documents
 from tmde.data.languages import language_of_locale
+from tmde.data.usual_columns import same_name
 
 LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 def named_like_language(columns: Iterable[str]) -> str | None:
     """Return the column whose name says that it holds the language; None if there is none."""
-    names = {column.lower(): column for column in columns}
+    names = list(columns)
     for name in LANGUAGE_COLUMNS:
-        if name in names:
-            return names[name]
+        column = same_name(name, names)
+        if column is not None:
+            return column
     return None
 
 
@@ -40,6 +45,18 @@ def language_column(documents: Documents) -> str | None:
         if language_or_none(value) is None:
             return None
     return column
+
+
+def tell_language_folders(documents: Documents) -> None:
+    """Print that the folders of texts are taken as the languages of these, if they are."""
+    folder = documents.text_folder
+    if folder is None or not folder.has_languages or documents.language_field != "language":
+        return
+    typer.echo(
+        f"{documents.name}: the folders {shown_fields(folder.subfolders)} are taken as the "
+        "languages of their texts",
+        err=True,
+    )
 
 
 def column_values(chunk: Chunk, column: str) -> list:

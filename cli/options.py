@@ -77,7 +77,10 @@ FieldOption = Annotated[
     ),
 ]
 IdFieldOption = Annotated[
-    str | None, _input(help="Column of the id. Default: id, or the row's number.")
+    str | None,
+    _input(
+        help="Column of the id. Default: id, or the row's number, and in an index its file too."
+    ),
 ]
 LanguageOption = Annotated[
     str | None, _input(help="Code of the language of all documents, such as de.")

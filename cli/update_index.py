@@ -1,5 +1,6 @@
 """The work of `tmde index`: bring an index up to date with a file of documents."""
 
+import os
 import sys
 import time
 from collections.abc import Iterator
@@ -12,7 +13,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import Place, checked_ids, default_ids
-from tmde.cli.language_columns import column_values, language_column
+from tmde.cli.language_columns import column_values, language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.files import read_lines
@@ -100,7 +101,9 @@ def update_index(job: IndexJob) -> None:
             id_field = _find_id_field(job, documents, index)
             stack.enter_context(index.writing())
             update.deleted = index.delete(unwanted_ids, missing_ok=True)
-            columns = _Columns(id_field, language_field, _metadata_left_out(job, id_field))
+            left_out = _metadata_left_out(job, id_field)
+            id_prefix = _find_id_prefix(documents, id_field, index)
+            columns = _Columns(id_field, language_field, left_out, id_prefix)
             _add_documents(job, documents, columns, index, update)
             # It costs little here, and later nobody who only searches writes to the folder.
             index.index_words()
@@ -155,6 +158,7 @@ def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
         BATCH,
         language_field=job.language_field,
         required=required,
+        left_out=job.folder,
     )
 
 
@@ -184,13 +188,33 @@ def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) ->
     return None
 
 
+def _find_id_prefix(documents: Documents, id_field: str | None, index: DocumentIndex) -> str:
+    """Return what is put before the ids of documents: their folder, if their names are the ids.
+
+    So files of one name in two folders keep their documents apart. Indexes that were made without
+    the folder know the same texts by their names alone, and keep these ids.
+    """
+    chunk = documents.first_chunk
+    if documents.text_folder is None or id_field != "id" or chunk is None:
+        return ""
+    text_of_id = dict(zip(column_values(chunk, id_field), chunk.texts, strict=True))
+    known_ids = [id for id in index if id in text_of_id]
+    for document in index.documents(known_ids):
+        if document.text == text_of_id[document.id]:
+            return ""
+    return os.path.normpath(documents.text_folder.folder) + "/"
+
+
 def _find_language_field(job: IndexJob, documents: Documents) -> str | None:
     """Return the field of the language: the one that was named, or a column that looks like it.
 
     Such a column is taken by itself, because its first values are codes, and because languages
     only label the hits and help to find the ends of sentences.
     """
-    if job.language is not None or documents.language_field is not None:
+    if job.language is not None:
+        return documents.language_field
+    if documents.language_field is not None:
+        tell_language_folders(documents)
         return documents.language_field
     column = language_column(documents)
     if column is not None and column != "language":
@@ -224,11 +248,13 @@ class _Columns:
         id: The column of the ids; None if there is none.
         language: The column of the languages; None if there is none.
         left_out: The columns that are no metadata.
+        id_prefix: What is put before the ids.
     """
 
     id: str | None
     language: str | None
     left_out: set[str]
+    id_prefix: str = ""
 
 
 def _add_documents(
@@ -246,7 +272,8 @@ def _add_documents(
         if columns.id is None:
             ids = default_ids(chunk)
         else:
-            ids = checked_ids(chunk, columns.id, place_of_id)
+            names = checked_ids(chunk, columns.id, place_of_id)
+            ids = [columns.id_prefix + name for name in names]
         rows = [row for row in _rows_of(job, chunk, ids, columns) if row.text.strip()]
         update.empty += len(ids) - len(rows)
         if not rows:
@@ -269,7 +296,7 @@ def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> 
         for name, value in row.items():
             if name not in columns.left_out:
                 metadata[name] = value
-        if columns.language is not None:
+        if code is not None or columns.language is not None:
             metadata["language"] = code  # A column `language` may hold locales.
         yield IndexRow(id, text, metadata, code)
 

@@ -10,14 +10,9 @@ import pyarrow as pa
 from .checks import CorpusError, Unquoted, bad_value
 from .columns import shown_fields
 from .files import check_text
+from .usual_columns import same_name, usual_column
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
-# Usual names of columns, which an error proposes where the column of the default name is missing.
-_USUAL_NAMES = {
-    "text": ("body", "content", "document", "article", "sentence", "description"),
-    "id": ("key", "doc_id", "uid", "uuid"),
-    "url": ("link", "uri"),
-}
 
 
 @dataclass(frozen=True)
@@ -188,9 +183,10 @@ def missing_columns(
 
 def _similar_column(name: str, columns: Sequence[str]) -> str:
     """Return the column that is probably meant by a name; NAME if there is none."""
-    column_of_lower = {column.lower(): column for column in columns}
-    for usual_name in (name.lower(), *_USUAL_NAMES.get(name, ())):
-        if usual_name in column_of_lower:
-            return column_of_lower[usual_name]
+    column = same_name(name, columns)
+    if column is None:
+        column = usual_column(name, columns)
+    if column is not None:
+        return column
     similar = difflib.get_close_matches(name, columns, n=1)
     return similar[0] if similar else "NAME"

@@ -2,6 +2,7 @@
 
 import gzip
 import os
+import re
 import shutil
 import sys
 import tempfile
@@ -13,10 +14,11 @@ from typing import Literal
 
 from modeling_tmde import TmdeError
 
-from .checks import Unquoted, bad_value, is_code
+from .checks import Unquoted, bad_value
 from .files import NumberedRows, read_lines
 from .lines import GZIP_ERRORS
-from .locales import language_of_locale
+from .locales import language_of_locale, names_a_language
+from .side_files import without_side_files
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -50,6 +52,10 @@ _NO_TEXT = {
     ".ods",
 }
 _TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
+# Folders are called `my-notes` and `to_read`, too: of a locale, they name script and region alone.
+_LANGUAGE_FOLDER = re.compile(
+    r"[A-Za-z]{2,3}([-_][A-Z][a-z]{3})?([-_]([A-Za-z]{2}|[0-9]{3}))?([.@][\w.@-]+)?", re.ASCII
+)
 _GZIP_MAGIC = b"\x1f\x8b"
 
 
@@ -81,13 +87,18 @@ class TextFolder:
     names: tuple[str, ...]
 
     @property
-    def has_languages(self) -> bool:
-        """Whether all files stand in folders that are named by language codes: `de/a.txt`."""
+    def subfolders(self) -> tuple[str, ...]:
+        """The folders in it, without those in them; "" stands for the folder itself."""
+        names: dict[str, None] = {}
         for name in self.names:
             first_part, separator, _ = name.partition("/")
-            if not separator or not is_code(language_of_locale(first_part)):
-                return False
-        return True
+            names[first_part if separator else ""] = None
+        return tuple(names)
+
+    @property
+    def has_languages(self) -> bool:
+        """Whether all files stand in folders that are named by language codes: `de/a.txt`."""
+        return all(map(_is_language_folder, self.subfolders))
 
     @property
     def fields(self) -> tuple[str, ...]:
@@ -112,8 +123,13 @@ class TextFolder:
             yield number, row
 
 
+def _is_language_folder(name: str) -> bool:
+    """Return whether a folder is named by a known language or its locale: `de`, `pt-BR`."""
+    return _LANGUAGE_FOLDER.fullmatch(name) is not None and names_a_language(name.lower())
+
+
 def find_documents(
-    stack: ExitStack, source: str, format: InputFormat | None
+    stack: ExitStack, source: str, format: InputFormat | None, left_out: Path | None = None
 ) -> list[DocumentFile] | TextFolder:
     """Find the files of a source.
 
@@ -121,6 +137,7 @@ def find_documents(
         stack: Removes the temporary files that are made of stdin, pipes and gzipped parquet.
         source: A file, `-` for stdin, or a folder.
         format: None for the format of the suffix, or text for stdin.
+        left_out: A folder whose files are none of the source.
 
     Raises:
         TmdeError: The source has no documents, or an unknown format.
@@ -132,7 +149,7 @@ def find_documents(
                 f"--format {format}: found the folder {source}, expected a file; the files of a "
                 "folder are read by their suffixes"
             )
-        return _find_in_folder(stack, source)
+        return _find_in_folder(stack, source, left_out)
     kind = format or format_of(source)
     name = "stdin" if source == "-" else source
     return [DocumentFile(_readable_path(stack, source, kind), name, kind)]
@@ -173,23 +190,23 @@ def _without_suffixes(name: str) -> str:
 # ---- Folders
 
 
-def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextFolder:
+def _find_in_folder(
+    stack: ExitStack, folder: str, left_out: Path | None
+) -> list[DocumentFile] | TextFolder:
     """Return the texts or the tables of a folder.
 
     Raises:
         TmdeError: There are none, there are both, or two texts have one id.
     """
+    known_suffixes = (*_FORMAT_BY_SUFFIX, *_TEXT_SUFFIXES)
+    names = [name for name in _names_in(folder, left_out) if _suffix_of(name) in known_suffixes]
     texts: list[str] = []
     tables: list[str] = []
-    for name in _names_in(folder):
-        suffix = _suffix_of(name)
-        if suffix in _FORMAT_BY_SUFFIX:
-            tables.append(name)
-        elif suffix in _TEXT_SUFFIXES:
+    for name in without_side_files(names):
+        if _suffix_of(name) in _TEXT_SUFFIXES:
             texts.append(name)
-    if tables:
-        # A data set often carries a README.md and a license beside its tables.
-        texts = [name for name in texts if not _is_about_the_folder(name)]
+        else:
+            tables.append(name)
     if texts and tables:
         raise TmdeError(
             f"{folder}: found texts such as {texts[0]} and tables such as {tables[0]}, expected "
@@ -208,22 +225,14 @@ def _find_in_folder(stack: ExitStack, folder: str) -> list[DocumentFile] | TextF
     return TextFolder(folder, tuple(texts))
 
 
-def _names_in(folder: str) -> list[str]:
-    """Return the files in a folder and its subfolders, sorted; hidden ones are left out."""
+def _names_in(folder: str, left_out: Path | None) -> list[str]:
+    """Return the files in a folder and its subfolders, sorted, but those in a folder left out."""
     root = Path(folder)
-    names = []
-    for path in root.rglob("*"):
-        relative = path.relative_to(root)
-        is_hidden = any(part.startswith(".") for part in relative.parts)
-        if path.is_file() and not is_hidden:
-            names.append(relative.as_posix())
-    return sorted(names)
-
-
-def _is_about_the_folder(name: str) -> bool:
-    """Return whether a text tells about a data set: README.md, LICENSE.txt and the like."""
-    stem = PurePosixPath(name).stem.lower()
-    return stem in ("readme", "license", "licence", "notice", "changelog")
+    paths = [path for path in root.rglob("*") if path.is_file()]
+    if left_out is not None and left_out.resolve() != root.resolve():
+        other_folder = left_out.resolve()
+        paths = [path for path in paths if not path.resolve().is_relative_to(other_folder)]
+    return sorted(path.relative_to(root).as_posix() for path in paths)
 
 
 def _table_in(stack: ExitStack, folder: str, name: str) -> DocumentFile:

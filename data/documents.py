@@ -40,6 +40,7 @@ class Documents:
         language_field: The field or column of each text's language; None for the folders `de/`,
             `en/` ... of a folder of texts that has them.
         required: Further columns that must be there, each with the option that names it.
+        left_out: A folder whose files are no documents, though it may be in that of the source.
 
     Attributes:
         name: The source in messages.
@@ -49,6 +50,7 @@ class Documents:
         rows: The number of documents, if it is known.
         fields: The names of all columns, kept or not.
         files: The files that are read.
+        text_folder: The folder whose files are one document each; None if there is none.
         language_field: The field or column of each text's language; None if no one is known.
 
     Raises:
@@ -67,12 +69,16 @@ class Documents:
         size: int,
         language_field: str | None = None,
         required: Mapping[str, str] | None = None,
+        left_out: Path | None = None,
     ) -> None:
         text_fields = text_fields_of(field)
         _check_language_field(text_fields, language_field)
         self.name = "stdin" if source == "-" else source
-        source_files = find_documents(stack, source, format)
+        source_files = find_documents(stack, source, format, left_out)
         self.files: list[Path] = list(files_of(source_files))
+        self.text_folder: TextFolder | None = None
+        if isinstance(source_files, TextFolder):
+            self.text_folder = source_files
         if language_field is None:
             language_field = _language_field_of(source_files)
         self.language_field = language_field

@@ -12,6 +12,8 @@ from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.files import is_hub_layout, named_format_of
 from tmde.data.locales import language_with_script
+from tmde.data.side_files import without_side_files
+from tmde.data.usual_columns import same_name, usual_column
 
 from .base import Task
 from .sources import Table, open_tables
@@ -23,15 +25,6 @@ FIELDS = (*REQUIRED_FIELDS, "language", "split", "id", "title")
 # Stands for the language of documents whose file names none, in tables: "all → all".
 ONE_LANGUAGE = "all"
 
-# The usual names of columns, to propose one for a field.
-USUAL_NAMES = {
-    "text": ("body", "content", "document", "article", "sentence", "message", "texte", "texto"),
-    "label": ("topic", "category", "class", "target", "labels", "tag", "thema", "kategorie"),
-    "language": ("lang", "locale", "sprache", "langue", "lingua", "idioma"),
-    "split": ("set", "partition", "fold", "subset"),
-    "id": ("doc_id", "document_id", "uid", "key"),
-    "title": ("headline", "heading", "subject", "titel"),
-}
 SPLIT_NAMES = {
     "train": "train",
     "training": "train",
@@ -84,10 +77,9 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     """
     if os.path.isdir(source) and not is_hub_layout(source):
         tables = []
-        for path in sorted(Path(source).iterdir()):
-            if path.is_file() and _has_known_suffix(path.name):
-                split = SPLIT_NAMES.get(path.name.partition(".")[0].lower())
-                tables.append(_open_file(task, str(path), split))
+        for name in _names_in(source):
+            split = SPLIT_NAMES.get(name.partition(".")[0].lower())
+            tables.append(_open_file(task, os.path.join(source, name), split))
         if not tables:
             raise _unreadable(source, "a folder without such a file")
         return tables
@@ -98,6 +90,12 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     if not os.path.exists(source) and _has_known_suffix(source):
         raise _unreadable(source, "no such file")
     return open_tables(task, source, streaming)
+
+
+def _names_in(folder: str) -> list[str]:
+    """Return the files of labeled documents in a folder, sorted."""
+    paths = [path for path in Path(folder).iterdir() if path.is_file()]
+    return without_side_files(sorted(path.name for path in paths if _has_known_suffix(path.name)))
 
 
 def is_dataset_of_hub(source: str) -> bool:
@@ -158,6 +156,7 @@ def read_labeled(
             # Without ids, a document is known by its place in the order of all.
             fields.setdefault("id", len(rows) + 1)
             rows.append(_read_row(table, number, fields, column_of))
+    rows = _with_ids_by_split(rows)
     _check_ids(rows)
     _check_languages_named(rows)
     return rows
@@ -199,8 +198,8 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
     for field in FIELDS:
         column = columns.get(field)
         if column is None:
-            column = _same_name(field, header)
-        if column in header:
+            column = same_name(field, header)
+        if column is not None and column in header:
             column_of[field] = column
         elif field in columns:
             missing.append(f"{columns[field]!r} ({field})")
@@ -217,16 +216,6 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
         f"{' and '.join(missing)} among them",
         f"Rename columns, or name yours: --columns {','.join(proposals)}",
     )
-
-
-def _same_name(field: str, header: Sequence[str]) -> str:
-    """Return the column that is called like a field, apart from upper and lower case."""
-    if field in header:
-        return field
-    for column in header:
-        if column.strip().lower() == field:
-            return column
-    return field
 
 
 def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> list[str]:
@@ -246,14 +235,6 @@ def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> lis
         elif field in REQUIRED_FIELDS:
             proposals.append(f"{field}=COLUMN")
     return proposals
-
-
-def usual_column(field: str, header: Sequence[str]) -> str | None:
-    """Return the column that has a usual name of a field; None if there is none."""
-    for column in header:
-        if column.strip().lower() in USUAL_NAMES[field]:
-            return column
-    return None
 
 
 def _warn_of_usual_columns(
@@ -361,6 +342,27 @@ def _read_split(
     return name
 
 
+def _with_ids_by_split(rows: list[LabeledRow]) -> list[LabeledRow]:
+    """Return the rows with ids such as `test-0` if the files of train and test both count from 0.
+
+    They do so if an id stands for different texts of one language in files of two splits.
+    """
+    first_rows: dict[tuple[str, str], LabeledRow] = {}
+    for row in rows:
+        first = first_rows.setdefault((row.item_id, row.language), row)
+        is_of_another_file = row.place != first.place and row.split != first.split
+        if is_of_another_file and row.text != first.text:
+            return [row._replace(item_id=f"{row.split}-{row.item_id}") for row in rows]
+    return rows
+
+
+def _place_of(first: LabeledRow, row: LabeledRow) -> str:
+    """Return where a first row stands, as seen from a later one."""
+    if first.place == row.place:
+        return f"row {first.number}"
+    return f"row {first.number} of {first.place}"
+
+
 def _check_ids(rows: Iterable[LabeledRow]) -> None:
     """Check that an id occurs once in a language, and that translations have one label.
 
@@ -378,7 +380,7 @@ def _check_ids(rows: Iterable[LabeledRow]) -> None:
                 row.number,
                 "id",
                 row.item_id,
-                f"an id that row {first.number} of the same language has not",
+                f"an id that {_place_of(first, row)}, of the same language, has not",
                 advice,
             )
         original = first_labels.setdefault(row.item_id, row)
@@ -389,7 +391,7 @@ def _check_ids(rows: Iterable[LabeledRow]) -> None:
                 row.number,
                 "label",
                 row.label,
-                f"{original.label!r} as in row {original.number}, which has the same id "
+                f"{original.label!r} as in {_place_of(original, row)}, which has the same id "
                 f"{row.item_id!r}",
                 advice,
             )

@@ -1,5 +1,6 @@
 """`tmde embed`: files and pipes in, .npy and .parquet out; shards, two processes, a kill."""
 
+import gzip
 import json
 import os
 import signal
@@ -209,7 +210,8 @@ def test_folders_name_the_languages_of_their_texts(language_model, tmp_path):
         (tmp_path / "in" / code).mkdir(parents=True)
         (tmp_path / "in" / code / "a.txt").write_text("Guten Tag")
     out = tmp_path / "out.npy"
-    ok(tmp_path / "in", "-o", out, "-m", language_model)
+    result = ok(tmp_path / "in", "-o", out, "-m", language_model)
+    assert "in: the folders de, en are taken as the languages of their texts" in result.stderr
     embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
     expected = embedder.encode(["Guten Tag"] * 2, language=["de", "en"])
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
@@ -434,6 +436,31 @@ def test_a_file_is_not_complete_if_its_input_has_changed(completed, tmp_path):
     later = time.time() + 60
     os.utime(completed[0], (later, later))
     assert "in.jsonl has changed since; give --overwrite" in refused(*completed, "--resume")
+
+
+def test_a_folder_with_a_changed_text_is_not_complete(model, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(35):
+        (folder / f"{number:02}.txt").write_text(f"Guten Tag {number}")
+    command = [folder, "-o", tmp_path / "out.npy", "-m", model, "--shard-size", 4, "--resume"]
+    ok(*command)
+    assert "is already complete: 35 x 32" in ok(*command).stderr
+    changed = folder / "34.txt"
+    later = (tmp_path / "out.npy").stat().st_mtime_ns + 1_000_000_000
+    changed.write_text("Buenos días")
+    os.utime(changed, ns=(later, later))
+    assert "in has changed since; give --overwrite" in refused(*command)
+
+
+def test_an_unpacked_copy_of_a_complete_file_has_not_changed(model, tmp_path):
+    source = tmp_path / "in.parquet"
+    pq.write_table(pa.table({"text": TEXTS}), source)
+    packed = tmp_path / "in.parquet.gz"
+    packed.write_bytes(gzip.compress(source.read_bytes()))
+    command = [packed, "-o", tmp_path / "out.npy", "-m", model, "--resume"]
+    ok(*command)
+    assert "is already complete" in ok(*command).stderr
 
 
 def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):

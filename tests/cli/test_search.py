@@ -331,9 +331,39 @@ def test_a_folder_of_texts(bag, tmp_path):
         path.parent.mkdir(parents=True)
         path.write_text("haus" if name.startswith("de") else "casa")
     out = tmp_path / "index"
-    ok("index", tmp_path / "in", "-o", out, "-m", bag)
-    assert hit_ids("haus", out) == ["de/a", "es/a"]
-    assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == ["es/a"]
+    folder = tmp_path / "in"
+    result = ok("index", folder, "-o", out, "-m", bag)
+    assert f"{folder}: the folders de, es are taken as the languages" in result.stderr
+    assert hit_ids("haus", out) == [f"{folder}/de/a", f"{folder}/es/a"]
+    assert hit_ids("haus", out, "--filter", "language=es", "--top-k", 1) == [f"{folder}/es/a"]
+
+
+def test_texts_of_one_name_in_two_folders(bag, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name, text in (("a", "haus"), ("b", "hund")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "notes.txt").write_text(text)
+        ok("index", name, "-o", "index", "-m", bag)
+    assert "1 unchanged" in ok("index", "./a/", "-o", "index").stderr
+    assert sorted(DocumentIndex.open("index")) == ["a/notes", "b/notes"]
+
+
+def test_an_index_that_knows_texts_by_their_names_keeps_these_ids(bag, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / "notes.txt").write_text("haus")
+    (folder / "more.txt").write_text("hund")
+    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(bag))
+    index.upsert(["notes"], ["haus"])
+    ok("index", folder, "-o", tmp_path / "index", "-m", bag)
+    assert sorted(DocumentIndex.open(tmp_path / "index")) == ["more", "notes"]
+
+
+def test_a_path_that_is_typed_in_another_way_is_the_same_file(bag, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "news.txt").write_text("haus\n")
+    ok("index", "news.txt", "-o", "index", "-m", bag)
+    assert "0 added, 0 updated, 1 unchanged" in ok("index", "./news.txt", "-o", "index").stderr
 
 
 def test_a_folder_of_tables_without_ids(bag, tmp_path):
@@ -346,6 +376,22 @@ def test_a_folder_of_tables_without_ids(bag, tmp_path):
         f"{folder}/a.csv:2",
         f"{folder}/b.csv:2",
     ]
+
+
+@pytest.mark.parametrize("name", ["a.csv", "a.json"])
+def test_an_index_within_the_folder_of_its_documents(name, bag, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    (folder / name).write_text("text\nhaus\n" if name == "a.csv" else '{"text": "haus"}\n')
+    ok("index", folder, "-o", folder / "index", "-m", bag)
+    assert "0 added, 0 updated, 1 unchanged" in ok("index", folder, "-o", folder / "index").stderr
+
+
+def test_the_language_option_goes_before_a_column_of_languages(bag, tmp_path):
+    source = write_rows(tmp_path / "in.jsonl", [{"id": 1, "text": "haus", "language": "de-DE"}])
+    ok("index", source, "-o", tmp_path / "index", "-m", bag, "--language", "fr")
+    (document,) = DocumentIndex.open(tmp_path / "index").documents(["1"])
+    assert document.metadata == {"language": "fr"}
 
 
 def test_an_id_of_two_files(bag, tmp_path):

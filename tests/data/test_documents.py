@@ -131,6 +131,27 @@ def test_folders_that_are_languages(tmp_path):
     assert column_of(chunks, "id") == ["de/a", "en_US/a"]
 
 
+@pytest.mark.parametrize(
+    "names",
+    [["my-notes"], ["to_read"], ["law"], ["art"], ["de", "new"], ["de", "src"], ["de", "xq"]],
+    ids=str,
+)
+def test_folders_that_are_no_languages(names, tmp_path):
+    folder = write_texts(tmp_path / "in", [f"{name}/a.txt" for name in names])
+    documents, chunks = chunks_of(folder)
+    assert documents.language_field is None
+    assert chunks[0].languages is None
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [("pt-br", "pt"), ("zh-Hant-TW", "zh"), ("DE", "de"), ("eng_Latn", "eng"), ("es-419", "es")],
+)
+def test_folders_that_are_locales(name, code, tmp_path):
+    _, chunks = chunks_of(write_texts(tmp_path / "in", [f"{name}/a.txt"]))
+    assert chunks[0].languages == [code]
+
+
 def test_a_file_beside_the_folders_of_languages_has_none(tmp_path):
     folder = write_texts(tmp_path / "in", ["de/a.txt", "b.txt"])
     documents, chunks = chunks_of(folder)
@@ -162,6 +183,25 @@ def test_a_folder_of_tables_is_one_list_of_documents(tmp_path):
 )
 def test_a_folder_that_is_not_clear(names, message, tmp_path):
     assert message in error_of(write_texts(tmp_path / "in", names))
+
+
+@pytest.mark.parametrize("name", ["README.md", "LICENSE.txt", "metadata.json", ".a/b.txt"])
+@pytest.mark.parametrize("data_name", ["a.csv", "de/a.txt"])
+def test_files_beside_the_documents(name, data_name, tmp_path):
+    folder = write_texts(tmp_path / "in", [name, data_name])
+    if data_name == "a.csv":
+        write_table(folder / data_name)
+    documents, _ = chunks_of(folder)
+    assert [str(path) for path in documents.files] == [f"{folder}/{data_name}"]
+
+
+@pytest.mark.parametrize("names", [["1/README.md", "2/README.md"], ["a.json"]], ids=str)
+def test_files_that_are_documents_where_there_is_nothing_else(names, tmp_path):
+    folder = write_texts(tmp_path / "in", names)
+    if names == ["a.json"]:
+        (folder / "a.json").write_text('{"text": "Haus"}\n')
+    documents, _ = chunks_of(folder)
+    assert [str(path) for path in documents.files] == [f"{folder}/{name}" for name in names]
 
 
 def test_a_format_is_that_of_a_file(tmp_path):

@@ -126,6 +126,36 @@ def test_files_of_a_folder_are_splits_by_their_names(write, tmp_path):
     assert len(data.splits["en"]["train"]) + len(data.splits["en"]["dev"]) == 4
 
 
+@pytest.mark.parametrize("name", ["metadata.json", "._train.csv", "README.md"])
+def test_files_beside_the_documents_of_a_folder(name, write, tmp_path):
+    (tmp_path / "folder").mkdir()
+    write(documents(["en"], count=4), "folder/all.jsonl")
+    (tmp_path / "folder" / name).write_bytes(b'{"Version": 1}')
+    data = load(str(tmp_path / "folder"))
+    assert sum(len(split) for split in data.splits["en"].values()) == 8
+
+
+def test_ids_that_begin_again_in_each_file(write, tmp_path):
+    (tmp_path / "folder").mkdir()
+    for name in ("train", "test"):
+        rows = []
+        for number in range(4):
+            text = f"{name} {number}"
+            rows.append({"id": number, "text": text, "label": "ab"[number % 2]})
+        write(rows, f"folder/{name}.jsonl")
+    data = load(str(tmp_path / "folder"))
+    assert list(data.splits["all"]["test"].ids) == ["test-0", "test-1", "test-2", "test-3"]
+
+
+def test_one_document_in_two_files(write, tmp_path):
+    (tmp_path / "folder").mkdir()
+    rows = documents(["en"], count=4)
+    write(rows, "folder/train.jsonl")
+    write(rows[2:3], "folder/test.jsonl")
+    with pytest.raises(TaskError, match=r"train\.jsonl, row 3, .* row 1 of \S+/test\.jsonl, of"):
+        load(str(tmp_path / "folder"))
+
+
 def test_a_dataset_has_splits_of_its_own(dataset_folder):
     splits = {}
     for name in ("train", "validation", "test"):
@@ -318,7 +348,7 @@ def changed(position, **fields):
         (changed(2, split="eval"), r"row 3, field 'split': found 'eval', expected train, dev"),
         (changed(2, split=""), r"row 3, field 'split': found none, .* other rows have a split"),
         (changed(2, id=None), r"row 3, field 'id': found None, expected an id"),
-        (changed(2, id="a1"), r"row 3, field 'id': found 'a1', expected an id that row 2 of the"),
+        (changed(2, id="a1"), r"row 3, field 'id': found 'a1', expected an id that row 2, of the"),
         (changed(8, label="b"), r"row 9, field 'label': found 'b', expected 'a' as in row 1"),
         (changed(8, split="test"), r"row 9, field 'split': found 'test', expected 'train' as in"),
         (documents(split="train"), r"field 'split': found no test documents in de, en"),

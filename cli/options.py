@@ -6,6 +6,7 @@ Nothing heavy is imported here: every command imports this module, also only to 
 import functools
 import inspect
 import os
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -23,6 +24,9 @@ InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Scoring = Literal["cosine", "ratio", "distance"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
 Head = Literal["mlp", "ffn", "ffn_nli", "ffn_128", "logistic_regression", "svm"]
+
+# The comma before the next `NAME=` of --columns.
+_NEXT_COLUMN = re.compile(r",(?=\s*[\w.@-]+\s*=)")
 
 _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")
@@ -122,16 +126,15 @@ def columns_of(
     """Return the columns of `--columns` by the names of what they hold; None without the option.
 
     Args:
-        items: `NAME=COLUMN`, several of them with commas between.
+        items: `NAME=COLUMN`, several of them with commas between. A comma before anything but
+            `NAME=` belongs to the column.
         form: What an item should look like, for messages.
 
     Raises:
         OptionError: An item is not of this form, or a name occurs twice.
     """
     columns: dict[str, str] = {}
-    for item in ",".join(items or ()).split(","):
-        if not item.strip():
-            continue
+    for item in _split_columns(items or ()):
         name, _, column = item.partition("=")
         name = name.strip()
         column = column.strip()
@@ -143,6 +146,17 @@ def columns_of(
             )
         columns[name] = column
     return columns or None
+
+
+def _split_columns(items: Sequence[str]) -> list[str]:
+    """Return the single items `NAME=COLUMN`, without empty ones."""
+    single_items = []
+    for item in items:
+        for part in _NEXT_COLUMN.split(item):
+            single_item = part.strip(" ,")
+            if single_item:
+                single_items.append(single_item)
+    return single_items
 
 
 def one_or_all(sources: list[str]) -> str | list[str]:

@@ -19,18 +19,11 @@ from .files import NumberedRows, read_lines
 from .lines import GZIP_ERRORS
 from .locales import language_of_locale, names_a_language
 from .side_files import without_side_files
+from .suffixes import SETTINGS_SUFFIX, TABLE_FORMATS
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
-_FORMAT_BY_SUFFIX: dict[str, InputFormat] = {
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tab": "tsv",
-    ".parquet": "parquet",
-}
+_FORMAT_BY_SUFFIX: dict[str, InputFormat] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl"}
 # A file with one of these suffixes is not taken for text, unless the user says so.
 _NO_TEXT = {
     ".bz2",

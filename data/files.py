@@ -18,29 +18,22 @@ from .lines import NumberedRows as NumberedRows
 from .lines import Row as Row
 from .lines import read_lines as read_lines
 from .locales import names_a_language
+from .suffixes import SETTINGS_SUFFIX, TABLE_FORMATS
 from .tables import open_table
 from .translation_memories import unit_rows
 
 AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 
-FORMATS = {
-    ".parquet": "parquet",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".csv": "csv",
-    ".tsv": "tsv",
-    ".tmx": "tmx",
-    ".jsonl.gz": "jsonl",
-    ".ndjson.gz": "jsonl",
-    ".csv.gz": "csv",
-    ".tsv.gz": "tsv",
-    ".tmx.gz": "tmx",
+_PLAIN_FORMATS: dict[str, str] = {**TABLE_FORMATS, ".tmx": "tmx"}
+_GZIPPED_FORMATS = {
+    f"{suffix}.gz": format for suffix, format in _PLAIN_FORMATS.items() if format != "parquet"
 }
+FORMATS = _PLAIN_FORMATS | _GZIPPED_FORMATS
 # A file of this suffix is read if the user names it. In folders, such files are often settings.
-NAMED_FORMATS = FORMATS | {".json": "jsonl", ".json.gz": "jsonl"}
+NAMED_FORMATS = FORMATS | {SETTINGS_SUFFIX: "jsonl", f"{SETTINGS_SUFFIX}.gz": "jsonl"}
 EXPECTED_FILES = (
-    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv or .tmx (all but parquet also gzipped, "
-    ".gz), or two or more Moses files"
+    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv, .tab or .tmx (all but parquet also "
+    "gzipped, .gz), or two or more Moses files"
 )
 ADVICE = (
     "Pass a file of these, a folder of them, or Moses files by their prefix or as "
@@ -166,13 +159,39 @@ def is_hub_layout(path: str | os.PathLike) -> bool:
 def _matching_paths(path: str) -> list[str]:
     """Return the file of a name, the files of known formats in a folder, or those of a glob."""
     if os.path.isdir(path):
-        within = glob.glob(os.path.join(glob.escape(path), "**"), recursive=True)
-        paths = [name for name in within if format_of(name)]
+        paths = [name for name in _files_in_folder(path) if format_of(name)]
     elif os.path.isfile(path):
-        paths = [path]
+        return [path]
     else:
         paths = glob.glob(path, recursive=True)
-    return sorted(name for name in paths if os.path.isfile(name))
+    return _different_files(name for name in paths if os.path.isfile(name))
+
+
+def _files_in_folder(folder: str) -> Iterator[str]:
+    """Yield the files in a folder and its subfolders, without hidden ones.
+
+    Links to folders are followed, but no folder is entered twice: a link may lead back to the
+    folder itself.
+    """
+    entered_folders = set()
+    for parent, subfolders, names in os.walk(folder, followlinks=True):
+        real_parent = os.path.realpath(parent)
+        if real_parent in entered_folders:
+            subfolders.clear()
+            continue
+        entered_folders.add(real_parent)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in names:
+            if not name.startswith("."):
+                yield os.path.join(parent, name)
+
+
+def _different_files(paths: Iterable[str]) -> list[str]:
+    """Return paths, sorted; of several ones to one file, the shortest."""
+    path_of_file: dict[str, str] = {}
+    for path in sorted(sorted(paths), key=len):
+        path_of_file.setdefault(os.path.realpath(path), path)
+    return sorted(path_of_file.values())
 
 
 def format_of(path: str) -> str | None:

@@ -53,8 +53,9 @@ def open_table(
 
     Args:
         path: A file, plain or gzipped, in UTF-8.
-        kind: `"csv"` for commas, semicolons or tabs, whichever makes most columns of the header,
-            or the separator of a first line `sep=;`; `"tsv"` for tabs, and quotes as the file
+        kind: `"csv"` for commas, semicolons or tabs, whichever makes most columns of the header (of
+            those that fit the second row, if some do), or the separator of a first line `sep=;`;
+            `"tsv"` for tabs, and quotes as the file
             has them (see the top of this module).
         place: Its name in messages.
         names: The names of the columns; None if the first row holds them.
@@ -94,10 +95,28 @@ def header_of(path: str, kind: TableKind, place: str | None = None) -> list[str]
 
 def _records(path: str, kind: TableKind, place: str) -> Iterator[_Record]:
     """Return the records that are not empty, the header among them."""
-    lines = (f"{line}\n" for _, line in read_lines(path, place))
+    lines = _lines_of(path, place)
     if kind == "tsv":
         return _tsv_records(lines, place)
     return _csv_records(lines, place)
+
+
+def _lines_of(path: str, place: str) -> Iterator[str]:
+    """Yield the lines of a table with their ends, all of them as a line feed.
+
+    A carriage return in the first line tells that it ends lines, as old Macs wrote them.
+    """
+    lines = (line for _, line in read_lines(path, place))
+    first_line = next(lines, None)
+    if first_line is None:
+        return
+    has_old_ends = "\r" in first_line
+    for line in chain([first_line], lines):
+        if has_old_ends:
+            for part in line.split("\r"):
+                yield f"{part}\n"
+        else:
+            yield f"{line}\n"
 
 
 def _checked_names(header: _Record, place: str) -> list[str]:
@@ -136,19 +155,68 @@ def _csv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
     first_line = next(lines, None)
     if first_line is None:
         return iter(())
-    if first_line.lower().startswith(_SEPARATOR_LINE):
-        separator = first_line[len(_SEPARATOR_LINE)]
+    if not first_line.lower().startswith(_SEPARATOR_LINE):
+        return _records_of_unknown_separator(first_line, lines, 1, place)
+    separator = first_line[len(_SEPARATOR_LINE) :].removesuffix("\n")
+    if separator:
+        separator = _checked_separator(separator, place)
         return _quoted_records(lines, 2, separator, place)
-    return _quoted_records(chain([first_line], lines), 1, _separator_of(first_line), place)
+    header_line = next(lines, None)
+    if header_line is None:
+        return iter(())
+    return _records_of_unknown_separator(header_line, lines, 2, place)
 
 
-def _separator_of(header_line: str) -> str:
-    """Return the separator that cuts the header into most columns."""
-    column_counts = {}
+def _checked_separator(text: str, place: str) -> str:
+    """Return the separator that stands after `sep=`: the first character.
+
+    Raises:
+        CorpusError: It is a quote.
+    """
+    separator = text[0]
+    if separator == '"':
+        expected = "a separator, such as sep=;"
+        advice = "Correct or delete the line."
+        raise bad_value(place, 1, None, f"{_SEPARATOR_LINE}{text}", expected, advice)
+    return separator
+
+
+def _records_of_unknown_separator(
+    first_line: str, lines: Iterator[str], first_number: int, place: str
+) -> Iterator[_Record]:
+    first_lines = _first_lines(first_line, lines)
+    separator = _separator_of(first_lines)
+    return _quoted_records(chain(first_lines, lines), first_number, separator, place)
+
+
+def _separator_of(first_lines: Sequence[str]) -> str:
+    """Return the separator that cuts the header into most columns.
+
+    One that cuts the second record into as many columns as the header goes before.
+    """
+    scores = {}
     for separator in _SEPARATORS:
-        fields = next(csv.reader([header_line], delimiter=separator), [])
-        column_counts[separator] = len(fields)
-    return max(column_counts, key=column_counts.__getitem__)
+        header_width, second_width = _first_widths(first_lines, separator)
+        fits = header_width > 1 and second_width == header_width
+        scores[separator] = (fits, header_width)
+    return max(scores, key=scores.__getitem__)
+
+
+def _first_widths(lines: Iterable[str], separator: str) -> tuple[int, int]:
+    """Return the numbers of fields of the first two records; 0 for one that is not there."""
+    csv.field_size_limit(_LONGEST_FIELD)
+    widths: list[int] = []
+    # Broken quotes are not the matter here: the records that follow from the separator tell them.
+    reader = csv.reader(lines, delimiter=separator)
+    while len(widths) < 2:
+        try:
+            fields = next(reader)
+        except (StopIteration, csv.Error):
+            break
+        if _has_content(fields):
+            widths.append(len(fields))
+    widths += [0, 0]
+    return widths[0], widths[1]
 
 
 def _quoted_records(
@@ -228,7 +296,7 @@ def _has_quoted_field(line: str) -> bool:
 
 
 def _first_lines(line: str, lines: Iterator[str]) -> list[str]:
-    """Return a line and those after it that decide whether they are quoted."""
+    """Return a line and those after it that decide how a table is read."""
     first_lines = [line]
     characters = len(line)
     while characters < _DECIDING_CHARACTERS:

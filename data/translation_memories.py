@@ -97,13 +97,21 @@ def _language_of(variant: "Element") -> str | None:
     return None
 
 
-def _text_of(element: "Element") -> str:
+def _text_of(segment: "Element") -> str:
     """Return the text of a segment without that of inline tags."""
-    parts = [element.text or ""]
-    for child in element:
-        if _name_of(child) not in MARKUP:
-            parts.append(_text_of(child))
-        parts.append(child.tail or "")
+    parts: list[str] = []
+    # Not recursive: tags may be nested more deeply than Python calls.
+    waiting: list[Element | str] = [segment]
+    while waiting:
+        item = waiting.pop()
+        if isinstance(item, str):
+            parts.append(item)
+            continue
+        parts.append(item.text or "")
+        for child in reversed(item):
+            waiting.append(child.tail or "")
+            if _name_of(child) not in MARKUP:
+                waiting.append(child)
     return "".join(parts)
 
 

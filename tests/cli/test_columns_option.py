@@ -15,6 +15,9 @@ from tmde.cli.train_options import RunOptions
         (["de=Source,en=Target"], {"de": "Source", "en": "Target"}),
         (["de=Source", " en = Target text "], {"de": "Source", "en": "Target text"}),
         (["de=a=b"], {"de": "a=b"}),
+        (["de=Text, German"], {"de": "Text, German"}),
+        (["de=Text, German, en=Text, English"], {"de": "Text, German", "en": "Text, English"}),
+        (["de=Source,", ",en=Target"], {"de": "Source", "en": "Target"}),
     ],
 )
 def test_columns_by_name(items, columns):

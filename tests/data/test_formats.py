@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 from torch.utils.data import DataLoader
 
 from tests.data.plain_rows import pair_rows, select_languages, translations
-from tmde.data import CorpusReport, load_parallel
+from tmde.data import CorpusReport, document_files, load_parallel
+from tmde.data.files import find_files, named_format_of
 from tmde.data.sample import sample_parallel
 
 KINDS = [
@@ -187,3 +188,51 @@ def test_sample(streaming):
     }
     expected = select_languages(sample_parallel(50, "dev", 3)["translation"], ["de", "en"])
     assert translations(load_parallel("sample", **options)) == expected
+
+
+# ---- Links
+
+
+@pytest.fixture
+def linked_folder(tmp_path):
+    """A folder of one file and of a link to a folder of another, and links to both once more."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    (folder / "a.tsv").write_text("de\ten\nA\ta\n")
+    (folder / "a_again.tsv").symlink_to("a.tsv")
+    (folder / "self").symlink_to(".")
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "b.tsv").write_text("de\ten\nB\tb\n")
+    (folder / "other").symlink_to(other)
+    return folder
+
+
+@pytest.mark.parametrize("pattern", ["", "**/*.tsv"])
+def test_each_file_of_a_folder_with_links_is_read_once(pattern, linked_folder):
+    files = find_files(os.path.join(linked_folder, pattern))
+    names = [os.path.relpath(file.place, linked_folder) for file in files]
+    assert names == ["a.tsv", "other/b.tsv"]
+
+
+def test_hidden_files_and_folders_are_left_out(linked_folder):
+    (linked_folder / ".a.tsv").write_text("de\ten\nA\ta\n")
+    (linked_folder / ".git").mkdir()
+    (linked_folder / ".git" / "c.tsv").write_text("de\ten\nA\ta\n")
+    assert len(find_files(linked_folder)) == 2
+
+
+# ---- Suffixes
+
+
+@pytest.mark.parametrize("name", ["a.tab", "a.tab.gz", "A.TSV", "a.ndjson", "a.csv.gz", "a.json"])
+def test_parallel_text_and_documents_have_the_same_suffixes(name):
+    format = document_files.format_of(name)
+    assert format != "text"
+    assert named_format_of(name) == format
+
+
+def test_parallel_text_of_the_suffix_tab(tmp_path):
+    (tmp_path / "a.tab").write_text("de\ten\nA\ta\n")
+    rows = load_parallel(str(tmp_path))
+    assert translations(rows) == [{"de": "A", "en": "a"}]

@@ -31,6 +31,49 @@ def test_a_file_as_excel_writes_it_in_germany(tmp_path):
     ]
 
 
+@pytest.mark.parametrize(
+    ("content", "row"),
+    [
+        ('"de\n(source)";"en"\nJa, ja;yes\n', {"de\n(source)": "Ja, ja", "en": "yes"}),
+        ("de;note, short, long\nJa;no\n", {"de": "Ja", "note, short, long": "no"}),
+        ("\nde;en\n\nJa, ja, ja;yes\n", {"de": "Ja, ja, ja", "en": "yes"}),
+    ],
+)
+def test_the_separator_fits_the_first_two_records(content, row, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(content)
+    assert [row for _, row in rows_of(path)] == [row]
+
+
+@pytest.mark.parametrize("separator", [",", ";", "\t"])
+def test_a_separator_line_without_a_separator(separator, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(f"sep=\nid{separator}text\n7{separator}Haus\n")
+    assert rows_of(path) == [(3, {"id": "7", "text": "Haus"})]
+
+
+def test_a_separator_line_alone_is_an_empty_table(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text("sep=\n")
+    assert rows_of(path) == []
+
+
+@pytest.mark.parametrize(("kind", "separator"), [("csv", ","), ("csv", ";"), ("tsv", "\t")])
+def test_line_ends_of_old_macs(kind, separator, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(f"id{separator}text\r7{separator}Haus\r8{separator}Hof\r".encode())
+    assert rows_of(path, kind) == [
+        (2, {"id": "7", "text": "Haus"}),
+        (3, {"id": "8", "text": "Hof"}),
+    ]
+
+
+def test_carriage_returns_within_quotes_are_text(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_bytes(b'id,text\r\n7,"Haus\rHof"\r\n')
+    assert rows_of(path) == [(2, {"id": "7", "text": "Haus\rHof"})]
+
+
 def test_a_quoted_field_may_have_lines_and_rows_are_numbered_by_their_first(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text('id,text\n1,"eins\n\nzwei"\n\n2,drei\n')
@@ -164,6 +207,7 @@ def test_names_of_columns_from_outside(tmp_path):
         ("csv", b"id,text\n1,a,b\n", ("row 2", "3 field", "2 (id, text)")),
         ("csv", b'id,text\n1,"a"b\n', ("row 2", "broken quotation")),
         ("csv", b'id,text\n1,a\n2,"b\n', ("row 3", "broken quotation")),
+        ("csv", b'sep="\nid,text\n', ("row 1", "'sep=\"'", "sep=;")),
         ("csv", b"text,text\n1,a\n", ("row 1", "header", "different names")),
         ("csv", b"id,text\n1,caf\xe9\n", ("row 2", r"b'\xe9'", "iconv")),
         ("tsv", b'id\ttext\n1\t"a\nb\n', ("row 3", "1 field", "--format csv")),

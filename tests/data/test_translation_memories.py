@@ -90,3 +90,12 @@ def test_a_damaged_gzipped_memory(tmp_path):
     source.write_bytes(source.read_bytes()[:-20])
     with pytest.raises(CorpusError, match="damaged file"):
         list(unit_rows(str(source), str(source)))
+
+
+def test_tags_of_any_depth_hold_text_in_its_order(tmp_path):
+    depth = 3000
+    german = "<hi>a" * depth + "</hi>b" * depth
+    source = write_memory(tmp_path / "a.tmx", unit(("de", german), ("en", "house")))
+    assert list(unit_rows(source, source)) == [
+        (1, {"de": "a" * depth + "b" * depth, "en": "house"})
+    ]

@@ -23,6 +23,7 @@ from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import check_licenses, describe_origins, describe_sources
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
+from tmde.training.data_files import record_files
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
@@ -30,7 +31,7 @@ from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import begin_folder, opened_folder
+from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
 from tmde.training.run_record import (
     describe_data,
     save_best,
@@ -218,16 +219,19 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
 
 
 def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) -> None:
+    data = run.recipe.data
+    train = run.recipe.settings()["data"].get("train")
+    files = record_files(train, is_streamed=data.streaming)
     record = {
         **environment(),
-        "data": describe_data(inputs.data, inputs.eval_tasks),
+        "data": {**describe_data(inputs.data, inputs.eval_tasks), "files": files},
         "parameters": begun.model.num_parameters(),
         "seed": run.arguments.seed,
         "processes": PartialState().num_processes,
         "warm_start": begun.report,
         **inputs.origin,
     }
-    write_atomically(run.folder / "run.json", json.dumps(record, indent=2, default=str))
+    write_atomically(run.folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
 
 
 def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:

@@ -20,7 +20,7 @@ from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
-from tmde.hub_cards import check_licenses, describe_origins, describe_sources
+from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
@@ -137,11 +137,11 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         settings = recipe.settings()
         # Sources are described on this machine: on another one, `a/b` may be a folder.
         sources = describe_sources(settings["data"].get("train"))
-        check_licenses(sources, recipe.card.data_licenses)
+        licensed = licensed_sources(sources, recipe.card.data_licenses)
         origins = describe_origins(settings)
         if state.is_main_process and run.checkpoint is None:
             pushes = run.arguments.push_to_hub
-            tell_licenses(origins, sources, recipe.card.license, pushes)
+            tell_licenses(origins, licensed, recipe.card, pushes)
     return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
 
 

@@ -36,12 +36,27 @@ class LanguageGuesser:
 def accepted_languages(header: str | None) -> list[str]:
     """Return the languages of a browser, the preferred first, of its header Accept-Language.
 
-    Regions and weights are left out: "de-DE,de;q=0.9,en;q=0.8" is ["de", "en"].
+    Regions and weights are left out, and so are `*`, which is any language, and languages of the
+    weight 0, which are not wanted: "de-DE,de;q=0.9,en;q=0.8" is ["de", "en"].
     """
-    if header is None:
-        return []
-    languages: dict[str, None] = {}  # an ordered set
-    for part in header.split(","):
-        code = part.split(";")[0].strip().split("-")[0].lower()
-        languages[code] = None
-    return list(languages)
+    weighted = []
+    for part in (header or "").split(","):
+        name, _, parameter = part.partition(";")
+        code = name.strip().split("-")[0].lower()
+        weight = _weight(parameter)
+        if code not in ("", "*") and weight > 0:
+            weighted.append((weight, code))
+    # The sort is stable: languages of one weight stay in the order of the header.
+    weighted.sort(key=lambda pair: -pair[0])
+    return list(dict.fromkeys(code for _, code in weighted))
+
+
+def _weight(parameter: str) -> float:
+    """Return the weight of `q=0.9`; 1 if there is none that can be read."""
+    name, _, value = parameter.partition("=")
+    if name.strip().lower() != "q":
+        return 1.0
+    try:
+        return float(value)
+    except ValueError:
+        return 1.0

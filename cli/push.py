@@ -61,7 +61,7 @@ def push(
 ) -> None:
     """Share a trained model or a parallel corpus on the Hugging Face Hub.
 
-        tmde push runs/mine USER/NAME --license apache-2.0
+        tmde push runs/mine USER/NAME
 
         tmde push rows.jsonl USER/CORPUS --repo-type dataset
 

@@ -14,6 +14,7 @@ from rich.console import Console
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 
 from modeling_tmde import TmdeError
+from tmde.cli.errors import install_command
 from tmde.data.io import write_atomically
 from tmde.data.sample import sample_documents, sample_parallel
 from tmde.embedding import DocumentEmbedder, split_sentences
@@ -143,7 +144,7 @@ def _print_next_steps(
     _write_lines(rows, sample_parallel(EXAMPLE_ROWS, seed=seed))
     index = output / "documents.index"
     vectors = output / "documents.npy"
-    needs = "" if find_spec("lancedb") else " (first: pip install 'tmde\\[search]')"
+    needs = "" if find_spec("lancedb") else f" (first: {install_command('search')})"
     console.print("\n[bold]Next[/], with files like these or your own:")
     _print_command(
         f"search documents, with the model that comes with tmde{needs}",
@@ -152,7 +153,7 @@ def _print_next_steps(
     )
     _print_command(
         "train on your translations, here for a minute",
-        f"tmde train bag --train {_quoted(rows)} -o {_quoted(output / 'mine')} max_minutes=1",
+        f"tmde train bag --train {_quoted(rows)} -o {_quoted(output / 'mine')} --minutes 1",
     )
     _print_command(
         "turn documents into vectors, with the model trained above",
@@ -162,7 +163,7 @@ def _print_next_steps(
 
 def _print_command(purpose: str, *commands: str) -> None:
     """Print what commands are for, then the commands, each on one line that can be copied."""
-    console.print(f"   # {purpose}", highlight=False)
+    console.print(f"   # {purpose}", highlight=False, markup=False, soft_wrap=True)
     for command in commands:
         console.print(f"   {command}", highlight=False, markup=False, soft_wrap=True)
 

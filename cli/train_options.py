@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from tmde.cli.errors import OptionError
@@ -15,14 +15,16 @@ LANGUAGES = "data.languages"
 PIVOTS = "data.pivot_languages"
 MINUTES = "training.max_minutes"
 STEPS = "training.max_steps"
+SEED = "training.seed"
+BATCH_TOKENS = "training.batch_tokens"
 STAGE_MINUTES = "warm_start.overrides.max_minutes"
 OPTION_OF_KEY = {
     LANGUAGES: "--languages",
     PIVOTS: "--pivots",
     MINUTES: "--minutes",
     STEPS: "--steps",
-    "training.seed": "--seed",
-    "training.batch_tokens": "--batch-tokens",
+    SEED: "--seed",
+    BATCH_TOKENS: "--batch-tokens",
 }
 
 
@@ -93,11 +95,15 @@ class RunOptions:
 
     def settings(self) -> dict[str, Any]:
         """Return the recipe keys that the options set, and their values."""
-        settings: dict[str, Any] = {}
-        for field, key in zip(fields(self), OPTION_OF_KEY, strict=True):
-            value = getattr(self, field.name)
-            if value is not None:
-                settings[key] = value
+        value_of_key: dict[str, Any] = {
+            LANGUAGES: self.languages,
+            PIVOTS: self.pivots,
+            MINUTES: self.minutes,
+            STEPS: self.steps,
+            SEED: self.seed,
+            BATCH_TOKENS: self.batch_tokens,
+        }
+        settings = {key: value for key, value in value_of_key.items() if value is not None}
         languages: list[str] = []
         for key in (LANGUAGES, PIVOTS):
             if key in settings:

@@ -48,11 +48,23 @@ def summarize(trainer: TmdeTrainer, output: Path) -> None:
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
     for line in closing_lines(results, trainer.args.get_warmup_steps(trainer.state.max_steps)):
         typer.echo(line)
-    typer.echo(
-        f"{results['steps']:,} steps in {results['minutes']:.2f} minutes; the model is in {output}"
-    )
+    typer.echo(f"{describe_time(results)}; the model is in {output}")
     if trainer.hub_model_id is not None:
         typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
+
+
+def describe_time(results: Mapping[str, Any]) -> str:
+    """Return the number of steps and the minutes that they took, without those of evaluations.
+
+    Args:
+        results: The content of `results.json`.
+    """
+    minutes = results["minutes"]
+    evaluation_minutes = results.get("evaluation_minutes", 0.0)
+    time = f"{minutes - evaluation_minutes:.2f} minutes of training"
+    if round(evaluation_minutes, 2) > 0:
+        time += f" and {evaluation_minutes:.2f} of evaluation"
+    return f"{results['steps']:,} steps in {time}"
 
 
 def closing_lines(results: Mapping[str, Any], warmup_steps: int) -> list[str]:

@@ -84,7 +84,7 @@ author/bin/python "$root/tests/hub_server.py" demo=hf_demo >hub.log 2>&1 &
 processes+=($!)
 wait_for HF_ENDPOINT= hub.log
 export HF_TOKEN=hf_demo "$(grep -m 1 HF_ENDPOINT= hub.log)"
-in_environment author 'tmde push my-embedder demo/my-embedder --license apache-2.0'
+in_environment author 'tmde push my-embedder demo/my-embedder'
 in_environment author 'tmde push my-corpus.jsonl demo/my-corpus --repo-type dataset --license apache-2.0'
 
 step "another environment, without this package"

@@ -10,24 +10,37 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 
 from .dataset_cards import dataset_card
 from .edited_text import is_edited, merge_card
-from .licenses import check_license, describe_start, inherited_license, license_chain
-from .model_cards import check_model_license, model_card, write_model_card
+from .licenses import (
+    check_license,
+    describe_start,
+    describe_teachers,
+    inherited_license,
+    license_chain,
+)
+from .model_cards import (
+    check_model_license,
+    describe_recorded_teachers,
+    model_card,
+    write_model_card,
+)
 from .model_files import STALE_MODEL, stage_model, stage_records
 from .privacy import public_recipe
-from .provenance import check_licenses, describe_origins, describe_sources
+from .provenance import describe_origins, describe_sources, licensed_sources
 
 __all__ = [
     "STALE_MODEL",
     "check_license",
-    "check_licenses",
     "check_model_license",
     "dataset_card",
     "describe_origins",
+    "describe_recorded_teachers",
     "describe_sources",
     "describe_start",
+    "describe_teachers",
     "inherited_license",
     "is_edited",
     "license_chain",
+    "licensed_sources",
     "merge_card",
     "model_card",
     "public_recipe",

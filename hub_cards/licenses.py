@@ -213,7 +213,7 @@ def describe_start(chain: Sequence[LicensedOrigin]) -> list[str]:
     """Return the sentences that a run says of the licenses of its origins when it begins.
 
     Data without a stated license are the user's own, so they get no sentence; permissive licenses
-    get none either.
+    get none either. What a license asks that is not known here, the user has to read.
 
     Args:
         chain: What the model will be made from, as `license_chain` returns it.
@@ -224,6 +224,11 @@ def describe_start(chain: Sequence[LicensedOrigin]) -> list[str]:
         if rule is None:
             if origin.kind == "model":
                 sentences.append(_describe_unknown(origin))
+            elif origin.license is not None:
+                sentences.append(
+                    f"License of the training text {origin.name}: {origin.license}. Read what it "
+                    "asks of you before you share what you train"
+                )
         elif origin.is_demanding:
             clause = describe_demand(origin)
             sentences.append(f"License: {clause}")
@@ -240,3 +245,30 @@ def _describe_unknown(origin: LicensedOrigin) -> str:
         f"License: the model begins with {origin.name}, which is under {origin.license}; read what "
         "that asks of you before you share what you train"
     )
+
+
+def describe_teachers(teachers: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Return a sentence for each teacher whose license is not permissive.
+
+    A teacher is no part of the chain: no weights come from it, and whether its license covers a
+    model that learned its vectors is for the user to find out.
+
+    Args:
+        teachers: Models with `name` and `license`, as `describe_origins` returns them.
+    """
+    sentences = []
+    for teacher in teachers:
+        origin = LicensedOrigin(teacher["name"], "model", teacher.get("license"))
+        clause = f"License: the model learns the vectors of {origin.name}"
+        rule = origin.rule
+        if origin.license is None:
+            sentences.append(
+                f"{clause}, whose card states no license; ask its owner before you share the model"
+            )
+        elif rule is None or origin.is_demanding:
+            meaning = "" if rule is None else f" ({rule.meaning})"
+            sentences.append(
+                f"{clause}, which is under {origin.license}{meaning}; read whether that covers "
+                "models that learn from it before you share this one"
+            )
+    return sentences

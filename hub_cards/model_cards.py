@@ -15,12 +15,13 @@ from tmde.hub_cards.licenses import (
     LicensedOrigin,
     check_license,
     describe_demand,
+    describe_teachers,
     inherited_license,
     license_chain,
 )
 from tmde.hub_cards.measured_results import dev_results, read_evaluations
 from tmde.hub_cards.model_facts import decoder_perplexity, read_model_facts
-from tmde.hub_cards.provenance import check_licenses, stated_license
+from tmde.hub_cards.provenance import licensed_sources, stated_license
 from tmde.hub_cards.run_records import RunRecords
 from tmde.hub_cards.templates import fill_template, hub_languages
 
@@ -57,7 +58,8 @@ def model_card(
         results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`. Their numbers become
             `model-index`. Without any, those on dev rows do, marked as such.
         license_override: Why `license` is right although the license of a model or of training text
-            that it was made from does not allow it. The card repeats the reason.
+            that it was made from does not allow it. The card repeats the reason. By default it is
+            that of the recipe's section `card`, unless `license` is given.
 
     Raises:
         TmdeError: The folder holds no model of this package, files are damaged, licenses are of
@@ -67,6 +69,7 @@ def model_card(
     records = RunRecords.read(folder)
     sources = _licensed_sources(records, data_licenses)
     chain = license_chain(records.origins, sources)
+    license_override = _reason(records, license, license_override)
     license = license or stated_model_license(records) or inherited_license(chain)
     name = _model_name(folder, repo_id)
     dev_table, dev_entries = dev_results(records)
@@ -133,9 +136,33 @@ def check_model_license(
     """
     records = RunRecords.read(Path(folder).expanduser())
     chain = license_chain(records.origins, _licensed_sources(records, data_licenses))
+    reason = _reason(records, license, license_override)
     license = license or stated_model_license(records) or inherited_license(chain)
-    check_license(license, chain, license_override)
+    check_license(license, chain, reason)
     return license
+
+
+def _reason(records: RunRecords, license: str | None, license_override: str | None) -> str | None:
+    """Return why a license is right that the chain does not allow.
+
+    The reason in a recipe is one for the license in it, so it stands for no other one.
+    """
+    stated = records.card.get("license")
+    if license_override is None and license in (None, stated):
+        return records.card.get("license_override")
+    return license_override
+
+
+def describe_recorded_teachers(folder: str | os.PathLike) -> list[str]:
+    """Return what a push says of the licenses of the teachers of a model.
+
+    Args:
+        folder: See `model_card`.
+
+    Raises:
+        TmdeError: See `model_card`.
+    """
+    return describe_teachers(RunRecords.read(Path(folder).expanduser()).teachers)
 
 
 def stated_model_license(records: RunRecords) -> str | None:
@@ -185,13 +212,7 @@ def _licensed_sources(
 ) -> list[dict[str, Any]]:
     """Return the sources of the training text with the licenses that were stated for them."""
     sources = records.run.get("sources") or []
-    licenses = check_licenses(sources, records.card.get("data_licenses"))
-    licenses |= check_licenses(sources, data_licenses)
-    licensed = []
-    for source in sources:
-        license = licenses.get(source["name"], source.get("license"))
-        licensed.append({**source, "license": license})
-    return licensed
+    return licensed_sources(sources, records.card.get("data_licenses"), data_licenses)
 
 
 def _hub_datasets(

@@ -121,6 +121,28 @@ def check_licenses(
     return license_by_name
 
 
+def licensed_sources(
+    sources: Sequence[Mapping[str, Any]], *stated: Mapping[str, str] | None
+) -> list[dict[str, Any]]:
+    """Return training sources with the licenses that were stated for them.
+
+    Args:
+        sources: The training sources, as `describe_sources` returns them.
+        stated: Licenses by path, name or Hub id of a source; the last one counts.
+
+    Raises:
+        TmdeError: See `check_licenses`.
+    """
+    license_by_name: dict[str, str] = {}
+    for licenses in stated:
+        license_by_name |= check_licenses(sources, licenses)
+    licensed = []
+    for source in sources:
+        license = license_by_name.get(source["name"], source.get("license"))
+        licensed.append({**source, "license": license})
+    return licensed
+
+
 # ---- Models that a run starts or learns from
 
 

@@ -94,11 +94,18 @@ class Interruption:
 
     @contextlib.contextmanager
     def heard(self) -> Iterator[None]:
-        """Handle signals in this way; other handlers, such as Python's own, are restored."""
+        """Handle signals in this way; other handlers, such as Python's own, are restored.
+
+        A signal that is ignored stays so: shells start jobs with `&` that ignore Ctrl-C, and
+        `nohup` those that outlive their terminal. So does one whose handler is not Python's.
+        """
         if threading.current_thread() is not threading.main_thread():
             yield  # Python handles signals in its main thread alone.
             return
-        before = {number: signal.signal(number, self.handle) for number in SIGNALS}
+        before = {}
+        for number in SIGNALS:
+            if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                before[number] = signal.signal(number, self.handle)
         try:
             yield
         finally:

@@ -111,8 +111,13 @@ def _choose_license(
     data_licenses: Mapping[str, str] | None,
     license_override: str | None,
 ) -> str | None:
-    """Return the license that the card will state, and say so where the caller states none."""
+    """Return the license that the card will state, and say so where the caller states none.
+
+    The licenses of the teachers are said as well.
+    """
     chosen = hub_cards.check_model_license(folder, license, data_licenses, license_override)
+    for sentence in hub_cards.describe_recorded_teachers(folder):
+        logger.warning(sentence)
     if chosen is None:
         logger.warning("No license is stated; --license states one, such as apache-2.0")
     elif license is None:

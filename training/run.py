@@ -20,9 +20,10 @@ from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
-from tmde.hub_cards import check_licenses, describe_origins, describe_sources
+from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
+from tmde.training.data_files import record_files
 from tmde.training.evaluation import check_metric, loss_rows
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
@@ -30,7 +31,7 @@ from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import begin_folder, opened_folder
+from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
 from tmde.training.run_record import (
     describe_data,
     save_best,
@@ -136,11 +137,11 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         settings = recipe.settings()
         # Sources are described on this machine: on another one, `a/b` may be a folder.
         sources = describe_sources(settings["data"].get("train"))
-        check_licenses(sources, recipe.card.data_licenses)
+        licensed = licensed_sources(sources, recipe.card.data_licenses)
         origins = describe_origins(settings)
         if state.is_main_process and run.checkpoint is None:
             pushes = run.arguments.push_to_hub
-            tell_licenses(origins, sources, recipe.card.license, pushes)
+            tell_licenses(origins, licensed, recipe.card, pushes)
     return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
 
 
@@ -218,16 +219,19 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
 
 
 def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) -> None:
+    data = run.recipe.data
+    train = run.recipe.settings()["data"].get("train")
+    files = record_files(train, is_streamed=data.streaming)
     record = {
         **environment(),
-        "data": describe_data(inputs.data, inputs.eval_tasks),
+        "data": {**describe_data(inputs.data, inputs.eval_tasks), "files": files},
         "parameters": begun.model.num_parameters(),
         "seed": run.arguments.seed,
         "processes": PartialState().num_processes,
         "warm_start": begun.report,
         **inputs.origin,
     }
-    write_atomically(run.folder / "run.json", json.dumps(record, indent=2, default=str))
+    write_atomically(run.folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
 
 
 def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:

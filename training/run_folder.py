@@ -19,12 +19,14 @@ from transformers.utils import logging
 from modeling_tmde import TmdeError
 from tmde.data.io import locked, write_atomically
 from tmde.training.checkpoints import find_checkpoint
+from tmde.training.data_files import describe_change
 from tmde.training.interruption import Interruption, RunInterrupted
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
 from tmde.training.resolving import ResolvedRun
 from tmde.training.starts import STAGE_FOLDER
 
 RECIPE_NAME = "recipe.yaml"
+RUN_RECORD_NAME = "run.json"
 RESULTS_NAME = "results.json"  # The last of the files that a run writes before its card.
 logger = logging.get_logger("tmde.training")
 
@@ -170,6 +172,7 @@ def check_resumable(run: ResolvedRun) -> None:
         )
     check_same_run(run.recipe, run.folder, "model")
     check_same_data(run.recipe, run.folder)
+    check_same_files(run.recipe, run.folder)
 
 
 def _refuse_complete(run: ResolvedRun) -> None:
@@ -216,6 +219,31 @@ def check_same_data(recipe: Recipe, folder: Path) -> None:
         logger.warning(
             f"The dev rows have changed from {old_data.dev!r} to {recipe.data.dev!r}: the best "
             "checkpoint so far was chosen by the former"
+        )
+
+
+def check_same_files(recipe: Recipe, folder: Path) -> None:
+    """Compare the files of the training data with those that the run to resume was begun with.
+
+    Args:
+        recipe: The recipe, which names the same sources as the run's.
+        folder: The folder of the run. Runs of earlier versions have recorded no files.
+
+    Raises:
+        RecipeError: A file has changed; names it.
+    """
+    record = folder / RUN_RECORD_NAME
+    if not record.is_file():
+        return  # The run has made no model yet, and so no step.
+    files = json.loads(record.read_text(encoding="utf-8")).get("data", {}).get("files")
+    if files is None:
+        return
+    change = describe_change(files, recipe.settings()["data"].get("train"))
+    if change is not None:
+        raise RecipeError(
+            f"{folder} cannot be resumed with other training data: {change}. Put the former file "
+            f"back to go on; to train the model on the new text, begin a new run: --warm-start "
+            f"{folder} and another -o"
         )
 
 

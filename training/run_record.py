@@ -19,11 +19,13 @@ from tmde.eval.tasks import ClassificationData, data_fingerprint
 from tmde.hub_cards import (
     check_license,
     describe_start,
+    describe_teachers,
     inherited_license,
     license_chain,
     write_model_card,
 )
 from tmde.training.baselines import baseline_results
+from tmde.training.recipe.sections import CardSection
 from tmde.training.run_data import RunData
 from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
 
@@ -45,25 +47,28 @@ def describe_data(data: RunData, eval_tasks: Mapping[str, ClassificationData]) -
 def tell_licenses(
     origins: Mapping[str, Any],
     sources: Sequence[Mapping[str, Any]] = (),
-    license: str | None = None,
+    card: CardSection | None = None,
     is_pushed: bool = False,
 ) -> None:
-    """Say what the licenses of a run's start and data ask of the trained model.
+    """Say what the licenses of a run's start, data and teacher ask of the trained model.
 
     Args:
         origins: What `describe_origins` returns.
-        sources: What `describe_sources` returns.
-        license: The license that the recipe states for the model.
+        sources: What `licensed_sources` returns.
+        card: What the recipe states for the card of the model.
         is_pushed: Whether the run pushes its model at its end.
 
     Raises:
         TmdeError: The run would push a model whose license is not one that they allow.
     """
     chain = license_chain(origins["begun_with"], sources)
-    for sentence in describe_start(chain):
+    teacher = origins.get("teacher")
+    teachers = [] if teacher is None else [teacher]
+    for sentence in [*describe_start(chain), *describe_teachers(teachers)]:
         logger.warning(sentence)
     if is_pushed:
-        check_license(license or inherited_license(chain), chain)
+        card = card or CardSection()
+        check_license(card.license or inherited_license(chain), chain, card.license_override)
 
 
 def _describe_rows(rows: datasets.Dataset | datasets.IterableDataset) -> dict[str, Any]:

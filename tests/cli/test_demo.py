@@ -268,6 +268,7 @@ def test_the_language_of_a_query_is_guessed():
 
 def test_the_languages_of_a_browser():
     assert accepted_languages("de-DE,de;q=0.9,en-US;q=0.8,en;q=0.7") == ["de", "en"]
+    assert accepted_languages("en;q=0.5,de;q=0.9,fr;q=0,*") == ["de", "en"]
     assert accepted_languages(None) == []
 
 

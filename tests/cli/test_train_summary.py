@@ -2,7 +2,7 @@
 
 import pytest
 
-from tmde.cli.train_summary import closing_lines
+from tmde.cli.train_summary import closing_lines, describe_time
 
 
 def scores(mean: float, **others: float) -> dict[str, float]:
@@ -77,3 +77,15 @@ def test_a_run_that_ends_within_the_warm_up_is_told(steps, is_told):
 
 def test_without_dev_rows_there_is_no_table():
     assert closing_lines({"best": None, "steps": 500}, warmup_steps=20) == []
+
+
+def test_the_time_of_evaluations_is_told_apart():
+    """`minutes` of `results.json` has both."""
+    content = {"steps": 1046, "minutes": 4.71, "evaluation_minutes": 1.71}
+    expected = "1,046 steps in 3.00 minutes of training and 1.71 of evaluation"
+    assert describe_time(content) == expected
+
+
+def test_a_run_without_evaluations_tells_its_training_alone():
+    content = {"steps": 46, "minutes": 3.0, "evaluation_minutes": 0.0}
+    assert describe_time(content) == "46 steps in 3.00 minutes of training"

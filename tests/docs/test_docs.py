@@ -34,6 +34,9 @@ from tests.docs.conftest import make_file
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 from tmde.cli.main import app
+from tmde.embedding.loading import DEFAULT_FOLDER
+from tmde.hub_cards.licenses import LicensedOrigin
+from tmde.hub_cards.provenance import stated_license
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.recipe import load_recipe, packaged_names
 
@@ -232,6 +235,18 @@ def test_links_lead_somewhere(path):
 @pytest.mark.parametrize("name", packaged_names())
 def test_every_recipe_is_in_the_table_of_the_guide(name):
     assert f"`{name}`" in (ROOT / "docs" / "train.md").read_text("utf-8")
+
+
+def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():
+    """A run of the guide begins with it by default."""
+    start = LicensedOrigin("default", "model", stated_license(DEFAULT_FOLDER))
+    texts = [path.read_text("utf-8") for path in [*PAGES, ROOT / "cli" / "push.py"]]
+    refused = []
+    for line in "\n".join(texts).splitlines():
+        match = re.search(r"tmde push runs/.* --license (\S+)", line)
+        if match and "--license-override" not in line and not start.allows(match[1]):
+            refused.append(line)
+    assert refused == []
 
 
 def test_every_objective_has_a_name_on_model_cards():

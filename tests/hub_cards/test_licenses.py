@@ -4,14 +4,20 @@ import logging
 
 import pytest
 
-from tests.hub_cards.recorded_runs import change
+from tests.hub_cards.recorded_runs import RECIPE, change, write
 from tmde.hub_cards import check_model_license, describe_origins, model_card, provenance
 from tmde.hub_cards.licenses import (
     LicensedOrigin,
     describe_start,
+    describe_teachers,
     inherited_license,
     license_chain,
 )
+from tmde.training.publishing import _choose_license
+from tmde.training.recipe import load_recipe
+from tmde.training.recipe.sections import CardSection
+from tmde.training.resolving import resolve
+from tmde.training.run import read_inputs
 from tmde.training.run_record import tell_licenses
 
 
@@ -75,6 +81,46 @@ def test_what_is_said_when_a_run_begins():
     assert "start, whose card states no license" in unknown
 
 
+def test_what_is_said_of_data_under_a_license_that_is_not_known():
+    sources = [
+        {"name": "a.tsv", "kind": "files", "license": "odbl"},
+        {"name": "b.tsv", "kind": "files", "license": "mit"},
+        {"name": "c.tsv", "kind": "files", "license": None},
+    ]
+    sentences = describe_start(license_chain([], sources))
+    assert sentences == [
+        "License of the training text a.tsv: odbl. Read what it asks of you before you share what "
+        "you train"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("license", "sentence"),
+    [
+        ("cc-by-nc-4.0", "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial);"),
+        ("llama3", "vectors of teacher, which is under llama3;"),
+        (None, "vectors of teacher, whose card states no license;"),
+    ],
+)
+def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, caplog):
+    teacher = {"name": "teacher", "hub": True, "license": license, "sources": None}
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        tell_licenses({"begun_with": [], "teacher": teacher})
+    assert sentence in caplog.text
+
+
+def test_a_permissive_teacher_gets_no_sentence():
+    assert describe_teachers([{"name": "teacher", "license": "apache-2.0"}]) == []
+
+
+def test_the_license_of_a_teacher_is_said_at_a_push(run, caplog):
+    teacher = {"name": "teacher", "hub": True, "license": "cc-by-nc-4.0", "sources": None}
+    change(run / "run.json", teacher=teacher)
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        _choose_license(run, "mit", None, None)
+    assert "vectors of teacher, which is under cc-by-nc-4.0" in caplog.text
+
+
 def test_data_count_as_models_do():
     chain = license_chain([], [{"name": "wiki.tsv", "kind": "files", "license": "cc-by-sa-4.0"}])
     assert inherited_license(chain) == "cc-by-sa-4.0"
@@ -113,7 +159,36 @@ def test_a_hub_card_that_cannot_be_read_states_no_license(monkeypatch):
 def test_a_run_that_would_push_with_another_license_is_refused_when_it_begins():
     origins = describe_origins({"warm_start": {"checkpoint": "default"}})
     with pytest.raises(ValueError, match="license: found mit, but the model was begun with"):
-        tell_licenses(origins, license="mit", is_pushed=True)
+        tell_licenses(origins, card=CardSection(license="mit"), is_pushed=True)
+
+
+@pytest.fixture
+def pushed_run(tmp_path, monkeypatch):
+    """A function that reads the inputs of a run which pushes its model at its end."""
+    monkeypatch.setattr("tmde.training.run.open_hub_repository", lambda *arguments: None)
+    rows = tmp_path / "c.tsv"
+    lines = [f"Haus {number}\thouse {number}\n" for number in range(30)]
+    rows.write_text("de\ten\n" + "".join(lines))
+
+    def read(*overrides: str) -> None:
+        words = [f"data.train={rows}", "data.dev=null", "push_to_hub=true", "hub_model_id=u/m"]
+        words += ["data.languages=[de, en]", "data.pivot_languages=[en]", "eval_pairs=null"]
+        licenses = ["card.license=apache-2.0", "card.data_licenses={c.tsv: cc-by-nc-4.0}"]
+        recipe = load_recipe("quickstart", [*words, *licenses, *overrides])
+        read_inputs(resolve(recipe, tmp_path / "run"))
+
+    return read
+
+
+def test_licenses_of_the_data_in_the_recipe_count_before_the_training(pushed_run):
+    with pytest.raises(ValueError, match=r"found apache-2.0, but the model was trained on c.tsv"):
+        pushed_run()
+
+
+def test_the_recipe_may_state_why_another_license_is_right(pushed_run, caplog):
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        pushed_run("card.license_override=its owner agreed")
+    assert "trained on c.tsv, which is under cc-by-nc-4.0" in caplog.text
 
 
 @pytest.fixture
@@ -143,6 +218,20 @@ def test_a_license_that_contradicts_the_data_is_refused(run):
 
 def test_the_license_of_the_start_is_proposed(share_alike_run):
     assert check_model_license(share_alike_run) == "cc-by-sa-4.0"
+
+
+def test_the_reason_of_the_recipe_is_that_of_the_card(share_alike_run):
+    card = {"license": "mit", "license_override": "its owner allowed it"}
+    write(share_alike_run / "recipe.yaml", {**RECIPE, "card": card})
+    assert check_model_license(share_alike_run) == "mit"
+    assert "its owner gives: its owner allowed it" in model_card(share_alike_run).text
+
+
+def test_the_reason_of_the_recipe_stands_for_no_other_license(share_alike_run):
+    card = {"license": "mit", "license_override": "its owner allowed it"}
+    write(share_alike_run / "recipe.yaml", {**RECIPE, "card": card})
+    with pytest.raises(ValueError, match="found apache-2.0"):
+        check_model_license(share_alike_run, "apache-2.0")
 
 
 def test_the_card_repeats_the_reason_for_another_license(share_alike_run):

@@ -108,6 +108,19 @@ def test_handlers_of_signals_are_restored(corpus, tmp_path, monkeypatch):
     assert [signal.getsignal(number) for number in module.SIGNALS] == before
 
 
+def test_an_ignored_signal_stays_ignored():
+    """A shell starts a job with `&` so, which a Ctrl-C in its terminal must not end."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Interruption().heard():
+            during = signal.getsignal(signal.SIGINT)
+        after = signal.getsignal(signal.SIGINT)
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert during == signal.SIG_IGN
+    assert after == signal.SIG_IGN
+
+
 # ---- Before the first step, and a second signal
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import yaml
 from safetensors.torch import load_file
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer
 from typer.testing import CliRunner
@@ -400,6 +401,33 @@ def test_a_run_does_not_resume_with_other_training_data(copied_run, corpus, tmp_
     other = write_corpus(tmp_path / "other.jsonl", numbered_rows(60))
     with pytest.raises(RecipeError, match="cannot be resumed with other training data"):
         train_recipe(tiny_recipe(other), copied_run, resume=True)
+
+
+@pytest.mark.parametrize("change", ["edited", "longer"])
+def test_a_run_does_not_resume_with_a_file_that_was_rewritten(change, copied_run, tmp_path):
+    rows = numbered_rows(150)
+    moved = write_corpus(tmp_path / "moved.jsonl", rows)
+    name_data(copied_run, moved)
+    first = rows[0]
+    rows[0] = {code: text[::-1] for code, text in first.items()}
+    write_corpus(moved, rows if change == "edited" else [*rows, first])
+    with pytest.raises(RecipeError, match=r"other training data: .*moved.jsonl has "):
+        train_recipe(tiny_recipe(moved), copied_run, resume=True)
+
+
+def test_a_run_resumes_with_a_copy_of_its_file(copied_run, tmp_path):
+    copy = write_corpus(tmp_path / "copy.jsonl", numbered_rows(150))
+    name_data(copied_run, copy)
+    trainer = train_recipe(tiny_recipe(copy, "max_steps=5"), copied_run, resume=True)
+    assert trainer.state.global_step == 5
+
+
+def name_data(run: Path, corpus: Path) -> None:
+    """Change the path of the training data in the recipe of a run, as for a file that moved."""
+    path = run / "recipe.yaml"
+    recipe = yaml.safe_load(path.read_text())
+    recipe["data"]["train"] = str(corpus)
+    path.write_text(yaml.safe_dump(recipe))
 
 
 def test_other_dev_rows_of_a_resumed_run_are_said(copied_run, corpus, tmp_path, caplog):

@@ -232,9 +232,12 @@ class CardSection(Section):
         license: The license of the model, as the Hub calls it.
         data_licenses: The licenses of the training text by source, as `data.train` names it or by
             its last component.
+        license_override: Why `license` is right although the license of what the model was made
+            from does not allow it; the card repeats the reason.
         description: Markdown for the top of the card.
     """
 
     license: str | None = None
     data_licenses: dict[str, str] = {}
+    license_override: str | None = None
     description: str | None = None

@@ -45,7 +45,7 @@ from tmde.embedding.loading import (
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import check_precision, quantized
-from tmde.embedding.saving import save_model, save_settings
+from tmde.embedding.saving import DOCUMENT_PROMPTS, save_model, save_settings
 from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.similarity import (
     SIMILARITIES,
@@ -68,8 +68,6 @@ _Item = TypeVar("_Item")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 POOLINGS = ("cls", "mean")
-# The prompts of documents go by these names, and the first that a model has is taken.
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
 _CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
@@ -648,7 +646,7 @@ class DocumentEmbedder:
             TypeError: See `encode`.
             TmdeError: See `encode`.
         """
-        options = self._with_named_prompt(options, _DOCUMENT_PROMPTS)
+        options = self._with_named_prompt(options, DOCUMENT_PROMPTS)
         vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **options)
         return vectors
 

@@ -21,6 +21,9 @@ from modeling_tmde.sentence_transformers_files import (
     write_sentence_transformers_files,
 )
 
+# The prompts of documents go by these names, and the first that a model has is taken.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+
 _CARD = "README.md"
 
 
@@ -77,6 +80,9 @@ def save_settings(
     if prompt:
         default_name = _name_of_prompt(named_prompts, prompt)
         named_prompts[default_name] = prompt
+    # Whoever opens the folder takes no prompt for queries and documents unless the file names one.
+    named_prompts.setdefault("query", prompt)
+    named_prompts.setdefault("document", _document_prompt(prompts, prompt))
     content = {
         "model_type": "SentenceTransformer",
         "prompts": named_prompts,
@@ -92,3 +98,16 @@ def _name_of_prompt(prompts: Mapping[str, str], prompt: str) -> str:
         if text == prompt:
             return name
     return "default"
+
+
+def _document_prompt(prompts: Mapping[str, str], prompt: str) -> str:
+    """Return what `encode_document` puts before a text.
+
+    Args:
+        prompts: The prompts by name.
+        prompt: The prompt for every text.
+    """
+    for name in DOCUMENT_PROMPTS:
+        if name in prompts:
+            return prompts[name]
+    return prompt

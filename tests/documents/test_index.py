@@ -398,6 +398,25 @@ def test_words_without_case_and_accents(query, expected, words_index):
     assert ids_of(words_index.search(query, mode="words")) == expected
 
 
+LONG_WORD = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz"
+TEXTS_BY_LANGUAGE = {
+    "zh": "人人生而自由，在尊严和权利上一律平等。",
+    "ja": "すべての人間は、生まれながらにして自由であり、尊厳について平等である。",
+    "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกัน",
+    "de": f"Das {LONG_WORD} gilt nicht mehr.",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("自由", {"zh", "ja"}), ("尊严", {"zh"}), ("อิสระ", {"th"}), (LONG_WORD.lower(), {"de"})],
+)
+def test_words_without_spaces_and_of_any_length(query, expected, tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", dimension=4)
+    index.upsert(list(TEXTS_BY_LANGUAGE), list(TEXTS_BY_LANGUAGE.values()), vectors=np.eye(4))
+    assert set(ids_of(index.search(query, mode="words"))) == expected
+
+
 def test_words_after_changes_and_by_filters(words_index, tmp_path):
     assert ids_of(words_index.search("river", mode="words", filter={"language": "de"})) == []
     words_index.upsert(["1", "5"], ["Der Fluss heißt River.", "no words"])

@@ -873,8 +873,9 @@ class DocumentEmbedder:
 
         `from_pretrained` opens it, `SentenceTransformer` and `AutoModel` too. A `max_seq_length`
         that is shorter than the tokenizer's is stored in the tokenizer; a bag has no limit when it
-        is opened again. The card of a model that was loaded from a folder, with its license, is
-        copied. Settings for long documents are not stored: give them to `from_pretrained` again.
+        is opened again. The card of a model that was loaded from a folder or the Hub, with its
+        license, is copied. Settings for long documents are not stored: give them to
+        `from_pretrained` again.
 
         Args:
             path: The folder, made if missing. Files of an earlier save are replaced.

@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
@@ -30,7 +32,7 @@ _CARD = "README.md"
 def save_model(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> None:
-    """Write a model, its tokenizer, and the card of the folder it was loaded from.
+    """Write a model, its tokenizer, and the card of the folder or repository it was loaded from.
 
     Args:
         folder: Made if missing. A card that is there stays.
@@ -48,10 +50,40 @@ def save_model(
     limited = copy.copy(tokenizer)
     limited.model_max_length = min(max_length, tokenizer.model_max_length)
     limited.save_pretrained(folder)
+    copy_card(model, folder)
+
+
+def copy_card(model: PreTrainedModel, folder: Path) -> None:
+    """Copy the card of a model, which holds the license under which its weights are passed on.
+
+    Args:
+        model: A model that was loaded from a folder or the Hub; another one has no card.
+        folder: Where the card goes. One that is there stays.
+    """
+    if (folder / _CARD).exists():
+        return
     source_card = Path(str(model.name_or_path)) / _CARD
-    # The card holds the license, under which the weights are passed on.
-    if source_card.is_file() and not (folder / _CARD).exists():
-        shutil.copyfile(source_card, folder / _CARD)
+    if not source_card.is_file():
+        downloaded_card = _card_of_hub(model)
+        if downloaded_card is None:
+            return
+        source_card = downloaded_card
+    shutil.copyfile(source_card, folder / _CARD)
+
+
+def _card_of_hub(model: PreTrainedModel) -> Path | None:
+    """Return the card of a model that was loaded from the Hub, by its copy in the cache.
+
+    None: the model is from elsewhere, its repository has no card, or the Hub is not reached.
+    """
+    commit = getattr(model.config, "_commit_hash", None)
+    if commit is None:
+        return None
+    try:
+        path = hf_hub_download(str(model.name_or_path), _CARD, revision=commit)
+    except (HfHubHTTPError, HTTPError, HFValidationError, OSError):
+        return None
+    return Path(path)
 
 
 def save_settings(

@@ -22,6 +22,7 @@ from modeling_tmde.sentence_transformers_files import (
     TRANSFORMER_FILE,
     write_sentence_transformers_files,
 )
+from tmde.embedding.hub_names import is_possible_hub_id
 
 # The prompts of documents go by these names, and the first that a model has is taken.
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -76,11 +77,13 @@ def _card_of_hub(model: PreTrainedModel) -> Path | None:
 
     None: the model is from elsewhere, its repository has no card, or the Hub is not reached.
     """
-    commit = getattr(model.config, "_commit_hash", None)
-    if commit is None:
+    name = str(model.name_or_path)
+    if not is_possible_hub_id(name):
         return None
+    # Newer versions of transformers do not say which commit was loaded; then it is the last one.
+    commit = getattr(model.config, "_commit_hash", None)
     try:
-        path = hf_hub_download(str(model.name_or_path), _CARD, revision=commit)
+        path = hf_hub_download(name, _CARD, revision=commit)
     except (HfHubHTTPError, HTTPError, HFValidationError, OSError):
         return None
     return Path(path)

@@ -93,11 +93,11 @@ def hub_bag():
     """A model as if it were loaded from the Hub."""
     model = make_bag()
     model.name_or_path = "user/bag"
-    model.config._commit_hash = "abc"
     return model
 
 
-def test_the_card_of_a_hub_model_is_that_of_its_commit(hub_bag, tmp_path, monkeypatch):
+@pytest.mark.parametrize("commit", [None, "abc"])
+def test_the_card_of_a_hub_model_is_that_of_its_commit(commit, hub_bag, tmp_path, monkeypatch):
     questions = []
 
     def download(repo_id, file_name, revision):
@@ -106,10 +106,11 @@ def test_the_card_of_a_hub_model_is_that_of_its_commit(hub_bag, tmp_path, monkey
         card.write_text("---\nlicense: mit\n---\n")
         return str(card)
 
+    hub_bag.config._commit_hash = commit
     monkeypatch.setattr("tmde.embedding.saving.hf_hub_download", download)
     copy_card(hub_bag, tmp_path)
     assert "mit" in (tmp_path / "README.md").read_text()
-    assert questions == [("user/bag", "README.md", "abc")]
+    assert questions == [("user/bag", "README.md", commit)]
 
 
 def test_a_hub_model_without_a_card_is_saved_without_one(hub_bag, tmp_path, monkeypatch):

@@ -146,7 +146,8 @@ class DocumentEmbedder:
     """Embed documents with a transformer encoder and its tokenizer.
 
     The methods and arguments that `SentenceTransformer` of sentence-transformers 6 has too are
-    called as there, and give the same values.
+    called as there, and give the same values. What follows the texts goes by name. `output_value`,
+    `pool`, `chunk_size` and `tokenize` are not among them.
 
     Args:
         model: An encoder. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
@@ -750,8 +751,14 @@ class DocumentEmbedder:
         """Return how much a batch may hold.
 
         Raises:
+            TypeError: A size of batches is a string.
             TmdeError: A limit is below 1.
         """
+        if isinstance(batch_tokens, str):
+            raise TypeError(
+                f"batch_tokens: found {batch_tokens!r}, expected a number; the second argument of "
+                f"SentenceTransformer.encode goes by name here: prompt_name={batch_tokens!r}"
+            )
         for name, limit in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if limit is not None and limit < 1:
                 raise TmdeError(f"{name}: found {limit}, expected at least 1")

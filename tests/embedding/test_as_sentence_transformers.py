@@ -388,3 +388,8 @@ def test_what_is_no_batch_is_refused(embedder):
         embedder(TEXTS)
     with pytest.raises(TmdeError, match="column: found 'text', expected one of \\['body'\\]"):
         embedder({"body": TEXTS})
+
+
+def test_a_prompt_name_by_position_is_told_to_go_by_name(embedder):
+    with pytest.raises(TypeError, match="goes by name here: prompt_name='query'"):
+        embedder.encode(TEXTS, "query")

@@ -17,7 +17,6 @@ hits = index.search("a sleeping dog", k=1)
 
 from __future__ import annotations
 
-import math
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import pandas
 import torch
 from filelock import FileLock, Timeout
 
@@ -377,7 +377,8 @@ class DocumentIndex:
 
         Raises:
             TmdeError: An id that is no string or occurs twice, an empty text, another number of
-                texts, vectors that are not finite or not (n, d), or another process is writing.
+                texts, metadata or languages than of ids, vectors that are not finite or not
+                (n, d), or another process is writing.
         """
         ids = _checked_ids(ids)
         if isinstance(texts, str):
@@ -418,13 +419,14 @@ class DocumentIndex:
 
         Args:
             table: A DataFrame of pandas, a `datasets.Dataset`, or a list of mappings.
-            id: The column of the ids, which are kept as strings. None: the rows are numbered from
-                0, so that a table with the same order updates them.
+            id: The column of the ids, which are kept as strings, 1.0 as "1": a column of integers
+                with a gap was made one of floats by pandas. None: the rows are numbered from 0, so
+                that a table with the same order updates them.
             text: The column of the texts.
             language: See `upsert`.
 
         Raises:
-            TmdeError: There is no such column, or see `upsert`.
+            TmdeError: There is no such column, a row has no id, or see `upsert`.
 
         Example:
             ```python
@@ -441,7 +443,7 @@ class DocumentIndex:
                         f"table: found the columns {sorted(row)}, expected {name!r}; name the "
                         "columns by id= and text= (id=None numbers the rows)"
                     )
-            ids.append(str(number) if id is None else str(row[id]))
+            ids.append(str(number) if id is None else _id_of_row(row[id], id, number))
             texts.append(row[text])
             metadata.append(_metadata_of_row(row, (id, text)))
         return self.upsert(ids, texts, metadata, language=language)
@@ -456,18 +458,15 @@ class DocumentIndex:
         """Return documents as rows of the table, without their vectors.
 
         Raises:
-            TmdeError: An id that occurs twice, or an empty id or text.
+            TmdeError: An id that occurs twice, an empty id or text, or another number of texts,
+                metadata or languages than of ids.
         """
         if metadata is None:
             metadata = [{}] * len(ids)
         for name, number in (("texts", len(texts)), ("metadata", len(metadata))):
             if number != len(ids):
                 raise TmdeError(f"{name}: found {number}, expected {len(ids)}, one for each id")
-        codes: Sequence[str | None]
-        if language is None or isinstance(language, str):
-            codes = [language] * len(ids)
-        else:
-            codes = language
+        codes = _codes_of_documents(language, len(ids))
         rows = []
         for id, text, values, code in zip(ids, texts, metadata, codes, strict=True):
             if not id or not isinstance(text, str) or not text.strip():
@@ -545,15 +544,18 @@ class DocumentIndex:
         """Make the texts searchable by words, unless they are, in one commit.
 
         `tmde index` does so, and otherwise the first search by words. Later writes keep the index
-        of words up to date.
+        of words up to date. Nothing else is done: upkeep may take long, and is for writers.
 
         Raises:
             TmdeError: Another process is writing, or the folder cannot be written.
         """
         if self._table.has_word_index:
             return
+        advice = (
+            ", and its texts are not yet indexed by words; search by meaning, or try again later"
+        )
         try:
-            with self.writing():
+            with self._locked(advice):
                 if not self._table.has_word_index:
                     self._table.build_word_index()
         except OSError as error:
@@ -572,19 +574,31 @@ class DocumentIndex:
             TmdeError: Another process is writing.
         """
         is_outermost = not self._lock.is_locked
+        with self._locked("; try again later"):
+            yield
+            if is_outermost:
+                self._maintain()
+
+    @contextmanager
+    def _locked(self, advice: str) -> Iterator[None]:
+        """Keep other writers out, and go to the last committed version unless they are out already.
+
+        Args:
+            advice: The end of the sentence, from its punctuation on, if another process is writing.
+
+        Raises:
+            TmdeError: Another process is writing.
+        """
+        is_outermost = not self._lock.is_locked
         try:
             self._lock.acquire(timeout=0)
         except Timeout:
-            raise TmdeError(
-                f"{self.folder}: another process is writing to it; try again later"
-            ) from None
+            raise TmdeError(f"{self.folder}: another process is writing to it{advice}") from None
         try:
             if is_outermost:
                 self._settings = read_settings(self.folder)
                 self._table.refresh()
             yield
-            if is_outermost:
-                self._maintain()
         finally:
             self._table.forget()
             self._lock.release()
@@ -775,6 +789,25 @@ def _checked_ids(ids: Sequence[str]) -> list[str]:
     return checked
 
 
+def _codes_of_documents(
+    language: str | Sequence[str | None] | None, num_documents: int
+) -> list[str | None]:
+    """Return the language code of each document, from one code for all or one for each.
+
+    Raises:
+        TmdeError: There is another number of codes than of documents.
+    """
+    if language is None or isinstance(language, str):
+        return [language] * num_documents
+    codes = list(language)
+    if len(codes) != num_documents:
+        raise TmdeError(
+            f"language: found {len(codes)} codes, expected {num_documents}, one for each id, or "
+            "one string for all"
+        )
+    return codes
+
+
 def _rows_of_table(table: Any) -> Iterator[Mapping[str, Any]]:
     """Iterate over the rows of a DataFrame, a dataset, or a list of mappings."""
     rows = table
@@ -789,14 +822,41 @@ def _rows_of_table(table: Any) -> Iterator[Mapping[str, Any]]:
         yield row
 
 
+def _id_of_row(value: Any, column: str, number: int) -> str:
+    """Return the id of a row as a string.
+
+    Args:
+        value: What the table has in the column of the ids.
+        column: The name of that column.
+        number: The number of the row, from 0.
+
+    Raises:
+        TmdeError: There is no value.
+    """
+    if _is_missing(value):
+        raise TmdeError(
+            f"table: row {number} has no id in the column {column!r} (found {value!r}); give every "
+            "row an id, leave the row out, or number the rows by id=None"
+        )
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return str(value)
+
+
 def _metadata_of_row(row: Mapping[str, Any], other_columns: Sequence[str | None]) -> dict[str, Any]:
-    """Return the columns of a row that are metadata; NaN, which pandas writes, is no value."""
+    """Return the columns of a row that are metadata, without those that have no value."""
     metadata = {}
     for name, value in row.items():
-        is_missing = isinstance(value, float) and math.isnan(value)
-        if name not in other_columns and not is_missing:
+        if name not in other_columns and not _is_missing(value):
             metadata[name] = value
     return metadata
+
+
+def _is_missing(value: Any) -> bool:
+    """Return whether a cell has no value: None, or what pandas has for it (NaN, NaT, NA)."""
+    if not pandas.api.types.is_scalar(value):
+        return False  # A list is a value, whatever its elements are.
+    return bool(pandas.isna(value))
 
 
 def _texts_of_queries(queries: Sequence[str] | np.ndarray, mode: str) -> list[str]:

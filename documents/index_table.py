@@ -27,6 +27,7 @@ PROBES_FACTOR = 1.4  # how many times as many lists the next step of tuning trie
 FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
+_LONGEST_WORD = 1000  # characters; a longer word is not found
 Row = dict[str, Any]
 
 
@@ -217,15 +218,19 @@ class DocumentTable:
         return any(index.columns == ["text"] for index in self._table.list_indices())
 
     def build_word_index(self) -> None:
-        """Make the texts searchable by words, without case and accents and without stemming."""
+        """Make the texts searchable by words, without case and accents and without stemming.
+
+        Words are those of ICU, which knows the words of languages that write no spaces.
+        """
         from lancedb.index import FTS
 
         config = FTS(
-            base_tokenizer="simple",
+            base_tokenizer="icu/split",
             stem=False,
             remove_stop_words=False,
             ascii_folding=True,
             with_position=False,
+            max_token_length=_LONGEST_WORD,
         )
         self._table.create_index("text", config=config)
 

@@ -45,7 +45,7 @@ from tmde.embedding.loading import (
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import check_precision, quantized
-from tmde.embedding.saving import save_model, save_settings
+from tmde.embedding.saving import DOCUMENT_PROMPTS, save_model, save_settings
 from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.similarity import (
     SIMILARITIES,
@@ -68,8 +68,6 @@ _Item = TypeVar("_Item")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
 POOLINGS = ("cls", "mean")
-# The prompts of documents go by these names, and the first that a model has is taken.
-_DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 _DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
 _CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
@@ -148,7 +146,8 @@ class DocumentEmbedder:
     """Embed documents with a transformer encoder and its tokenizer.
 
     The methods and arguments that `SentenceTransformer` of sentence-transformers 6 has too are
-    called as there, and give the same values.
+    called as there, and give the same values. What follows the texts goes by name. `output_value`,
+    `pool`, `chunk_size` and `tokenize` are not among them.
 
     Args:
         model: An encoder. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
@@ -648,7 +647,7 @@ class DocumentEmbedder:
             TypeError: See `encode`.
             TmdeError: See `encode`.
         """
-        options = self._with_named_prompt(options, _DOCUMENT_PROMPTS)
+        options = self._with_named_prompt(options, DOCUMENT_PROMPTS)
         vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **options)
         return vectors
 
@@ -752,8 +751,14 @@ class DocumentEmbedder:
         """Return how much a batch may hold.
 
         Raises:
+            TypeError: A size of batches is a string.
             TmdeError: A limit is below 1.
         """
+        if isinstance(batch_tokens, str):
+            raise TypeError(
+                f"batch_tokens: found {batch_tokens!r}, expected a number; the second argument of "
+                f"SentenceTransformer.encode goes by name here: prompt_name={batch_tokens!r}"
+            )
         for name, limit in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if limit is not None and limit < 1:
                 raise TmdeError(f"{name}: found {limit}, expected at least 1")
@@ -875,8 +880,9 @@ class DocumentEmbedder:
 
         `from_pretrained` opens it, `SentenceTransformer` and `AutoModel` too. A `max_seq_length`
         that is shorter than the tokenizer's is stored in the tokenizer; a bag has no limit when it
-        is opened again. The card of a model that was loaded from a folder, with its license, is
-        copied. Settings for long documents are not stored: give them to `from_pretrained` again.
+        is opened again. The card of a model that was loaded from a folder or the Hub, with its
+        license, is copied. Settings for long documents are not stored: give them to
+        `from_pretrained` again.
 
         Args:
             path: The folder, made if missing. Files of an earlier save are replaced.

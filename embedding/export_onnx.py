@@ -23,7 +23,11 @@ from modeling_tmde.inspection import is_ours
 from tmde.embedding.document_embedder import DocumentEmbedder, evaluating
 from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE
 from tmde.embedding.export_graphs import OUTPUTS, graph_of, pooled
-from tmde.embedding.serving_files import check_holds_no_other_model, write_serving_files
+from tmde.embedding.serving_files import (
+    check_holds_no_other_model,
+    holds_weights,
+    write_serving_files,
+)
 from tmde.embedding.text_tokenizer import TextTokenizer
 
 if TYPE_CHECKING:
@@ -32,6 +36,7 @@ if TYPE_CHECKING:
 # Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained 0.98.
 LEAST_COSINE = 0.9
 
+_FILE_NAME = "model.onnx"
 _INT64 = 7  # onnx.TensorProto.INT64
 # What `torch.onnx` traces; it must not be specific to these sizes.
 _TRACED_TEXTS = ("Written once, run everywhere; 1, 2, 3, 1.", "Written once")
@@ -108,13 +113,15 @@ def export_onnx(
     folder = Path(folder)
     check_holds_no_other_model(embedder, folder)
     onnx_folder = folder / "onnx"
+    if not holds_weights(folder):
+        _check_graphs_are_of_model(embedder, onnx_folder)
     onnx_folder.mkdir(parents=True, exist_ok=True)
-    file_name = "model.onnx" if quantization is None else f"model_{quantization}.onnx"
+    file_name = _FILE_NAME if quantization is None else f"model_{quantization}.onnx"
     with (
         tempfile.TemporaryDirectory(dir=onnx_folder, prefix=".export-") as temporary,
         evaluating(embedder.model),
     ):
-        plain_graph = Path(temporary) / "model.onnx"
+        plain_graph = Path(temporary) / _FILE_NAME
         written_graph = Path(temporary) / file_name
         _write_graph(embedder, plain_graph)
         if quantization is not None:
@@ -139,6 +146,38 @@ def _check_can_be_a_graph(embedder: DocumentEmbedder) -> None:
         reason = _REFUSED.get(encoder.config.model_type)
     if reason is not None:
         raise TmdeError(f"{type(encoder).__name__} cannot be exported to ONNX: {reason}")
+
+
+def _check_graphs_are_of_model(embedder: DocumentEmbedder, onnx_folder: Path) -> None:
+    """Check that the graphs of earlier exports are of the same model, by their outputs.
+
+    Two models of one configuration differ in their weights alone, and the new graph would stand
+    beside one of the other model.
+
+    Raises:
+        TmdeError: One is of another model, or cannot be read.
+    """
+    for path in sorted(onnx_folder.glob("model*.onnx")):
+        if not _is_graph_of_model(embedder, path):
+            raise TmdeError(
+                f"{path} is the graph of another model (its outputs differ); give the name of a "
+                f"new folder, or delete {onnx_folder}"
+            )
+
+
+def _is_graph_of_model(embedder: DocumentEmbedder, path: Path) -> bool:
+    """Return whether a graph gives the vectors of a model."""
+    import onnxruntime
+
+    try:
+        session = onnxruntime.InferenceSession(path, providers=["CPUExecutionProvider"])
+        with evaluating(embedder.model):
+            difference, cosine = _compare(session, embedder)
+    except Exception:  # The errors of onnxruntime have no class in common.
+        return False
+    if path.name == _FILE_NAME:
+        return difference <= TOLERANCE
+    return cosine >= LEAST_COSINE
 
 
 def _padded_batch(

@@ -7,13 +7,15 @@ The commands check names before they import anything heavy, so this file imports
 
 from __future__ import annotations
 
-import functools
 import re
 from pathlib import Path
 from typing import Literal
 
 _HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
+# The questions that need not be asked again: name, kind and token of repositories that are there.
+# Those of failures are asked again, because a network comes back and a repository gets made.
+_answered: set[tuple[str, str, str | bool | None]] = set()
 
 
 class HubNameError(FileNotFoundError):
@@ -67,9 +69,10 @@ def check_repository(
     repo_type: Literal["model", "dataset"] = "model",
     token: str | bool | None = None,
 ) -> None:
-    """Ask the Hub once whether it has a repository, unless the name is a path of this machine.
+    """Ask the Hub whether it has a repository, unless the name is a path of this machine.
 
-    The libraries that load it would repeat a question without an answer for most of a minute.
+    The libraries that load it would repeat a question without an answer for most of a minute. A
+    repository that is there is not asked for again.
 
     Args:
         repo_id: The Hub id, such as `name/model`, or a path.
@@ -81,12 +84,15 @@ def check_repository(
     """
     if Path(repo_id).expanduser().exists():
         return
+    question = (repo_id, repo_type, token)
+    if question in _answered:
+        return
     reason = _reason_of_absence(repo_id, repo_type, token)
     if reason is not None:
         raise HubNameError(f"{repo_id}: no such folder, and {reason}")
+    _answered.add(question)
 
 
-@functools.lru_cache(maxsize=256)
 def _reason_of_absence(repo_id: str, repo_type: str, token: str | bool | None) -> str | None:
     """Return why a repository cannot be loaded; None if it can, or if the Hub will say more."""
     from huggingface_hub import HfApi

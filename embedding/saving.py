@@ -10,6 +10,8 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
+from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError, HTTPError
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
@@ -20,6 +22,10 @@ from modeling_tmde.sentence_transformers_files import (
     TRANSFORMER_FILE,
     write_sentence_transformers_files,
 )
+from tmde.embedding.hub_names import is_possible_hub_id
+
+# The prompts of documents go by these names, and the first that a model has is taken.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 _CARD = "README.md"
 
@@ -27,7 +33,7 @@ _CARD = "README.md"
 def save_model(
     folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, max_length: int
 ) -> None:
-    """Write a model, its tokenizer, and the card of the folder it was loaded from.
+    """Write a model, its tokenizer, and the card of the folder or repository it was loaded from.
 
     Args:
         folder: Made if missing. A card that is there stays.
@@ -45,10 +51,42 @@ def save_model(
     limited = copy.copy(tokenizer)
     limited.model_max_length = min(max_length, tokenizer.model_max_length)
     limited.save_pretrained(folder)
+    copy_card(model, folder)
+
+
+def copy_card(model: PreTrainedModel, folder: Path) -> None:
+    """Copy the card of a model, which holds the license under which its weights are passed on.
+
+    Args:
+        model: A model that was loaded from a folder or the Hub; another one has no card.
+        folder: Where the card goes. One that is there stays.
+    """
+    if (folder / _CARD).exists():
+        return
     source_card = Path(str(model.name_or_path)) / _CARD
-    # The card holds the license, under which the weights are passed on.
-    if source_card.is_file() and not (folder / _CARD).exists():
-        shutil.copyfile(source_card, folder / _CARD)
+    if not source_card.is_file():
+        downloaded_card = _card_of_hub(model)
+        if downloaded_card is None:
+            return
+        source_card = downloaded_card
+    shutil.copyfile(source_card, folder / _CARD)
+
+
+def _card_of_hub(model: PreTrainedModel) -> Path | None:
+    """Return the card of a model that was loaded from the Hub, by its copy in the cache.
+
+    None: the model is from elsewhere, its repository has no card, or the Hub is not reached.
+    """
+    name = str(model.name_or_path)
+    if not is_possible_hub_id(name):
+        return None
+    # Newer versions of transformers do not say which commit was loaded; then it is the last one.
+    commit = getattr(model.config, "_commit_hash", None)
+    try:
+        path = hf_hub_download(name, _CARD, revision=commit)
+    except (HfHubHTTPError, HTTPError, HFValidationError, OSError):
+        return None
+    return Path(path)
 
 
 def save_settings(
@@ -77,6 +115,9 @@ def save_settings(
     if prompt:
         default_name = _name_of_prompt(named_prompts, prompt)
         named_prompts[default_name] = prompt
+    # Whoever opens the folder takes no prompt for queries and documents unless the file names one.
+    named_prompts.setdefault("query", prompt)
+    named_prompts.setdefault("document", _document_prompt(prompts, prompt))
     content = {
         "model_type": "SentenceTransformer",
         "prompts": named_prompts,
@@ -92,3 +133,16 @@ def _name_of_prompt(prompts: Mapping[str, str], prompt: str) -> str:
         if text == prompt:
             return name
     return "default"
+
+
+def _document_prompt(prompts: Mapping[str, str], prompt: str) -> str:
+    """Return what `encode_document` puts before a text.
+
+    Args:
+        prompts: The prompts by name.
+        prompt: The prompt for every text.
+    """
+    for name in DOCUMENT_PROMPTS:
+        if name in prompts:
+            return prompts[name]
+    return prompt

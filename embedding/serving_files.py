@@ -16,6 +16,7 @@ from modeling_tmde.sentence_transformers_files import (
     write_sentence_transformers_files,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.saving import copy_card
 
 # In tokens, the longest text of a model without a limit. text-embeddings-inference refuses a model
 # whose longest text is longer than its batches, by default of 16,384 tokens.
@@ -46,7 +47,7 @@ def check_holds_no_other_model(embedder: DocumentEmbedder, folder: Path) -> None
 
 
 def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
-    """Write configuration, tokenizer and pooling in a folder that has no weights.
+    """Write configuration, tokenizer, pooling and card in a folder that has no weights.
 
     A folder with weights is that of the model itself, and is left as it is.
 
@@ -67,6 +68,7 @@ def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
     length = _served_length(embedder)
     _write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
     _write_json(folder / POOLING_FILE, _pooling(embedder))
+    copy_card(embedder.model, folder)
 
 
 def _served_length(embedder: DocumentEmbedder) -> int:

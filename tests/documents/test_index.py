@@ -1,6 +1,5 @@
 """A document index against plain loops: what it holds, finds and embeds, and its errors."""
 
-from contextlib import contextmanager
 from types import SimpleNamespace
 
 import datasets
@@ -8,6 +7,7 @@ import numpy as np
 import pandas
 import pytest
 import torch
+from filelock import FileLock
 
 pytest.importorskip("lancedb")
 
@@ -398,6 +398,25 @@ def test_words_without_case_and_accents(query, expected, words_index):
     assert ids_of(words_index.search(query, mode="words")) == expected
 
 
+LONG_WORD = "Rindfleischetikettierungsüberwachungsaufgabenübertragungsgesetz"
+TEXTS_BY_LANGUAGE = {
+    "zh": "人人生而自由，在尊严和权利上一律平等。",
+    "ja": "すべての人間は、生まれながらにして自由であり、尊厳について平等である。",
+    "th": "มนุษย์ทั้งหลายเกิดมามีอิสระและเสมอภาคกัน",
+    "de": f"Das {LONG_WORD} gilt nicht mehr.",
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("自由", {"zh", "ja"}), ("尊严", {"zh"}), ("อิสระ", {"th"}), (LONG_WORD.lower(), {"de"})],
+)
+def test_words_without_spaces_and_of_any_length(query, expected, tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", dimension=4)
+    index.upsert(list(TEXTS_BY_LANGUAGE), list(TEXTS_BY_LANGUAGE.values()), vectors=np.eye(4))
+    assert set(ids_of(index.search(query, mode="words"))) == expected
+
+
 def test_words_after_changes_and_by_filters(words_index, tmp_path):
     assert ids_of(words_index.search("river", mode="words", filter={"language": "de"})) == []
     words_index.upsert(["1", "5"], ["Der Fluss heißt River.", "no words"])
@@ -427,14 +446,39 @@ def test_words_need_no_embedder(tmp_path):
 
 
 def test_words_of_a_folder_that_cannot_be_written(words_index, monkeypatch):
-    @contextmanager
-    def refusing():
+    def refuse(timeout):
         raise PermissionError(13, "Permission denied")
-        yield
 
-    monkeypatch.setattr(words_index, "writing", refusing)
+    monkeypatch.setattr(words_index._lock, "acquire", refuse)
     with pytest.raises(TmdeError, match="cannot be written, but its texts are not yet indexed"):
         words_index.search("river", mode="words")
+
+
+def test_a_first_search_by_words_while_another_process_writes(words_index, tmp_path):
+    with (
+        FileLock(tmp_path / "index" / ".lock"),
+        pytest.raises(TmdeError, match="not yet indexed by words; search by meaning"),
+    ):
+        words_index.search("river", mode="words")
+    assert set(ids_of(words_index.search("river", mode="words"))) == {"2", "4"}
+
+
+def test_words_that_are_indexed_are_searched_while_another_process_writes(words_index, tmp_path):
+    words_index.index_words()
+    opened = DocumentIndex.open(tmp_path / "index")
+    with FileLock(tmp_path / "index" / ".lock"):
+        assert set(ids_of(opened.search("river", mode="words"))) == {"2", "4"}
+
+
+def test_a_first_search_by_words_leaves_upkeep_to_writers(tmp_path, monkeypatch):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    index.upsert(["a"], ["one two"])
+    monkeypatch.setattr(index_table, "APPROXIMATE_FROM", 0)
+    monkeypatch.setattr(index_table, "FRAGMENTS", 0)
+
+    assert ids_of(index.search("two", mode="words")) == ["a"]
+
+    assert DocumentIndex.open(tmp_path / "index").exact  # No inverted file was built.
 
 
 def test_words_that_are_indexed_already_write_nothing(words_index, tmp_path):
@@ -519,12 +563,28 @@ def test_rows_of_a_table_can_be_numbered(tmp_path):
     assert set(index) == {"0", "1"}
 
 
+def test_whole_numbers_that_pandas_made_floats_are_ids_without_a_point(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    index.upsert_table(pandas.DataFrame({"id": [1.0, 2.5], "text": ["one", "two"]}))
+    assert set(index) == {"1", "2.5"}
+
+
+def test_missing_values_of_pandas_are_no_metadata(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    row = {"id": "a", "text": "one", "day": pandas.NaT, "n": pandas.NA, "x": np.float32("nan")}
+    index.upsert_table([row | {"list": [1, 2]}])
+    (hit,) = index.documents(["a"])
+    assert hit.metadata == {"list": [1, 2]}
+
+
 @pytest.mark.parametrize(
     ("table", "message"),
     [
         ([{"name": "a", "text": "b"}], r"found the columns \['name', 'text'\], expected 'id'"),
         (["a"], "found a row of type str, expected a DataFrame"),
         ([{"id": "a", "text": float("nan")}], "document 'a': found text nan, expected"),
+        ([{"id": "a", "text": "b"}, {"id": None, "text": "c"}], "row 1 has no id in .* 'id'"),
+        (pandas.DataFrame({"id": [1, None], "text": ["b", "c"]}), "row 1 has no id .*found nan"),
     ],
 )
 def test_bad_tables(table, message, tmp_path):
@@ -546,3 +606,10 @@ def test_bad_lists(ids, texts, message, tmp_path):
     index = DocumentIndex.create(tmp_path / "index", WordCounts())
     with pytest.raises(ValueError, match=message):
         index.upsert(ids, texts)
+
+
+def test_another_number_of_languages_than_of_documents(tmp_path):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    with pytest.raises(TmdeError, match="language: found 1 codes, expected 2, one for each id"):
+        index.upsert(["a", "b"], ["x", "y"], language=["de"])
+    assert len(index) == 0

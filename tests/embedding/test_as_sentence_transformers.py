@@ -120,6 +120,29 @@ def test_a_prompt_of_the_class_is_for_queries_too():
     np.testing.assert_array_equal(embedder.encode_query(TEXTS), embedder.encode(TEXTS))
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"prompts": {"query": "haus: ", "passage": "hund: "}},
+        {"prompts": {"corpus": "hund: "}},
+        {"prompt": "haus: "},
+        {"prompt": "haus: ", "prompts": {"passage": "hund: "}},
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("method", ["encode", "encode_query", "encode_document"])
+def test_prompts_of_queries_and_documents_are_saved(method, options, tmp_path):
+    embedder = DocumentEmbedder(make_xlmr(), make_tokenizer(), **options)
+    embedder.save_pretrained(tmp_path)
+    peer = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    opened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+
+    expected = getattr(embedder, method)(TEXTS)
+
+    assert_same(getattr(opened, method)(TEXTS), expected)
+    assert_same(getattr(peer, method)(TEXTS), expected)
+
+
 @pytest.mark.parametrize("name", ["texts", "sentences", "inputs"])
 def test_names_of_the_texts(name, embedder):
     np.testing.assert_array_equal(embedder.encode(**{name: TEXTS}), embedder.encode(TEXTS))
@@ -365,3 +388,8 @@ def test_what_is_no_batch_is_refused(embedder):
         embedder(TEXTS)
     with pytest.raises(TmdeError, match="column: found 'text', expected one of \\['body'\\]"):
         embedder({"body": TEXTS})
+
+
+def test_a_prompt_name_by_position_is_told_to_go_by_name(embedder):
+    with pytest.raises(TypeError, match="goes by name here: prompt_name='query'"):
+        embedder.encode(TEXTS, "query")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from modeling_tmde import AdaptedConfig, AdaptedModel, AlignedModel, LaserModel
+from modeling_tmde import AdaptedConfig, AdaptedModel, AlignedModel, LaserModel, TmdeError
 from tests.conftest import tiny_model
 from tests.embedding.export_texts import TEXTS
 from tests.tiny_embedders import aligned, laser, make_bag, make_xlmr
@@ -115,6 +115,23 @@ def test_a_graph_of_another_model_is_not_overwritten(onnx, tokenizer, tmp_path):
     with pytest.raises(ValueError, match="holds another model; give the name of a new folder"):
         export_onnx(make_xlmr(), tokenizer, tmp_path)
     assert not (tmp_path / "onnx").exists()
+
+
+@pytest.mark.slow
+def test_a_graph_of_other_weights_is_not_overwritten(onnx, tokenizer, tmp_path):
+    torch.manual_seed(0)
+    model = make_bag()
+    other_model = make_bag()
+    torch.nn.init.normal_(other_model.get_input_embeddings().weight)
+    path = export_onnx(model, tokenizer, tmp_path).path
+    before = path.read_bytes()
+
+    with pytest.raises(TmdeError, match="model.onnx is the graph of another model"):
+        export_onnx(other_model, tokenizer, tmp_path, "int8")
+
+    assert path.read_bytes() == before
+    assert [file.name for file in path.parent.iterdir()] == [path.name]
+    export_onnx(model, tokenizer, tmp_path)  # The model itself may be written again.
 
 
 @pytest.mark.slow

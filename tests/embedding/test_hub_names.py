@@ -5,10 +5,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+import huggingface_hub
 import pytest
 
 from tests.hub_server import HubServer
-from tmde.embedding.hub_names import HubNameError, check_model_path, is_possible_hub_id
+from tmde.embedding.hub_names import (
+    HubNameError,
+    check_model_path,
+    check_repository,
+    is_possible_hub_id,
+)
 from tmde.embedding.loading import local_or_hub
 
 QUESTION = """
@@ -93,6 +99,24 @@ def test_a_hub_that_is_not_reached(tmp_path, repo_type, reason):
     printed = answer(endpoint, tmp_path, "user/nope", repo_type)
     assert printed.startswith(f"user/nope: no such folder, and {endpoint} is not reached")
     assert reason in printed
+
+
+def test_a_failure_is_asked_again_and_a_success_is_not(monkeypatch):
+    questions = []
+
+    def answer_the_second_time(api, repo_id, **options):
+        questions.append(repo_id)
+        if len(questions) == 1:
+            raise ConnectionError("no route")
+
+    monkeypatch.setattr(huggingface_hub.HfApi, "repo_info", answer_the_second_time)
+    with pytest.raises(HubNameError, match="is not reached"):
+        check_repository("user/comes-back")
+
+    check_repository("user/comes-back")
+    check_repository("user/comes-back")
+
+    assert len(questions) == 2
 
 
 def test_a_cached_model_needs_no_hub(tmp_path):

@@ -3,11 +3,13 @@
 import json
 
 import pytest
+from huggingface_hub.errors import LocalEntryNotFoundError
 from transformers import AutoTokenizer
 
 from tests.conftest import save
 from tests.tiny_embedders import make_bag, make_xlmr
 from tmde import DocumentEmbedder
+from tmde.embedding.saving import copy_card
 from tmde.embedding.serving_files import LONGEST_SERVED, write_serving_files
 
 
@@ -76,3 +78,45 @@ def test_the_folder_of_the_model_itself_is_left_as_it_is(tokenizer, tmp_path):
     before = {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
     served(model, tokenizer, folder)
     assert {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()} == before
+
+
+def test_the_card_of_the_model_goes_with_its_graph(tokenizer, tmp_path):
+    folder = save(tmp_path / "bag", make_bag(), tokenizer)
+    (folder / "README.md").write_text("---\nlicense: cc0-1.0\n---\n")
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    write_serving_files(embedder, tmp_path / "served")
+    assert "cc0-1.0" in (tmp_path / "served" / "README.md").read_text()
+
+
+@pytest.fixture
+def hub_bag():
+    """A model as if it were loaded from the Hub."""
+    model = make_bag()
+    model.name_or_path = "user/bag"
+    return model
+
+
+@pytest.mark.parametrize("commit", [None, "abc"])
+def test_the_card_of_a_hub_model_is_that_of_its_commit(commit, hub_bag, tmp_path, monkeypatch):
+    questions = []
+
+    def download(repo_id, file_name, revision):
+        questions.append((repo_id, file_name, revision))
+        card = tmp_path / "cached.md"
+        card.write_text("---\nlicense: mit\n---\n")
+        return str(card)
+
+    hub_bag.config._commit_hash = commit
+    monkeypatch.setattr("tmde.embedding.saving.hf_hub_download", download)
+    copy_card(hub_bag, tmp_path)
+    assert "mit" in (tmp_path / "README.md").read_text()
+    assert questions == [("user/bag", "README.md", commit)]
+
+
+def test_a_hub_model_without_a_card_is_saved_without_one(hub_bag, tmp_path, monkeypatch):
+    def download(repo_id, file_name, revision):
+        raise LocalEntryNotFoundError("no such file")
+
+    monkeypatch.setattr("tmde.embedding.saving.hf_hub_download", download)
+    copy_card(hub_bag, tmp_path)
+    assert not (tmp_path / "README.md").exists()

@@ -43,6 +43,6 @@ def test_a_pushed_embedder_opens_from_the_hub(client, tmp_path):
     assert error == "HfHubHTTPError"
     assert second_url == first_url  # Nothing has changed, so there is no further commit.
     assert pooling == "cls"
-    assert prompts == {"default": "x: ", "query": "q: ", "document": ""}
+    assert prompts == {"default": "x: ", "query": "q: ", "document": "x: "}
     expected = [embedder.encode(TEXTS), embedder.encode_query(TEXTS)]
     np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)

@@ -62,7 +62,7 @@ def describe_time(results: Mapping[str, Any]) -> str:
     minutes = results["minutes"]
     evaluation_minutes = results.get("evaluation_minutes", 0.0)
     time = f"{minutes - evaluation_minutes:.2f} minutes of training"
-    if round(evaluation_minutes, 2) > 0:
+    if evaluation_minutes > 0:
         time += f" and {evaluation_minutes:.2f} of evaluation"
     return f"{results['steps']:,} steps in {time}"
 

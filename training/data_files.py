@@ -75,7 +75,7 @@ def data_paths(train: Any) -> list[Path]:
         train: A source, a list of sources, Moses files by language, or the sections `new` and
             `replay` of a run that adds languages.
     """
-    paths = []
+    paths: list[Path] = []
     for source in _sources(train):
         for file in find_files(source) or ():
             paths.extend(Path(path) for path in file.paths)

@@ -59,11 +59,11 @@ def train(
         _run_option("--pivots", help="Languages to translate into, such as en. Default: en, es."),
     ] = None,
     minutes: Annotated[
-        float | None, _run_option("--minutes", help="Train so long; evaluations do not count.")
+        float | None, _run_option("--minutes", help="Minutes of training, without those of evaluations.")
     ] = None,
     steps: Annotated[
         int | None,
-        _run_option("--steps", min=1, help="Train so many steps, however long they take."),
+        _run_option("--steps", min=1, help="Number of steps. It replaces the limit of minutes."),
     ] = None,
     seed: Annotated[int | None, _run_option("--seed", min=0, help="Default: 42.")] = None,
     batch_tokens: Annotated[

@@ -109,21 +109,21 @@ def _table(packaged: Column, start: Column, trained: Column) -> str:
 
 
 def _measures(trained: Column) -> list[str]:
-    """Return the measures that the table shows: retrieval, its mean first, then the others.
+    """Return the measures that the table shows: retrieval, its mean first, then accuracies.
 
     They are sorted, because a resumed run has its scores in another order.
     """
     sentences = []
     documents = []
-    others = []
+    accuracies = []
     for measure in sorted(trained.scores or ()):
         if "_doc_p1_" in measure:
             documents.append(measure)
         elif "_p1_" in measure:
             sentences.append(measure)
         elif "cross" in measure or "accuracy" in measure:
-            others.append(measure)
-    measures = [*sentences, *documents, *others]
+            accuracies.append(measure)
+    measures = [*sentences, *documents, *accuracies]
     if MEAN in (trained.scores or ()):
         measures.insert(0, MEAN)
     return measures

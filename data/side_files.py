@@ -17,9 +17,9 @@ def without_side_files(names: Sequence[str]) -> list[str]:
     """
     data_names = [name for name in names if not _is_hidden(name)]
     for is_side_file in (_is_about_the_folder, _is_json):
-        others = [name for name in data_names if not is_side_file(name)]
-        if others:
-            data_names = others
+        remaining_names = [name for name in data_names if not is_side_file(name)]
+        if remaining_names:
+            data_names = remaining_names
     return data_names
 
 

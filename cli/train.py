@@ -59,7 +59,8 @@ def train(
         _run_option("--pivots", help="Languages to translate into, such as en. Default: en, es."),
     ] = None,
     minutes: Annotated[
-        float | None, _run_option("--minutes", help="Minutes of training, without those of evaluations.")
+        float | None,
+        _run_option("--minutes", help="Minutes of training, without those of evaluations."),
     ] = None,
     steps: Annotated[
         int | None,

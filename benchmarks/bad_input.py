@@ -356,7 +356,8 @@ def make_more_inputs(folder: Path) -> None:
 
     log = folder / "made.log"
     task = f"sentence_retrieval={folder}/rows.jsonl"
-    run_to_end(f"train {RECIPE} --train {folder}/rows.jsonl -o {folder}/run", log)
+    train = f"train {RECIPE} --train {folder}/rows.jsonl -o {folder}/run"
+    run_to_end(f"{train} keep_checkpoints=true", log)
     run_to_end(f"index {folder}/docs.jsonl -o {folder}/index -m {folder}/bag", log)
     run_to_end(f"eval run {folder}/bag --tasks {task} -o {folder}/results", log)
     (folder / "small").mkdir()

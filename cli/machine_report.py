@@ -30,7 +30,7 @@ EXTRA_PURPOSES = {
     "onnx": "tmde export onnx",
     "mteb": "the tasks of MTEB",
     "ray": "embed on several machines",
-    "integrations": "the other software of docs/integrations.md",
+    "integrations": "the other software of docs/guides/integrations.md",
 }
 _HIDDEN_EXTRAS = {"dev", "eval"}  # `eval` is another name of `figures`
 _HUB_TIMEOUT = 3.0  # seconds

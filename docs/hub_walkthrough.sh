@@ -4,7 +4,7 @@
 #
 #     bash docs/hub_walkthrough.sh [WORK_FOLDER]
 #
-# WORK_FOLDER keeps transcript.txt (which docs/share.md prints), page.png and everything else; without it, nothing is
+# WORK_FOLDER keeps transcript.txt (which docs/guides/share.md prints), page.png and everything else; without it, nothing is
 # kept. Needs Chromium or Chrome. CI runs this.
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -160,4 +160,4 @@ HF_HOME="$work/author-cache" author/bin/python search.py "$address" "$browser" \
 test -s page.png
 
 sed -i '1{/^$/d}' transcript.txt
-author/bin/python "$root/tests/docs/transcript.py" transcript.txt "$root/docs/share.md"
+author/bin/python "$root/tests/docs/transcript.py" transcript.txt "$root/docs/guides/share.md"

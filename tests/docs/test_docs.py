@@ -41,7 +41,7 @@ from tmde.training.objectives import OBJECTIVES
 from tmde.training.recipe import load_recipe, packaged_names
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKDOWN = [
     *PAGES,
     *sorted(ROOT.glob("benchmarks/*.md")),
@@ -234,7 +234,7 @@ def test_links_lead_somewhere(path):
 
 @pytest.mark.parametrize("name", packaged_names())
 def test_every_recipe_is_in_the_table_of_the_guide(name):
-    assert f"`{name}`" in (ROOT / "docs" / "train.md").read_text("utf-8")
+    assert f"`{name}`" in (ROOT / "docs" / "guides" / "train.md").read_text("utf-8")
 
 
 def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():

@@ -1,7 +1,7 @@
-"""Checks that the transcript in docs/share.md is still what docs/hub_walkthrough.sh prints.
+"""Checks that the transcript in docs/guides/share.md is still what docs/hub_walkthrough.sh prints.
 
-    python tests/docs/transcript.py WORK/transcript.txt docs/share.md
-    python tests/docs/transcript.py WORK/transcript.txt docs/share.md --write
+    python tests/docs/transcript.py WORK/transcript.txt docs/guides/share.md
+    python tests/docs/transcript.py WORK/transcript.txt docs/guides/share.md --write
 
 The first command fails with a diff if it is not; the second replaces it.
 

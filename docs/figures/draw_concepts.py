@@ -235,7 +235,7 @@ def draw_overview() -> Drawing:
     drawing.text(440, 140, "near", size=17)
     drawing.text(466, 172, "far", anchor="end", size=17)
     drawing.text(510, 246, "near", size=17)
-    drawing.text(280, 296, "distances between vectors answer questions")
+    drawing.text(280, 296, "what such vectors are used for")
     for column, use in enumerate(["search", "classify", "align", "deduplicate"]):
         drawing.box(142 * column, 318, 132, 40, use, fill=GRAY)
     return drawing

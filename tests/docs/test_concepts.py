@@ -1,0 +1,92 @@
+"""The pictures of the concept pages are those that the script draws, and what pages name exists."""
+
+import importlib.util
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+FIGURES = ROOT / "docs" / "figures"
+SCRIPT = FIGURES / "draw_concepts.py"
+ARCHITECTURE = ROOT / "docs" / "architecture.md"
+
+
+def load_script():
+    spec = importlib.util.spec_from_file_location("draw_concepts", SCRIPT)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+PICTURES = load_script().PICTURES
+
+
+@pytest.mark.parametrize("name", PICTURES)
+def test_picture_is_what_the_script_draws(name):
+    stored = (FIGURES / f"{name}.svg").read_bytes()
+    assert stored == PICTURES[name]().svg().encode(), f"run python {SCRIPT.relative_to(ROOT)}"
+
+
+def test_every_picture_is_drawn_and_shown():
+    assert {path.stem for path in FIGURES.glob("concept_*.svg")} == set(PICTURES)
+    pages = [ARCHITECTURE, *(ROOT / "docs" / "concepts").glob("*.md")]
+    shown = set()
+    for page in pages:
+        shown.update(re.findall(r"figures/(concept_\w+)\.svg\)", page.read_text("utf-8")))
+    assert shown == set(PICTURES)
+
+
+def test_glossary_terms_are_unique_and_sorted_within_their_topics():
+    text = (ROOT / "docs" / "concepts" / "glossary.md").read_text("utf-8")
+    topics = text.split("\n## ")[1:]
+    terms = []
+    for topic in topics:
+        topic_terms = re.findall(r"^### (.+)$", topic, re.MULTILINE)
+        assert topic_terms == sorted(topic_terms, key=str.casefold)
+        terms += topic_terms
+    assert len(terms) == len(set(terms))
+
+
+# ---- The page on architecture
+
+
+def test_every_file_in_code_marks_exists():
+    """Links are checked with those of all pages; this checks the text of links and other names."""
+    text = ARCHITECTURE.read_text("utf-8")
+    names = re.findall(r"`([\w./]+(?:/|\.py|\.toml|\.cfg))`", text)
+    assert len(names) > 40
+    in_models = ("common.py", "recurrent.py")
+    for name in names:
+        path = ROOT / "modeling_tmde" / name if name in in_models else ROOT / name
+        assert path.exists(), name
+
+
+def test_link_texts_name_their_targets():
+    for text, target in re.findall(
+        r"\[`([^`]+)`\]\(\.\./([^)]+)\)", ARCHITECTURE.read_text("utf-8")
+    ):
+        assert text.rstrip("/") in target
+
+
+def test_names_after_a_file_are_defined_in_it():
+    text = " ".join(ARCHITECTURE.read_text("utf-8").split())
+    names_by_file = re.findall(r"\(\.\./([\w./]+\.py)\): `(\w+)(?:\.(\w+))?`", text)
+    assert len(names_by_file) > 10
+    for file, name, method in names_by_file:
+        code = (ROOT / file).read_text("utf-8")
+        for defined in filter(None, (name, method)):
+            assert is_defined(defined, code), f"{file}: {defined}"
+
+
+def test_phases_of_a_run_are_in_the_order_of_the_code():
+    section = ARCHITECTURE.read_text("utf-8").partition("## From a recipe")[2]
+    phases = re.findall(r"^\d+\. `(\w+)`", section.partition("\n## ")[0], re.MULTILINE)
+    code = (ROOT / "training" / "run.py").read_text("utf-8")
+    body = code.partition("run = resolve(")[2].partition("return trainer")[0]
+    assert len(phases) > 4
+    assert phases == [name for name in re.findall(r"(\w+)\(", body) if name in phases]
+
+
+def is_defined(name: str, code: str) -> bool:
+    return re.search(rf"^\s*(?:def|class) {name}\b", code, re.MULTILINE) is not None

@@ -14,7 +14,9 @@ the line and the condition. The sentence beside the tag then has to be rewritten
 
 import argparse
 import json
+import re
 import sys
+import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -32,6 +34,13 @@ FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
 TEST_DATA = "test_data"
 # A page that is written only if its file of measurements exists, by the name of the page.
 OPTIONAL_PAGES = {"test-data": TEST_DATA}
+CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[)")
+# Systems of this package, which the figure shows in color.
+OUR_SYSTEMS = ("default", "small", "hybrid", "adapted")
+OUR_COLOR = "#1f5fa8"
+OTHER_COLOR = "#757575"
+SPEED_TICKS = (100, 300, 1000, 3000, 10_000, 30_000)
 # The best value of a column is bold, and so is every value that is printed with the same digits.
 LARGEST = "largest"
 SMALLEST = "smallest"
@@ -73,21 +82,28 @@ class Measure:
             return 0.0
         return max(self.value - self.low, self.high - self.value)
 
-    @property
-    def digits(self) -> int:
-        """The number of decimals that the interval supports: 0 from a margin of 1 on, else 1."""
-        return 0 if self.margin >= 1 else 1
-
     def above(self, other: "Measure") -> bool:
         """Return whether the whole interval lies above that of the other measure."""
         if self.low is None or other.high is None:
             raise ReportError("both measures need an interval to be told apart")
         return self.low > other.high
 
-    def __str__(self) -> str:
+    def text(self, digits: int) -> str:
+        """Return the value with so many decimals, and the margin behind it."""
         if self.low is None:
-            return f"{self.value:.{self.digits}f}"
-        return f"{self.value:.{self.digits}f} ± {self.margin:.{self.digits}f}"
+            return f"{self.value:.{digits}f}"
+        return f"{self.value:.{digits}f} ± {self.margin:.{digits}f}"
+
+    def __str__(self) -> str:
+        return self.text(supported_digits([self]))
+
+
+def supported_digits(measures: Sequence[Measure]) -> int:
+    """Return the number of decimals that the intervals of a column support.
+
+    It is 0 if all margins are 1.5 or more, and 1 otherwise.
+    """
+    return 0 if all(measure.margin >= 1.5 for measure in measures) else 1
 
 
 def share(number: float) -> str:
@@ -149,23 +165,31 @@ def markdown_table(
         rows: The cells: texts, numbers that are printed as they are, `Measure`s, or None.
         best: `LARGEST` or `SMALLEST` for the columns, by number, whose best value is bold.
     """
-    texts = [[cell_text(cell) for cell in row] for row in rows]
+    columns = [column_texts(cells) for cells in zip(*rows, strict=True)]
     for column, kind in (best or {}).items():
-        for place in best_rows([row[column] for row in rows], kind):
-            texts[place][column] = f"**{texts[place][column]}**"
+        for place in best_rows([row[column] for row in rows], columns[column], kind):
+            columns[column][place] = f"**{columns[column][place]}**"
+    texts = list(zip(*columns, strict=True))
     rule = ["---"] + ["--:"] * (len(header) - 1)
     lines = [header, rule, *texts]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
-def cell_text(cell: object) -> str:
-    """Return the text of a cell; an empty one for None."""
-    if cell is None:
-        return ""
-    return str(cell)
+def column_texts(cells: Sequence[object]) -> list[str]:
+    """Return the texts of the cells of a column, whose measures have equally many decimals."""
+    digits = supported_digits([cell for cell in cells if isinstance(cell, Measure)])
+    texts = []
+    for cell in cells:
+        if cell is None:
+            texts.append("")
+        elif isinstance(cell, Measure):
+            texts.append(cell.text(digits))
+        else:
+            texts.append(str(cell))
+    return texts
 
 
-def best_rows(cells: Sequence[object], kind: str) -> list[int]:
+def best_rows(cells: Sequence[object], texts: Sequence[str], kind: str) -> list[int]:
     """Return the numbers of the rows whose value is printed as the best one."""
     numbers = {place: number_of(cell) for place, cell in enumerate(cells)}
     known = {place: number for place, number in numbers.items() if number is not None}
@@ -173,8 +197,8 @@ def best_rows(cells: Sequence[object], kind: str) -> list[int]:
         return []
     choose = max if kind == LARGEST else min
     best = choose(known, key=lambda place: known[place])
-    printed = cell_text(cells[best]).split(" ")[0]
-    return [place for place in known if cell_text(cells[place]).split(" ")[0] == printed]
+    printed = texts[best].split(" ")[0]
+    return [place for place in known if texts[place].split(" ")[0] == printed]
 
 
 def number_of(cell: object) -> float | None:
@@ -211,6 +235,12 @@ def measure_table(
     header = ["", *(title for _, title in columns)]
     best = None if kind is None else all_best(len(header), kind)
     return markdown_table(header, cells, best)
+
+
+def rank(systems: Mapping[str, Mapping[str, Measure]], measure: str) -> list[str]:
+    """Return the names of the systems that have a measure, the one of the largest value first."""
+    named = [name for name, measures in systems.items() if measure in measures]
+    return sorted(named, key=lambda name: systems[name][measure].value, reverse=True)
 
 
 def all_best(columns: int, kind: str = LARGEST, first: int = 1) -> dict[int, str]:
@@ -323,6 +353,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "table": markdown_table,
         "measure_table": measure_table,
         "all_best": all_best,
+        "rank": rank,
         "holm": holm,
         "measure": Measure.of,
         "LARGEST": LARGEST,
@@ -348,7 +379,7 @@ def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str,
         if name.startswith("_") or (source is not None and not measurements.exists(source)):
             continue
         text = environment.get_template(path.name).render()
-        pages[name] = collapse_blank_lines(text)
+        pages[name] = tidy(text)
     unused = {path.stem for path in folder.glob("*.json")} - measurements.used
     if unused:
         raise ReportError(
@@ -358,13 +389,40 @@ def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str,
     return pages
 
 
-def collapse_blank_lines(text: str) -> str:
-    """Return a text in which no two empty lines follow each other, and one newline ends it."""
-    lines: list[str] = []
-    for line in text.strip().splitlines():
-        if line.strip() or (lines and lines[-1]):
-            lines.append(line.rstrip())
-    return "\n".join(lines) + "\n"
+def tidy(text: str) -> str:
+    """Return the text of a page with one empty line between blocks and wrapped paragraphs."""
+    blocks = []
+    for piece in CODE_BLOCK.split(text):
+        if piece.startswith("```"):
+            blocks.append(piece)
+            continue
+        for block in END_OF_BLOCK.split(piece):
+            if block.strip():
+                blocks.append(wrap(block.strip()))
+    return join_blocks(blocks)
+
+
+def wrap(text: str) -> str:
+    """Return a paragraph, or an item of a list, in lines of 100 columns."""
+    if text.startswith(("#", "<!--", "![", "|")):
+        return text
+    one_line = " ".join(text.split())
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(
+        one_line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def join_blocks(blocks: Sequence[str]) -> str:
+    """Return blocks with an empty line between them, and none between items of a list."""
+    text = ""
+    previous = ""
+    for block in blocks:
+        if text:
+            text += "\n" if previous.startswith("- ") and block.startswith("- ") else "\n\n"
+        text += block
+        previous = block
+    return text + "\n"
 
 
 # ---- The figure
@@ -400,36 +458,39 @@ def draw_quality_and_speed(results: Sequence[Mapping[str, Any]], path: Path) -> 
 
 def _draw_panel(panel: Any, results: Sequence[Mapping[str, Any]], measure: str) -> None:
     """Draw one point a system, with its name and its interval."""
+    points = []
     for result in results:
-        if measure not in result["measures"] or result.get("texts_per_second") is None:
-            continue
-        value = Measure.of(result["measures"][measure])
-        is_ours = result["system"] in OUR_SYSTEMS
-        color = "#1f5fa8" if is_ours else "#8a8a8a"
-        speed = result["texts_per_second"]
-        bars = [
-            [value.value - (value.low or value.value)],
-            [(value.high or value.value) - value.value],
-        ]
+        if measure in result["measures"] and result.get("texts_per_second"):
+            value = Measure.of(result["measures"][measure])
+            points.append((result["system"], result["texts_per_second"], value))
+    for system, speed, value in points:
+        color = OUR_COLOR if system in OUR_SYSTEMS else OTHER_COLOR
+        bars = None
+        if value.low is not None:
+            bars = [[value.value - value.low], [value.high - value.value]]
         panel.errorbar(speed, value.value, yerr=bars, fmt="o", color=color, markersize=9, capsize=3)
+        # The name stands below the point if a system of about the same speed lies above it.
+        is_below = any(
+            max(speed, other) < 1.5 * min(speed, other) and other_value.value > value.value
+            for _, other, other_value in points
+        )
         panel.annotate(
-            result["system"],
+            system,
             (speed, value.value),
-            xytext=(0, 11),
+            xytext=(0, -23 if is_below else 11),
             textcoords="offset points",
             ha="center",
             color=color,
-            weight="bold" if is_ours else "normal",
+            weight="bold" if system in OUR_SYSTEMS else "normal",
         )
     panel.set_xscale("log")
     panel.margins(x=0.2, y=0.15)
+    panel.set_xticks(SPEED_TICKS, [f"{tick:,}" for tick in SPEED_TICKS])
+    panel.set_xticks([], minor=True)
     panel.set_xlabel("texts a second on one core")
     panel.spines[["top", "right"]].set_visible(False)
     panel.grid(color="#e5e5e5")
     panel.set_axisbelow(True)
-
-
-OUR_SYSTEMS = ("default", "small", "hybrid", "adapted")
 
 
 # ---- The command

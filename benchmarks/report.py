@@ -36,6 +36,8 @@ TEST_DATA = "test_data"
 OPTIONAL_PAGES = {"test-data": TEST_DATA}
 CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[)")
+# A space at which a narrow table does not break a value from its margin.
+NO_BREAK = "\u00a0"
 # Systems of this package, which the figure shows in color.
 OUR_SYSTEMS = ("default", "small", "hybrid", "adapted")
 OUR_COLOR = "#1f5fa8"
@@ -183,7 +185,7 @@ def column_texts(cells: Sequence[object]) -> list[str]:
         if cell is None:
             texts.append("")
         elif isinstance(cell, Measure):
-            texts.append(cell.text(digits))
+            texts.append(cell.text(digits).replace(" ", NO_BREAK))
         else:
             texts.append(str(cell))
     return texts
@@ -197,8 +199,8 @@ def best_rows(cells: Sequence[object], texts: Sequence[str], kind: str) -> list[
         return []
     choose = max if kind == LARGEST else min
     best = choose(known, key=lambda place: known[place])
-    printed = texts[best].split(" ")[0]
-    return [place for place in known if texts[place].split(" ")[0] == printed]
+    printed = texts[best].split(NO_BREAK)[0]
+    return [place for place in known if texts[place].split(NO_BREAK)[0] == printed]
 
 
 def number_of(cell: object) -> float | None:

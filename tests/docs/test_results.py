@@ -118,7 +118,8 @@ def test_test_data_make_a_page_a_summary_and_a_figure(folder, tmp_path):
     arguments = ["--results", str(folder), "--output", str(output), "--figure", str(figure)]
     assert report.main(arguments) == 0
     assert "multilingual-e5-small leads with 61 ± 3" in (output / "test-data.md").read_text()
-    assert "| `default` | 60 ± 3 |" in (output / "index.md").read_text()
+    summary = (output / "index.md").read_text().replace(report.NO_BREAK, " ")
+    assert "| `default` | 60 ± 3 |" in summary
     first = figure.read_bytes()
     assert report.main(arguments) == 0
     assert figure.read_bytes() == first
@@ -133,11 +134,15 @@ def test_tables_are_small(pages):
                 assert lines[0].count("|") - 1 <= 8, (name, lines[0])
 
 
+def plain_texts(cells):
+    return [text.replace(report.NO_BREAK, " ") for text in report.column_texts(cells)]
+
+
 def test_digits_follow_the_intervals():
     wide = report.Measure(71.6, 67.3, 75.8)
     narrow = report.Measure(94.04, 93.5, 94.5)
-    assert report.column_texts([wide, wide]) == ["72 ± 4", "72 ± 4"]
-    assert report.column_texts([wide, narrow, None]) == ["71.6 ± 4.3", "94.0 ± 0.5", ""]
+    assert plain_texts([wide, wide]) == ["72 ± 4", "72 ± 4"]
+    assert plain_texts([wide, narrow, None]) == ["71.6 ± 4.3", "94.0 ± 0.5", ""]
 
 
 def test_best_values_are_bold_as_printed():

@@ -1,83 +1,169 @@
-"""Every decimal of RESULTS.md stands in a file of `benchmarks/results/`, to the printed digits."""
+"""The pages of docs/results are those that `python -m benchmarks.report` makes."""
 
+import importlib.util
 import json
-import re
-from collections.abc import Iterator
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
 
 ROOT = Path(__file__).parents[2]
-FILES = {  # by the beginning of a section's title
-    "Vectors worth having": ["vectors"],
-    "Beside what one can download": ["peers"],
-    "A transformer beside the bag": ["hybrid"],
-    "Probing": ["probing", "peers", "cold"],
-    "Documents": ["document_excerpts", "document_representations", "document_representations_mlm"],
-    "The papers' systems": [
-        "compare_papers",
-        "compare_bilingual",
-        "compare_beta",
-        "compare_light",
-        "dual_band",
-    ],
-    "Word vectors": ["word_vectors"],
-    "A teacher's space": ["teacher_space"],
-    "A language added": ["added_language"],
-    "Retrieval in flat memory": ["retrieval_memory"],
-}
-FILES["Documents"] += ["document_segmentation", "sentence_alignment"]
-SECTIONS = re.split(r"(?m)^## ", (ROOT / "RESULTS.md").read_text())[1:]
-NUMBER = r"[+-]?\d[\d,]*\.\d+"
+specification = importlib.util.spec_from_file_location(
+    "benchmarks_report", ROOT / "benchmarks" / "report.py"
+)
+report = importlib.util.module_from_spec(specification)
+sys.modules["benchmarks_report"] = report  # dataclasses look up their module there
+specification.loader.exec_module(report)
 
 
-def lists_of_numbers(value: object) -> Iterator[list[float]]:
-    """Yield all lists of numbers, and single numbers as lists of one.
-
-    Shares also come in percent, and large numbers in millions.
-    """
-    if isinstance(value, dict | list) and not all(isinstance(each, int | float) for each in value):
-        for each in value.values() if isinstance(value, dict) else value:
-            yield from lists_of_numbers(each)
-    elif isinstance(value, list | int | float):
-        found = value if isinstance(value, list) else [value]
-        yield found
-        if all(abs(each) <= 1 for each in found):
-            yield [100 * each for each in found]
-        elif min(found) > 1e5:
-            yield [each / 1e6 for each in found]
+@pytest.fixture(scope="module")
+def pages():
+    return report.make_pages()
 
 
-@pytest.mark.parametrize("section", SECTIONS, ids=lambda section: section.partition("\n")[0])
-def test_every_decimal_is_in_a_file(section):
-    names = next(names for title, names in FILES.items() if section.startswith(title))
-    *known, stated = [
-        list(
-            lists_of_numbers(
-                json.loads((ROOT / "benchmarks" / "results" / f"{name}.json").read_text())
-            )
-        )
-        for name in (*names, "stated")
-    ]
-    lists = sum(known, [])
-    # A value with its interval is looked up as three numbers, if they are stored together.
-    triples = {tuple(f"{each:.1f}" for each in found) for found in lists if len(found) == 3}
-    singles = {
-        f"{abs(each):.{digits}f}"
-        for found in lists + stated
-        for each in found
-        for digits in range(1, 6)
+@pytest.fixture
+def folder(tmp_path):
+    """A copy of the files of measurements."""
+    copy = tmp_path / "results"
+    shutil.copytree(report.RESULTS, copy)
+    return copy
+
+
+def change(folder, name, edit):
+    path = folder / f"{name}.json"
+    content = json.loads(path.read_text())
+    edit(content)
+    path.write_text(json.dumps(content))
+
+
+def write_test_data(folder):
+    system = {
+        "megabytes": 19.0,
+        "texts_per_second": 12_345.0,
+        "seeds": 1,
+        "dtype": "float32",
+        "training": "20 minutes",
     }
-    text = re.sub(r"```.*?```|`[^`]*`|\]\([^)]*\)", "", section, flags=re.DOTALL)
-    for value, low, high in re.findall(rf"({NUMBER}) \[({NUMBER}), ({NUMBER})\]", text):
-        assert not triples or (value, low, high) in triples or "+" in value or "-" in value, (
-            value,
-            low,
-            high,
-        )
-    missing = [
-        each
-        for each in re.findall(NUMBER, text)
-        if each.lstrip("+-").replace(",", "") not in singles
-    ]
-    assert not missing
+    names = ("sentences", "documents", "similarity_same", "similarity_across")
+    results = []
+    for number, name in enumerate(("default", "e5-small")):
+        measures = {measure: [60.0 + number, 58.0, 63.0] for measure in names}
+        results.append({"system": name, **system, "measures": measures})
+    content = {"benchmark": "test_data", "results": results}
+    (folder / "test_data.json").write_text(json.dumps(content))
+
+
+def test_committed_pages_equal_their_regeneration(pages):
+    assert report.differing_pages(pages, report.PAGES) == []
+
+
+def test_check_reports_a_changed_page_and_a_page_without_a_template(pages, tmp_path, capsys):
+    report.write_pages(pages, tmp_path)
+    assert report.main(["--check", "--output", str(tmp_path)]) == 0
+    page = tmp_path / "peers.md"
+    page.write_text(page.read_text().replace("51 times", "52 times"))
+    (tmp_path / "old.md").write_text("# Old\n")
+    assert report.main(["--check", "--output", str(tmp_path)]) == 1
+    assert "peers.md" in capsys.readouterr().out
+    assert report.differing_pages(pages, tmp_path) == ["old", "peers"]
+
+
+def test_marian_ratio_is_that_of_the_file():
+    """In float32 T-MDE read 1,582.94 words a second, Marian 634.02: 2.497, printed as 2.5."""
+    text = (report.PAGES / "training-speed.md").read_text()
+    found = json.loads((report.RESULTS / "training_small.json").read_text())["results"]
+    assert round(found["T-MDE"]["words_per_second"]["median"], 2) == 1582.94
+    assert round(found["Marian, Seq2SeqTrainer, by length"]["words_per_second"]["median"]) == 634
+    assert "In float32, T-MDE trains 2.5 times as fast as Marian" in text
+    assert "in bfloat16, 1.5 times" in text
+
+
+def test_finding_that_the_numbers_contradict_fails(folder):
+    def make_marian_fast(content):
+        system = content["results"]["Marian, Seq2SeqTrainer, by length"]
+        system["words_per_second"]["median"] *= 2
+
+    change(folder, "training_small", make_marian_fast)
+    with pytest.raises(report.ReportError, match=r"training-speed\.md\.jinja, line \d+: .*claim"):
+        report.make_pages(folder)
+
+
+def test_numbers_of_a_page_follow_the_file(folder):
+    def make_default_faster(content):
+        (system,) = [each for each in content["results"] if each["system"] == "default"]
+        system["texts/s"]["median"] = 23_456.0
+
+    change(folder, "peers", make_default_faster)
+    assert "| `default` | 19 | 23,000 |" in report.make_pages(folder)["peers"]
+
+
+def test_file_that_no_page_uses_fails(folder):
+    (folder / "forgotten.json").write_text("{}")
+    with pytest.raises(report.ReportError, match="no page uses forgotten"):
+        report.make_pages(folder)
+
+
+def test_missing_file_is_named(folder):
+    (folder / "peers.json").unlink()
+    with pytest.raises(report.ReportError, match=r"peers\.json does not exist"):
+        report.make_pages(folder)
+
+
+def test_test_data_make_a_page_a_summary_and_a_figure(folder, tmp_path):
+    pytest.importorskip("matplotlib")
+    write_test_data(folder)
+    figure = tmp_path / "figure.svg"
+    output = tmp_path / "pages"
+    arguments = ["--results", str(folder), "--output", str(output), "--figure", str(figure)]
+    assert report.main(arguments) == 0
+    assert "multilingual-e5-small leads with 61 ± 3" in (output / "test-data.md").read_text()
+    summary = (output / "index.md").read_text().replace(report.NO_BREAK, " ")
+    assert "| `default` | 60 ± 3 |" in summary
+    first = figure.read_bytes()
+    assert report.main(arguments) == 0
+    assert figure.read_bytes() == first
+
+
+def test_tables_are_small(pages):
+    for name, text in pages.items():
+        for table in text.split("\n\n"):
+            if table.startswith("|"):
+                lines = table.splitlines()
+                assert len(lines) <= 2 + 12, (name, lines[0])
+                assert lines[0].count("|") - 1 <= 8, (name, lines[0])
+
+
+def plain_texts(cells):
+    return [text.replace(report.NO_BREAK, " ") for text in report.column_texts(cells)]
+
+
+def test_digits_follow_the_intervals():
+    wide = report.Measure(71.6, 67.3, 75.8)
+    narrow = report.Measure(94.04, 93.5, 94.5)
+    assert plain_texts([wide, wide]) == ["72 ± 4", "72 ± 4"]
+    assert plain_texts([wide, narrow, None]) == ["71.6 ± 4.3", "94.0 ± 0.5", ""]
+
+
+def test_best_values_are_bold_as_printed():
+    table = report.markdown_table(
+        ["", "quality", "seconds"], [["a", 94.04, 3], ["b", "94.0", 2]], report.all_best(3)
+    )
+    assert "| b | 94.0 | 2 |" in table
+    table = report.markdown_table(
+        ["", "seconds"], [["a", "3.1"], ["b", "2.0"], ["c", None]], {1: report.SMALLEST}
+    )
+    assert "| b | **2.0** |" in table and "| a | 3.1 |" in table
+
+
+def test_holm():
+    """Sorted 0.01, 0.03, 0.04 give 0.03, 0.06, and 0.06 again, because 0.04 would be smaller."""
+    assert report.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
+
+
+def test_paragraphs_are_wrapped_and_code_is_not():
+    long = "word " * 40
+    text = report.tidy(f"# Title\n\n{long}\n- one\n- two\n\n```text\n{long}\n\nx\n```\n")
+    assert f"```text\n{long}\n\nx\n```\n" in text
+    assert "- one\n- two\n\n```text" in text
+    assert max(map(len, text.split("```")[0].splitlines())) <= 100

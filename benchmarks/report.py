@@ -1,0 +1,549 @@
+"""Make the pages of `docs/results/` from the files of `benchmarks/results/`.
+
+    python -m benchmarks.report              # write the pages and the figure
+    python -m benchmarks.report --check      # exit with 1 if a page differs from its regeneration
+
+Each page is a template in `benchmarks/pages/`. A template takes its numbers from the files of
+measurements, and states what it concludes from them in a tag:
+
+    {% claim peers["hybrid"]["SIB-200 Cross"].value > peers["default"]["SIB-200 Cross"].value %}
+
+If new measurements contradict the condition, making the page fails with the name of the template,
+the line and the condition. The sentence beside the tag then has to be rewritten.
+"""
+
+import argparse
+import json
+import re
+import sys
+import textwrap
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar
+
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, nodes
+from jinja2.ext import Extension
+from jinja2.parser import Parser
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+TEMPLATES = ROOT / "benchmarks" / "pages"
+PAGES = ROOT / "docs" / "results"
+FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
+TEST_DATA = "test_data"
+# A page that is written only if its file of measurements exists, by the name of the page.
+OPTIONAL_PAGES = {"test-data": TEST_DATA}
+CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
+END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[)")
+# A space at which a narrow table does not break a value from its margin.
+NO_BREAK = "\u00a0"
+# Systems of this package, which the figure shows in color.
+OUR_SYSTEMS = ("default", "small", "hybrid", "adapted")
+OUR_COLOR = "#1f5fa8"
+OTHER_COLOR = "#757575"
+SPEED_TICKS = (100, 300, 1000, 3000, 10_000, 30_000)
+# The best value of a column is bold, and so is every value that is printed with the same digits.
+LARGEST = "largest"
+SMALLEST = "smallest"
+
+
+class ReportError(ValueError):
+    """A page cannot be made, or is not what the measurements say."""
+
+
+# ---- Values
+
+
+@dataclass(frozen=True)
+class Measure:
+    """A measured value and its 95 % interval.
+
+    Args:
+        value: The value.
+        low: The lower bound of the interval; None without an interval.
+        high: The upper bound of the interval; None without an interval.
+    """
+
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+    @classmethod
+    def of(cls, numbers: Sequence[float], scale: float = 1.0) -> "Measure":
+        """Return the measure of a list `[value]` or `[value, low, high]`, times `scale`."""
+        scaled = [scale * number for number in numbers]
+        if len(scaled) not in (1, 3):
+            raise ReportError(f"a measure has 1 or 3 numbers (value, low, high), found {numbers}")
+        return cls(*scaled)
+
+    @property
+    def margin(self) -> float:
+        """The larger distance of the value to a bound of its interval."""
+        if self.low is None or self.high is None:
+            return 0.0
+        return max(self.value - self.low, self.high - self.value)
+
+    def above(self, other: "Measure") -> bool:
+        """Return whether the whole interval lies above that of the other measure."""
+        if self.low is None or other.high is None:
+            raise ReportError("both measures need an interval to be told apart")
+        return self.low > other.high
+
+    def text(self, digits: int) -> str:
+        """Return the value with so many decimals, and the margin behind it."""
+        if self.low is None:
+            return f"{self.value:.{digits}f}"
+        return f"{self.value:.{digits}f} ± {self.margin:.{digits}f}"
+
+    def __str__(self) -> str:
+        return self.text(supported_digits([self]))
+
+
+def supported_digits(measures: Sequence[Measure]) -> int:
+    """Return the number of decimals that the intervals of a column support.
+
+    It is 0 if all margins are 1.5 or more, and 1 otherwise.
+    """
+    return 0 if all(measure.margin >= 1.5 for measure in measures) else 1
+
+
+def share(number: float) -> str:
+    """Return a share as percent with one decimal: 0.714 gives 71.4."""
+    return f"{100 * number:.1f}"
+
+
+def fixed(number: float, digits: int = 1) -> str:
+    """Return a number with so many decimals."""
+    return f"{number:.{digits}f}"
+
+
+def signed(number: float, digits: int = 1) -> str:
+    """Return a number with its sign and so many decimals."""
+    return f"{number:+.{digits}f}"
+
+
+def count(number: float) -> str:
+    """Return a whole number with separators of thousands."""
+    return f"{number:,.0f}"
+
+
+def rounded_count(number: float, digits: int = 2) -> str:
+    """Return a number with its first digits alone, for measurements that scatter: 12,000."""
+    return f"{float(f'{number:.{digits - 1}e}'):,.0f}"
+
+
+def scientific(number: float) -> str:
+    """Return a small number with one digit, such as 3e-07; 0 if it is exactly 0."""
+    return "0" if number == 0 else f"{number:.0e}".replace("e-0", "e-")
+
+
+def gibibytes(number: float) -> str:
+    """Return bytes as GiB with one decimal."""
+    return f"{number / 2**30:.1f}"
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm 1979), in the order in which they came."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, (len(p_values) - rank) * p_values[place])
+        corrected[place] = min(1.0, largest)
+    return corrected
+
+
+# ---- Tables
+
+
+def markdown_table(
+    header: Sequence[str], rows: Sequence[Sequence[object]], best: Mapping[int, str] | None = None
+) -> str:
+    """Return a Markdown table; numbers stand at the right, and the best of a column is bold.
+
+    Args:
+        header: The titles of the columns.
+        rows: The cells: texts, numbers that are printed as they are, `Measure`s, or None.
+        best: `LARGEST` or `SMALLEST` for the columns, by number, whose best value is bold.
+    """
+    columns = [column_texts(cells) for cells in zip(*rows, strict=True)]
+    for column, kind in (best or {}).items():
+        for place in best_rows([row[column] for row in rows], columns[column], kind):
+            columns[column][place] = f"**{columns[column][place]}**"
+    texts = list(zip(*columns, strict=True))
+    rule = ["---"] + ["--:"] * (len(header) - 1)
+    lines = [header, rule, *texts]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def column_texts(cells: Sequence[object]) -> list[str]:
+    """Return the texts of the cells of a column, whose measures have equally many decimals."""
+    digits = supported_digits([cell for cell in cells if isinstance(cell, Measure)])
+    texts = []
+    for cell in cells:
+        if cell is None:
+            texts.append("")
+        elif isinstance(cell, Measure):
+            texts.append(cell.text(digits).replace(" ", NO_BREAK))
+        else:
+            texts.append(str(cell))
+    return texts
+
+
+def best_rows(cells: Sequence[object], texts: Sequence[str], kind: str) -> list[int]:
+    """Return the numbers of the rows whose value is printed as the best one."""
+    numbers = {place: number_of(cell) for place, cell in enumerate(cells)}
+    known = {place: number for place, number in numbers.items() if number is not None}
+    if not known:
+        return []
+    choose = max if kind == LARGEST else min
+    best = choose(known, key=lambda place: known[place])
+    printed = texts[best].split(NO_BREAK)[0]
+    return [place for place in known if texts[place].split(NO_BREAK)[0] == printed]
+
+
+def number_of(cell: object) -> float | None:
+    """Return the number of a cell, None if it has none."""
+    if cell is None:
+        return None
+    if isinstance(cell, Measure):
+        return cell.value
+    try:
+        return float(str(cell).split(" ")[0].replace(",", ""))
+    except ValueError:
+        return None
+
+
+def measure_table(
+    systems: Mapping[str, Mapping[str, object]],
+    rows: Sequence[tuple[str, str]],
+    columns: Sequence[tuple[str, str]],
+    kind: str | None = LARGEST,
+) -> str:
+    """Return a table with a system a row and a measure a column.
+
+    Args:
+        systems: The measures by system and name of the measure.
+        rows: Names of systems and their titles; systems without measures are left out.
+        columns: Names of measures and their titles.
+        kind: Which value of a column is bold; None for no bold value.
+    """
+    cells = []
+    for system, title in rows:
+        if system in systems:
+            values = [systems[system].get(measure) for measure, _ in columns]
+            cells.append([title, *values])
+    header = ["", *(title for _, title in columns)]
+    best = None if kind is None else all_best(len(header), kind)
+    return markdown_table(header, cells, best)
+
+
+def rank(systems: Mapping[str, Mapping[str, Measure]], measure: str) -> list[str]:
+    """Return the names of the systems that have a measure, the one of the largest value first."""
+    named = [name for name, measures in systems.items() if measure in measures]
+    return sorted(named, key=lambda name: systems[name][measure].value, reverse=True)
+
+
+def all_best(columns: int, kind: str = LARGEST, first: int = 1) -> dict[int, str]:
+    """Return `best` of `markdown_table` for all columns from the first one on."""
+    return dict.fromkeys(range(first, columns), kind)
+
+
+# ---- Measurements
+
+
+class Measurements:
+    """The files of measurements, and which of them were read.
+
+    Args:
+        folder: The folder of the JSON files.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.used: set[str] = set()
+
+    def exists(self, name: str) -> bool:
+        """Return whether there is a file of this name."""
+        return (self.folder / f"{name}.json").exists()
+
+    def load(self, name: str) -> Any:
+        """Return the content of a file."""
+        self.used.add(name)
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            raise ReportError(f"{path} does not exist; a page needs it")
+        return json.loads(path.read_text(encoding="utf-8"))
+
+    def by_system(self, name: str) -> dict[str, dict[str, Measure]]:
+        """Return the measures of each system of a file whose `results` are a list of systems."""
+        systems = {}
+        for result in self.load(name)["results"]:
+            measures = {}
+            for title, numbers in result["measures"].items():
+                measures[title] = Measure.of(numbers)
+            systems[result["system"]] = measures
+        return systems
+
+    def compared(self, name: str) -> dict[str, dict[str, Measure]]:
+        """Return means over the seeds in % of the systems of a `tmde compare` file.
+
+        The interval of a system with several seeds is its mean plus and minus one standard
+        deviation.
+        """
+        systems = {}
+        for system, values in self.load(name)["means and standard deviations"].items():
+            measures = {}
+            for title, numbers in values.items():
+                mean = 100 * numbers[0]
+                if len(numbers) == 1:
+                    measures[title] = Measure(mean)
+                    continue
+                deviation = 100 * numbers[1]
+                measures[title] = Measure(mean, mean - deviation, mean + deviation)
+            systems[system] = measures
+        return systems
+
+
+# ---- Claims
+
+
+class ClaimExtension(Extension):
+    """The tag `{% claim CONDITION %}`, which prints nothing and fails if the condition is false."""
+
+    tags: ClassVar[set[str]] = {"claim"}
+
+    def parse(self, parser: Parser) -> nodes.Node:
+        """Return the node of one tag."""
+        line = next(parser.stream).lineno
+        condition = parser.parse_expression()
+        arguments = [condition, nodes.Const(line), nodes.Const(parser.name)]
+        return nodes.Output([self.call_method("check", arguments)]).set_lineno(line)
+
+    def check(self, condition: object, line: int, template: str) -> str:
+        """Return an empty text, or raise an error that quotes the condition."""
+        if condition:
+            return ""
+        source, _, _ = self.environment.loader.get_source(self.environment, template)
+        text = source.splitlines()[line - 1].strip()
+        raise ReportError(
+            f"{template}, line {line}: the measurements contradict {text}; rewrite the finding "
+            "beside it"
+        )
+
+
+# ---- Pages
+
+
+def make_environment(measurements: Measurements, templates: Path = TEMPLATES) -> Environment:
+    """Return the environment in which templates become pages."""
+    environment = Environment(
+        loader=FileSystemLoader(templates),
+        extensions=[ClaimExtension, "jinja2.ext.do"],
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+        autoescape=False,
+    )
+    environment.globals |= {
+        "load": measurements.load,
+        "exists": measurements.exists,
+        "by_system": measurements.by_system,
+        "compared": measurements.compared,
+        "table": markdown_table,
+        "measure_table": measure_table,
+        "all_best": all_best,
+        "rank": rank,
+        "holm": holm,
+        "measure": Measure.of,
+        "LARGEST": LARGEST,
+        "SMALLEST": SMALLEST,
+    }
+    for function in (share, fixed, signed, count, rounded_count, scientific, gibibytes):
+        environment.filters[function.__name__] = function
+    return environment
+
+
+def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str, str]:
+    """Return the text of every page by its name.
+
+    Raises:
+        ReportError: If a finding is contradicted, or a file of measurements is used by no page.
+    """
+    measurements = Measurements(folder)
+    environment = make_environment(measurements, templates)
+    pages = {}
+    for path in sorted(templates.glob("*.md.jinja")):
+        name = path.name.removesuffix(".md.jinja")
+        source = OPTIONAL_PAGES.get(name)
+        if name.startswith("_") or (source is not None and not measurements.exists(source)):
+            continue
+        text = environment.get_template(path.name).render()
+        pages[name] = tidy(text)
+    unused = {path.stem for path in folder.glob("*.json")} - measurements.used
+    if unused:
+        raise ReportError(
+            f"no page uses {', '.join(sorted(unused))} of {folder}; add a template to {templates}, "
+            "or delete the file"
+        )
+    return pages
+
+
+def tidy(text: str) -> str:
+    """Return the text of a page with one empty line between blocks and wrapped paragraphs."""
+    blocks = []
+    for piece in CODE_BLOCK.split(text):
+        if piece.startswith("```"):
+            blocks.append(piece)
+            continue
+        for block in END_OF_BLOCK.split(piece):
+            if block.strip():
+                blocks.append(wrap(block.strip()))
+    return join_blocks(blocks)
+
+
+def wrap(text: str) -> str:
+    """Return a paragraph, or an item of a list, in lines of 100 columns."""
+    if text.startswith(("#", "<!--", "![", "|")):
+        return text
+    one_line = " ".join(text.split())
+    indent = "  " if text.startswith("- ") else ""
+    return textwrap.fill(
+        one_line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def join_blocks(blocks: Sequence[str]) -> str:
+    """Return blocks with an empty line between them, and none between items of a list."""
+    text = ""
+    previous = ""
+    for block in blocks:
+        if text:
+            text += "\n" if previous.startswith("- ") and block.startswith("- ") else "\n\n"
+        text += block
+        previous = block
+    return text + "\n"
+
+
+# ---- The figure
+
+
+def draw_quality_and_speed(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+    """Draw the quality of each system against its speed.
+
+    Args:
+        results: The `results` of `test_data.json`.
+        path: The file, PNG or SVG. Its folder must exist.
+    """
+    # matplotlib takes a second to import, and only the figure needs it.
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    titles = {
+        "sentences": "finds the translation of a sentence, %",
+        "similarity_across": "similarity across languages (Spearman x 100)",
+    }
+    settings = {"font.size": 13, "svg.hashsalt": "tmde", "figure.facecolor": "white"}
+    with pyplot.rc_context(settings):
+        figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+        for panel, (measure, title) in zip(panels, titles.items(), strict=True):
+            _draw_panel(panel, results, measure)
+            panel.set_title(title, fontsize=13)
+        metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
+        figure.savefig(path, dpi=130, metadata=metadata)
+        pyplot.close(figure)
+
+
+def _draw_panel(panel: Any, results: Sequence[Mapping[str, Any]], measure: str) -> None:
+    """Draw one point a system, with its name and its interval."""
+    points = []
+    for result in results:
+        if measure in result["measures"] and result.get("texts_per_second"):
+            value = Measure.of(result["measures"][measure])
+            points.append((result["system"], result["texts_per_second"], value))
+    for system, speed, value in points:
+        color = OUR_COLOR if system in OUR_SYSTEMS else OTHER_COLOR
+        bars = None
+        if value.low is not None:
+            bars = [[value.value - value.low], [value.high - value.value]]
+        panel.errorbar(speed, value.value, yerr=bars, fmt="o", color=color, markersize=9, capsize=3)
+        # The name stands below the point if a system of about the same speed lies above it.
+        is_below = any(
+            max(speed, other) < 1.5 * min(speed, other) and other_value.value > value.value
+            for _, other, other_value in points
+        )
+        panel.annotate(
+            system,
+            (speed, value.value),
+            xytext=(0, -23 if is_below else 11),
+            textcoords="offset points",
+            ha="center",
+            color=color,
+            weight="bold" if system in OUR_SYSTEMS else "normal",
+        )
+    panel.set_xscale("log")
+    panel.margins(x=0.2, y=0.15)
+    panel.set_xticks(SPEED_TICKS, [f"{tick:,}" for tick in SPEED_TICKS])
+    panel.set_xticks([], minor=True)
+    panel.set_xlabel("texts a second on one core")
+    panel.spines[["top", "right"]].set_visible(False)
+    panel.grid(color="#e5e5e5")
+    panel.set_axisbelow(True)
+
+
+# ---- The command
+
+
+def differing_pages(pages: Mapping[str, str], folder: Path) -> list[str]:
+    """Return the names of the pages that differ from their files, and of files without a page."""
+    names = {path.stem for path in folder.glob("*.md")} | set(pages)
+    differing = []
+    for name in sorted(names):
+        path = folder / f"{name}.md"
+        written = path.read_text(encoding="utf-8") if path.exists() else None
+        if written != pages.get(name):
+            differing.append(name)
+    return differing
+
+
+def write_pages(pages: Mapping[str, str], folder: Path) -> None:
+    """Write the pages, and delete those that no template makes any more."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.glob("*.md"):
+        if path.stem not in pages:
+            path.unlink()
+    for name, text in pages.items():
+        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Write or check the pages and return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if needed")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of measurements")
+    parser.add_argument("--output", type=Path, default=PAGES, help="folder of the pages")
+    parser.add_argument("--figure", type=Path, default=FIGURE, help="file of the figure")
+    options = parser.parse_args(arguments)
+    try:
+        pages = make_pages(options.results)
+    except ReportError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+    if options.check:
+        differing = differing_pages(pages, options.output)
+        for name in differing:
+            print(f"{options.output / name}.md differs; run python -m benchmarks.report")
+        return 1 if differing else 0
+    write_pages(pages, options.output)
+    measurements = Measurements(options.results)
+    if measurements.exists(TEST_DATA):
+        draw_quality_and_speed(measurements.load(TEST_DATA)["results"], options.figure)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

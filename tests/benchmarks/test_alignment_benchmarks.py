@@ -1,0 +1,137 @@
+"""What the scripts that measure alignment count as right."""
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+
+
+def load_script(name):
+    """Import a script; it imports `common` from its own folder."""
+    sys.path.insert(0, str(BENCHMARKS))
+    try:
+        path = BENCHMARKS / f"{name}.py"
+        specification = importlib.util.spec_from_file_location(f"benchmark_{name}", path)
+        module = importlib.util.module_from_spec(specification)
+        sys.modules[specification.name] = module  # dataclasses look up their module there
+        specification.loader.exec_module(module)
+    finally:
+        sys.path.remove(str(BENCHMARKS))
+    return module
+
+
+sentences = load_script("sentence_alignment")
+documents = load_script("documents")
+
+
+def units(*paragraphs):
+    return [sentences.Unit(f"text {numbers}", numbers) for numbers in paragraphs]
+
+
+def test_units_that_share_paragraphs_are_one_bead():
+    """Paragraph 1 is missing on the left, 5 on the right; 2 and 3 are merged on the left alone."""
+    left = units((0,), (2, 3), (4,), (5,))
+    right = units((0,), (1,), (2,), (3,), (4,))
+    expected = {((0,), (0,)), ((1,), (2, 3)), ((2,), (4,))}
+    assert sentences.corresponding(left, right) == expected
+
+
+def test_merges_that_overlap_chain():
+    left = units((0, 1), (2,))
+    right = units((0,), (1, 2))
+    assert sentences.corresponding(left, right) == {((0, 1), (0, 1))}
+
+
+def test_edits_delete_and_merge():
+    rng = np.random.default_rng(0)
+    paragraphs = [f"paragraph {number}" for number in range(1000)]
+    edited = sentences.edited(paragraphs, rng)
+    kept = [number for unit in edited for number in unit.paragraphs]
+    assert kept == sorted(set(kept))
+    assert 870 < len(kept) < 930
+    merged = [unit for unit in edited if len(unit.paragraphs) == 2]
+    assert 50 < len(merged) < 110
+    first, second = merged[0].paragraphs
+    assert merged[0].text == f"paragraph {first} paragraph {second}"
+
+
+def test_precision_and_recall_count_beads_of_both_sides():
+    pair = sentences.Pair(["a", "b", "c"], ["x", "y"], {((0,), (0,)), ((1, 2), (1,))})
+    beads = [
+        sentences.Bead(range(0, 1), range(0, 1), 0.0, 1.0),
+        sentences.Bead(range(1, 2), range(1, 2), 0.0, 1.0),
+        sentences.Bead(range(2, 3), range(0), 0.5, None),
+    ]
+    result = sentences.measure([pair], lambda pairs: [beads])
+    assert result == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "gold": 2}
+
+
+def test_bleualign_files_are_read(tmp_path):
+    (tmp_path / "dev.de").write_text("eins\nzwei\ndrei\n", encoding="utf-8")
+    (tmp_path / "dev.fr").write_text("un\ndeux\n", encoding="utf-8")
+    (tmp_path / "dev.defr").write_text("[0]:[0]\n[1, 2]:[1]\n[]:[1]\n", encoding="utf-8")
+    pair = sentences.load_bleualign(tmp_path)
+    assert pair.first == ["eins", "zwei", "drei"]
+    assert pair.gold == {((0,), (0,)), ((1, 2), (1,))}
+
+
+def test_lengths_align_what_has_equal_lengths():
+    texts = ["x" * 20, "x" * 80, "x" * 40, "x" * 160]
+    pair = sentences.Pair(texts, texts, {((number,), (number,)) for number in range(4)})
+    assert sentences.measure([pair], sentences.align_by_lengths)["f1"] == 1
+
+
+def test_edited_documents_are_those_of_both_languages(tmp_path):
+    rows = []
+    for language in ("de", "en"):
+        for name in ("page a", "page b"):
+            text = "\n\n".join(f"{language} {name} {number}" for number in range(20))
+            rows.append({"doc_id": name, "language": language, "split": "dev", "text": text})
+    rows.append({"doc_id": "page c", "language": "de", "split": "dev", "text": "allein"})
+    path = tmp_path / "topic_documents.parquet"
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    pairs = sentences.load_edited(path, ("de", "en"), documents=5, seed=0)
+    assert len(pairs) == 2
+    for pair in pairs:
+        assert pair.gold and len(pair.first) <= 20
+
+
+def test_middle_paragraphs():
+    text = "\n\n".join("abcdef")
+    assert documents.middle_paragraphs(text, 2) == "c\n\nd"
+    assert documents.middle_paragraphs(text, 10) == text
+    assert documents.middle_paragraphs(text, None) == text
+
+
+def test_found_translations_of_each_pair():
+    """The third language has the first two documents in the wrong order."""
+    eye = np.eye(3, dtype=np.float32)
+    vectors = {"de": eye, "en": eye, "fr": eye[[1, 0, 2]]}
+    found = documents.found_translations(vectors, "cosine")
+    assert found.tolist() == [[1, 1, 1], [0, 0, 1], [0, 0, 1]]
+
+
+def test_interval_is_that_of_the_documents():
+    value, low, high = documents.mean_and_interval(np.array([1.0] * 50 + [0.0] * 50))
+    assert value == 50
+    assert low == pytest.approx(40, abs=2) and high == pytest.approx(60, abs=2)
+
+
+def test_text_is_encoded_once():
+    calls = []
+
+    class Encoder:
+        def encode(self, texts):
+            calls.append(list(texts))
+            return np.array([[len(text)] for text in texts], np.float32)
+
+    encoder = documents.CachedEncoder(Encoder())
+    assert encoder.encode(["a", "bb", "a"]).ravel().tolist() == [1, 2, 1]
+    assert encoder.encode(["bb", "ccc"]).ravel().tolist() == [2, 3]
+    assert calls == [["a", "bb"], ["ccc"]]

@@ -501,6 +501,46 @@ class DocumentEmbedder:
         batch_tokens: int | None = ...,
         show_progress_bar: bool | None = ...,
         normalize: bool = ...,
+        convert_to_tensor: Literal[False] = ...,
+        language: str | Sequence[str] | None = ...,
+        *,
+        batch_size: int | None = ...,
+        convert_to_numpy: Literal[True] = ...,
+        normalize_embeddings: bool = ...,
+        device: str | torch.device | None = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        truncate_dim: int | None = ...,
+        precision: str = ...,
+    ) -> np.ndarray: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        normalize: bool = ...,
+        *,
+        convert_to_tensor: Literal[True],
+        language: str | Sequence[str] | None = ...,
+        batch_size: int | None = ...,
+        convert_to_numpy: bool = ...,
+        normalize_embeddings: bool = ...,
+        device: str | torch.device | None = ...,
+        prompt: str | None = ...,
+        prompt_name: str | None = ...,
+        truncate_dim: int | None = ...,
+        precision: str = ...,
+    ) -> torch.Tensor: ...
+
+    @overload
+    def encode(
+        self,
+        texts: str | Iterable[str],
+        batch_tokens: int | None = ...,
+        show_progress_bar: bool | None = ...,
+        normalize: bool = ...,
         convert_to_tensor: bool = ...,
         language: str | Sequence[str] | None = ...,
         *,

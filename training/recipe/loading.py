@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from importlib import resources
-from importlib.resources.abc import Traversable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from transformers.utils import logging
@@ -16,6 +15,9 @@ from tmde.training.recipe.architectures import ADAPTED, DEFAULT_ARCHITECTURE
 from tmde.training.recipe.errors import RecipeError, unknown_name_message
 from tmde.training.recipe.overrides import Sections, apply_overrides
 from tmde.training.recipe.schema import Recipe, read_sections, validate_recipe
+
+if TYPE_CHECKING:
+    from importlib.resources.abc import Traversable  # Python 3.10 has no such module.
 
 logger = logging.get_logger("tmde.training")
 

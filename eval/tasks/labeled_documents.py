@@ -89,7 +89,8 @@ class LabeledDocuments(Task):
                 than two labels can be trained and tested.
         """
         path = source_of(self, source, ADVICE)
-        rows = read_labeled(open_labeled(self, path, streaming), columns or {})
+        known_languages = {*self.languages, *(languages or ())}
+        rows = read_labeled(open_labeled(self, path, streaming), columns or {}, known_languages)
         if rows[0].language == ONE_LANGUAGE and languages:
             rows = _with_language(path, rows, languages)
         splits_of_ids, how_split = assign_splits(path, rows, seed)

@@ -188,10 +188,17 @@ def test_a_document_without_title_is_its_text(write):
 
 
 @pytest.mark.parametrize(
-    ("value", "code"), [("DE", "de"), ("de-AT", "de"), ("zh-Hant", "zh-Hant"), ("pt_BR", "pt")]
+    ("value", "code"), [("DE", "de"), ("de-AT", "de"), ("zh-Hant", "zh"), ("pt_BR", "pt")]
 )
 def test_languages_lose_their_region(value, code, write):
     assert load(write(documents([value]))).languages == [code]
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-Hant"])
+def test_a_locale_is_the_language_of_the_model(language, write):
+    task = LabeledDocuments()
+    task.languages = ("de", language)
+    assert task.load(write(documents(["zh-Hant"]))).languages == [language]
 
 
 @pytest.mark.parametrize("name", ["news.ndjson", "news.json", "news.tsv"])

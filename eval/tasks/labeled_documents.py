@@ -57,7 +57,10 @@ class LabeledDocuments(Task):
 
     name = "labeled_documents"
     description = "classes of your own labeled documents, within and across languages"
-    needs = "--labeled FILE: CSV, TSV, JSONL or parquet with text and label (docs/guides/evaluate-own-data.md)"
+    needs = (
+        "--labeled FILE: CSV, TSV, JSONL or parquet with text and label "
+        "(docs/guides/evaluate-own-data.md)"
+    )
     provenance = Provenance("labeled documents of the user", "as given by the source")
     train_languages: tuple[str, ...] | None = ()
 

@@ -13,7 +13,7 @@ from tmde.data.columns import shown_fields
 from tmde.data.files import is_hub_layout, named_format_of
 from tmde.data.locales import known_code, language_of_locale
 from tmde.data.side_files import without_side_files
-from tmde.data.usual_columns import same_name, usual_column
+from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
 from .sources import Table, open_tables
@@ -154,6 +154,7 @@ def read_labeled(
         header = _header_of(numbered_values)
         column_of = _find_columns(table.place, header, columns)
         if warn:
+            _tell_other_case(table.place, columns, column_of)
             _warn_of_usual_columns(table, header, column_of)
         for number, values in numbered_values:
             fields = {field: values.get(column) for field, column in column_of.items()}
@@ -191,19 +192,19 @@ def _header_of(rows: Sequence[tuple[int, Mapping[str, object]]]) -> list[str]:
 def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of the fields that a table has.
 
-    A column is the one that the user names, else the one of the field's name, in any case.
+    A column is the one that the user names, else the one of the field's name. It may differ from
+    the name by case.
 
     Raises:
         CorpusError: A required column, or one that the user names, is missing. The message tells
-            all of them.
+            all of them. Or several columns differ from a name by case alone.
     """
     column_of = {}
     missing = []
     for field in FIELDS:
-        column = columns.get(field)
-        if column is None:
-            column = same_name(field, header)
-        if column is not None and column in header:
+        name = columns.get(field, field)
+        column = find_column(name, header, place, f"--columns {field}=")
+        if column is not None:
             column_of[field] = column
         elif field in columns:
             missing.append(f"{columns[field]!r} ({field})")
@@ -220,6 +221,14 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
         f"{' and '.join(missing)} among them",
         f"Rename columns, or name yours: --columns {','.join(proposals)}",
     )
+
+
+def _tell_other_case(place: str, columns: Mapping[str, str], column_of: Mapping[str, str]) -> None:
+    """Log the columns that are taken for a field although they differ from its name by case."""
+    for field, column in column_of.items():
+        name = columns.get(field, field)
+        if column != name:
+            logger.warning("%s: the column %r is read as %r", place, column, name)
 
 
 def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> list[str]:

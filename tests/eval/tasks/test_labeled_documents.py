@@ -449,3 +449,13 @@ def test_bad_paths(name, message, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(TaskError, match=message):
         load(name)
+
+
+def test_columns_of_other_case(tmp_path, caplog):
+    path = tmp_path / "news.csv"
+    path.write_text("\n".join(["Text;LABEL"] + [f"text {n};{'ab'[n % 2]}" for n in range(8)]))
+    load(str(path), columns={"label": "label"})
+    assert "the column 'Text' is read as 'text'" in caplog.text
+    path.write_text("Text;TEXT;label\na;b;c\n")
+    with pytest.raises(TaskError, match="'Text' and 'TEXT'.*--columns text=Text"):
+        load(str(path))

@@ -156,6 +156,11 @@ class DocumentTable:
             conditions.append(has_value(name, wanted))
         return " AND ".join(conditions) or None
 
+    @_reporting_damage
+    def has_value(self, name: str, value: Any) -> bool:
+        """Return whether a row has this value under a name of the metadata."""
+        return self._table.count_rows(has_value(name, value)) > 0
+
     def _metadata_names(self) -> list[str]:
         names: set[str] = set()
         for text in self.column("metadata"):

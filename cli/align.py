@@ -98,6 +98,7 @@ def align(
         pairs_target = common.check_output(out, overwrite, [".tsv"])
     if rows is not None:
         rows_target = common.check_output(rows, overwrite, [".jsonl"], "--rows")
+    common.check_sources(a, b)
     from tmde.cli.align_files import AlignmentJob, align_files
     from tmde.cli.document_sets import SidesOptions
 

@@ -63,6 +63,7 @@ def embed(
     with --resume).
     """
     common.check_languages_exclude(language, language_field)
+    common.check_sources(source)
     from tmde.cli.embed_file import EmbedJob, embed_file
 
     job = EmbedJob(

@@ -89,7 +89,7 @@ def run(
     head: Annotated[Head | None, _protocol(help="Classifier. Default: the task's.")] = None,
     seeds: Annotated[int, _protocol(min=1, help="Seeds of a classifier that has any (ffn).")] = 3,
     folds: Annotated[
-        bool, _protocol(help="The ten folds of the paired t-test (thesis 4.6).")
+        bool, _protocol(help="Train and test again on ten splits, for a t-test.")
     ] = True,
     scoring: Annotated[Scoring, _protocol(help="What retrieval ranks by.")] = "cosine",
     max_queries: Annotated[
@@ -170,8 +170,9 @@ def compare_command(
 
         tmde eval compare results#first results#second
 
-    p is from an approximate randomization test over test items, 'p (folds)' from the paired t-test
-    over the ten folds of thesis 4.6. Neither is corrected for multiple comparisons.
+    p says how often a difference of this size comes up by chance if both systems are equally good
+    (randomization test over test items). 'p (folds)' says the same by a paired t-test over ten
+    other splits of the documents. Neither is corrected for the number of comparisons.
     """
     from tmde.cli.stored_results import compare_stored_results
 

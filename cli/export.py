@@ -18,6 +18,7 @@ from tmde.cli.options import (
     model_options,
     with_options,
 )
+from tmde.embedding.weight_files import holds_weights
 
 _CHUNK_SIZE = 8192  # documents that are read at once
 
@@ -81,8 +82,7 @@ def _onnx_folder(model: str, output: Path | None) -> Path:
         if not source.is_dir():
             raise OptionError(f"{model} is not a folder; give --output, the folder to write to")
         return source
-    holds_weights = any(output.glob("*.safetensors")) or any(output.glob("*.bin"))
-    if holds_weights and output.resolve() != source.resolve():
+    if holds_weights(output) and output.resolve() != source.resolve():
         raise OptionError(f"--output {output} holds another model; give the name of a new folder")
     return output
 

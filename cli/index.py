@@ -63,6 +63,7 @@ def index(
     if documents is None and not delete and not delete_file:
         raise OptionError("Nothing to do; give DOCS, --delete or --delete-file")
     common.check_languages_exclude(language, language_field)
+    common.check_sources(documents, delete_file)
     from tmde.cli.update_index import IndexJob, update_index
 
     job = IndexJob(

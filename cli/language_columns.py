@@ -3,7 +3,7 @@
 Locales are understood: `de-DE` and `de_AT` are `de`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 import typer
 
@@ -72,16 +72,3 @@ def language_or_none(value: object) -> str | None:
         return None
     code = language_of_locale(value)
     return code if is_code(code) else None
-
-
-def known_code(code: str, known_languages: Sequence[str]) -> str | None:
-    """Return the language of a model that a code means; None if there is none.
-
-    Args:
-        code: A code or a locale.
-        known_languages: The languages of the model.
-    """
-    for candidate in (code, language_of_locale(code)):
-        if candidate in known_languages:
-            return candidate
-    return None

@@ -95,6 +95,7 @@ def mine(
         raise OptionError(
             "--optimize-threshold needs --gold, and excludes --threshold and --max-pairs"
         )
+    common.check_sources(a, b)
     from tmde.cli.document_sets import SidesOptions
     from tmde.cli.mine_files import MiningJob, mine_files
 

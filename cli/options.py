@@ -3,6 +3,7 @@
 Nothing heavy is imported here: every command imports this module, also only to show its help.
 """
 
+import errno
 import functools
 import inspect
 import os
@@ -31,6 +32,20 @@ _NEXT_COLUMN = re.compile(r",(?=\s*[\w.@-]+\s*=)")
 _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")
 _long = functools.partial(Option, rich_help_panel="Long documents")
+
+
+def check_sources(*sources: str | None) -> None:
+    """Check that files and folders of documents exist, before anything heavy is imported.
+
+    Args:
+        sources: The files and folders; `-` is stdin.
+
+    Raises:
+        FileNotFoundError: One does not exist.
+    """
+    for source in sources:
+        if source is not None and source != "-" and not os.path.exists(source):
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), source)
 
 
 def check_model_name(name: str | None) -> str | None:

@@ -13,9 +13,14 @@ from modeling_tmde import TmdeError
 from tmde.cli.console import table_console
 from tmde.cli.models import without_truncation_warnings
 from tmde.cli.update_index import open_index, read_texts
+from tmde.data.languages import language_of_locale
 from tmde.documents.index import DocumentIndex, Hit, Mode
-from tmde.embedding import EncodeReport
+from tmde.embedding import DEFAULT_MODEL, EncodeReport
 from tmde.embedding.loading import reading
+
+# Hits of the packaged model below this cosine seldom answer the query: see docs/decisions.md.
+WEAK_COSINE = 0.25
+_LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
 
 @dataclass(frozen=True)
@@ -52,17 +57,19 @@ def search_index(job: SearchJob) -> None:
     queries = _read_queries(job)
     with without_truncation_warnings(), reading(job.folder, prefix=False):
         index = _open(job)
+        wanted = _known_values(index, job.filter)
         result = index.search_queries(
-            queries, job.k, job.filter, job.exact, job.snippet_width, job.language, job.mode
+            queries, job.k, wanted, job.exact, job.snippet_width, job.language, job.mode
         )
     if result.report is not None:
         _print_truncation(result.report, len(queries), index.embedder.max_length)
+    weak_below = _weak_below(index, job.mode)
     for query, hits in zip(queries, result.hits, strict=True):
         if job.as_json:
             _print_json(query, hits)
             continue
         title = query if len(queries) > 1 else None
-        _print_table(title, hits, job.mode)
+        _print_table(title, hits, job.mode, weak_below)
 
 
 def _open(job: SearchJob) -> DocumentIndex:
@@ -70,6 +77,44 @@ def _open(job: SearchJob) -> DocumentIndex:
     if job.mode == "words":
         return DocumentIndex.open(job.folder)
     return open_index(job.folder, job.model, job.loading)
+
+
+def _known_values(index: DocumentIndex, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
+    """Return a filter in which locales are languages, and tell of values that no document has."""
+    filter: dict[str, list[str]] = {}
+    for name, values in wanted.items():
+        filter[name] = []
+        for value in values:
+            code = language_of_locale(value)
+            if name == "language" and not index.has_value(name, value):
+                value = code
+            if not index.has_value(name, value):
+                _tell_unknown_value(index, name, value)
+            filter[name].append(value)
+    return filter
+
+
+def _tell_unknown_value(index: DocumentIndex, name: str, value: str) -> None:
+    """Print that no document has a value, and the values that there are.
+
+    If no document has the field itself, the search says so.
+    """
+    known_values = sorted(str(known) for known in index.values(name) if known is not None)
+    if not known_values:
+        return
+    listed = ", ".join(known_values[:_LISTED_VALUES])
+    if len(known_values) > _LISTED_VALUES:
+        listed += ", ..."
+    typer.echo(
+        f"--filter {name}={value}: no document has this value; the values are: {listed}", err=True
+    )
+
+
+def _weak_below(index: DocumentIndex, mode: Mode) -> float | None:
+    """Return the score below which a hit is weak; None if it is not known of the model."""
+    if mode != "meaning" or index.settings is None or index.model_name != DEFAULT_MODEL:
+        return None
+    return WEAK_COSINE
 
 
 def _read_queries(job: SearchJob) -> list[str]:
@@ -104,8 +149,17 @@ def _print_json(query: str, hits: Sequence[Hit]) -> None:
         typer.echo(json.dumps(row, ensure_ascii=False))
 
 
-def _print_table(query: str | None, hits: Sequence[Hit], mode: Mode) -> None:
-    """Print the hits of a query as a table, under the query if there are several."""
+def _print_table(
+    query: str | None, hits: Sequence[Hit], mode: Mode, weak_below: float | None
+) -> None:
+    """Print the hits of a query as a table, under the query if there are several.
+
+    Args:
+        query: The query; None if it is the only one.
+        hits: The hits, best first.
+        mode: What the search went by.
+        weak_below: The score below which a hit is marked as weak; None if none is.
+    """
     console = table_console()
     if query is not None:
         console.print(f"[bold]{escape(query)}[/bold]")
@@ -121,8 +175,13 @@ def _print_table(query: str | None, hits: Sequence[Hit], mode: Mode) -> None:
     table.add_column("document", overflow="fold", ratio=1)
     for rank, hit in enumerate(hits, 1):
         language = escape(str(hit.metadata.get("language") or ""))
-        table.add_row(str(rank), f"{hit.score:.{decimals}f}", language, _describe_document(hit))
+        score = f"{hit.score:.{decimals}f}"
+        if weak_below is not None and hit.score < weak_below:
+            score += " weak"
+        table.add_row(str(rank), score, language, _describe_document(hit))
     console.print(table)
+    if weak_below is not None and hits[0].score < weak_below:
+        console.print(f"No document fits well: all scores are below {weak_below}.")
 
 
 def _describe_document(hit: Hit) -> str:

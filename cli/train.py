@@ -83,9 +83,9 @@ def train(
     The languages are those of the data. Recipes: bag (weighted subword vectors, 5 minutes on a
     CPU), small (cT-MDE that begins with such a bag, 10 minutes after it), base (the same on a GPU,
     larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors), tmde,
-    ctmde, ctmde_p (the thesis's settings), quickstart; docs/guides/train.md has them all. bag, small and
-    base begin with the packaged model if it has the languages. Under `accelerate launch -m tmde
-    train`, the same command trains on several processes.
+    ctmde, ctmde_p (the thesis's settings), quickstart; docs/guides/train.md has them all. bag,
+    small and base begin with the packaged model if it has the languages. Under `accelerate launch
+    -m tmde train`, the same command trains on several processes.
     """
     words = [word for word in (recipe, *(overrides or ())) if word is not None]
     check_quoting(words)

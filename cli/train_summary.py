@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import typer
 from huggingface_hub.constants import ENDPOINT
 from tabulate import tabulate
 
+from tmde.data import DOCUMENT_ID
 from tmde.training.trainer import TmdeTrainer
 
 MEAN = "eval_retrieval"
@@ -46,11 +47,21 @@ def summarize(trainer: TmdeTrainer, output: Path) -> None:
         output: The folder of the run.
     """
     results = json.loads((output / "results.json").read_text(encoding="utf-8"))
-    for line in closing_lines(results, trainer.args.get_warmup_steps(trainer.state.max_steps)):
+    warmup_steps = trainer.args.get_warmup_steps(trainer.state.max_steps)
+    for line in closing_lines(results, warmup_steps, _sets_with_documents(trainer)):
         typer.echo(line)
     typer.echo(f"{describe_time(results)}; the model is in {output}")
     if trainer.hub_model_id is not None:
         typer.echo(f"On the Hub: {ENDPOINT}/{trainer.hub_model_id}")
+
+
+def _sets_with_documents(trainer: TmdeTrainer) -> set[str]:
+    """Return the dev sets whose rows name their documents."""
+    names = set()
+    for name, rows in (trainer.eval_dataset or {}).items():
+        if DOCUMENT_ID in rows.column_names:
+            names.add(name)
+    return names
 
 
 def describe_time(results: Mapping[str, Any]) -> str:
@@ -67,12 +78,16 @@ def describe_time(results: Mapping[str, Any]) -> str:
     return f"{results['steps']:,} steps in {time}"
 
 
-def closing_lines(results: Mapping[str, Any], warmup_steps: int) -> list[str]:
+def closing_lines(
+    results: Mapping[str, Any], warmup_steps: int, sets_with_documents: Collection[str] = ()
+) -> list[str]:
     """Return the table of scores, and sentences about a run that did not make a better model.
 
     Args:
         results: The content of `results.json`.
         warmup_steps: The number of steps in which the learning rate rises from 0.
+        sets_with_documents: The dev sets whose rows name their documents. The scores of others'
+            documents, which are just consecutive rows, are not shown.
     """
     best = results["best"]
     lines = []
@@ -80,7 +95,7 @@ def closing_lines(results: Mapping[str, Any], warmup_steps: int) -> list[str]:
         packaged = Column("packaged model", results.get("packaged"))
         start = Column("start", results.get("start"))
         trained = Column("yours", best)
-        table = _table(packaged, start, trained)
+        table = _table(packaged, start, trained, sets_with_documents)
         if table:
             lines.append(table)
         lines.extend(_comparison(packaged, start, trained))
@@ -94,12 +109,14 @@ def closing_lines(results: Mapping[str, Any], warmup_steps: int) -> list[str]:
     return lines
 
 
-def _table(packaged: Column, start: Column, trained: Column) -> str:
+def _table(
+    packaged: Column, start: Column, trained: Column, sets_with_documents: Collection[str]
+) -> str:
     """Return the table; empty if nothing was measured."""
     columns = [column for column in (packaged, start) if column.scores is not None]
     columns.append(trained)
     rows = []
-    for measure in _measures(trained):
+    for measure in _measures(trained, sets_with_documents):
         rows.append([_title(measure), *(column.percent(measure) for column in columns)])
     if not rows:
         return ""
@@ -108,7 +125,7 @@ def _table(packaged: Column, start: Column, trained: Column) -> str:
     return tabulate(rows, titles, colalign=alignment, disable_numparse=True)
 
 
-def _measures(trained: Column) -> list[str]:
+def _measures(trained: Column, sets_with_documents: Collection[str]) -> list[str]:
     """Return the measures that the table shows: retrieval, its mean first, then accuracies.
 
     They are sorted, because a resumed run has its scores in another order.
@@ -117,8 +134,10 @@ def _measures(trained: Column) -> list[str]:
     documents = []
     accuracies = []
     for measure in sorted(trained.scores or ()):
-        if "_doc_p1_" in measure:
-            documents.append(measure)
+        dev_set, is_of_documents, _ = measure.removeprefix("eval_").partition("_doc_p1_")
+        if is_of_documents:
+            if dev_set in sets_with_documents:
+                documents.append(measure)
         elif "_p1_" in measure:
             sentences.append(measure)
         elif "cross" in measure or "accuracy" in measure:

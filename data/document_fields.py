@@ -10,7 +10,7 @@ import pyarrow as pa
 from .checks import CorpusError, Unquoted, bad_value
 from .columns import shown_fields
 from .files import check_text
-from .usual_columns import same_name, usual_column
+from .usual_columns import find_column, same_name, usual_column
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
 
@@ -69,21 +69,36 @@ class FieldSelection:
             return self.keep
         return column in self.keep
 
-    def check_columns(self, columns: Sequence[str], place: str, advice: str = "") -> None:
-        """Raise [`CorpusError`] if fields are not among the columns of a file, naming all of them.
+    def find_columns(self, columns: Sequence[str], place: str, advice: str = "") -> dict[str, str]:
+        """Find the fields among the columns of a file.
 
         Args:
             columns: All columns.
             place: The file in messages.
-            advice: What else to do about it.
+            advice: What else to do if a field is missing.
+
+        Returns:
+            The field of each column that differs from it by case alone: `{"Text": "text"}`.
+
+        Raises:
+            CorpusError: Fields are missing; the message names all of them. Or several columns
+                differ from a field by case alone.
         """
         options = dict.fromkeys(self.texts, "--field")
         if self.language is not None:
             options[self.language] = "--language-field"
         options |= self.required
-        missing = {name: option for name, option in options.items() if name not in columns}
+        missing = {}
+        field_of_column = {}
+        for name, option in options.items():
+            column = find_column(name, columns, place, f"{option} ")
+            if column is None:
+                missing[name] = option
+            elif column != name:
+                field_of_column[column] = name
         if missing:
             raise missing_columns(place, missing, columns, advice)
+        return field_of_column
 
     def check_row(self, row: Iterable[str], place: str, number: int) -> None:
         """Raise [`CorpusError`] if a row lacks a field that every row must have.

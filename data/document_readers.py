@@ -12,6 +12,7 @@ from .document_fields import Chunk, FieldSelection
 from .document_files import DocumentFile, TextFolder
 from .files import FileSource, NumberedRows, Row, blocks_of, column_of, read_rows
 from .tables import TableKind, header_of, open_table
+from .usual_columns import same_name
 
 _TEXT_FIELDS = ("text",)
 _TSV_FIELDS = ("id", "text")  # those of TSV without a header
@@ -29,11 +30,14 @@ class Reader(Protocol):
         schema: The schema of the columns that are kept.
         rows: The number of documents, if it is known.
         fields: The names of all columns, kept or not.
+        field_of_column: The fields of columns that differ from them by case alone. These columns
+            are read by the names of their fields.
     """
 
     schema: pa.Schema
     rows: int | None
     fields: Sequence[str]
+    field_of_column: Mapping[str, str]
 
     def chunks(self) -> Iterator[Chunk]:
         """Yield the documents."""
@@ -59,12 +63,10 @@ def open_reader(
     if file.format in ("csv", "tsv"):
         return _table_reader(file, selection, size, names_are_optional)
     if file.format == "text":
-        selection.check_columns(
-            _TEXT_FIELDS, file.name, "A line of text is a document; see --format."
-        )
-        return RowReader(file.name, _rows_of(file), _TEXT_FIELDS, selection, size)
-    fields, schema, row_count = _describe_jsonl(file, selection, size)
-    return RowReader(file.name, _rows_of(file), fields, selection, size, schema, row_count)
+        advice = "A line of text is a document; see --format."
+        field_of_column = selection.find_columns(_TEXT_FIELDS, file.name, advice)
+        return RowReader(file.name, _rows_of(file), _TEXT_FIELDS, selection, size, field_of_column)
+    return _jsonl_reader(file, selection, size)
 
 
 def open_folder_reader(folder: TextFolder, selection: FieldSelection, size: int) -> Reader:
@@ -74,13 +76,14 @@ def open_folder_reader(folder: TextFolder, selection: FieldSelection, size: int)
         CorpusError: The folder lacks a field that was asked for.
     """
     advice = "A file is a document; its name is the id, and the folder `de/` names the language."
-    selection.check_columns(folder.fields, folder.folder, advice)
+    field_of_column = selection.find_columns(folder.fields, folder.folder, advice)
     return RowReader(
         folder.folder,
         folder.rows,
         folder.fields,
         selection,
         size,
+        field_of_column,
         row_count=len(folder.names),
     )
 
@@ -100,46 +103,60 @@ def _table_reader(
     kind: TableKind = "tsv" if file.format == "tsv" else "csv"
     fields: Sequence[str] = header_of(file.path, kind, file.name)
     names: Sequence[str] | None = None
-    if names_are_optional and kind == "tsv" and "text" not in fields:
+    if names_are_optional and kind == "tsv" and same_name("text", fields) is None:
         names = _TSV_FIELDS
         fields = _TSV_FIELDS
+    field_of_column: Mapping[str, str] = {}
     if fields:  # An empty file has no columns, and no documents that lack them.
         advice = _NO_HEADER_ADVICE if kind == "tsv" else ""
-        selection.check_columns(fields, file.name, advice)
+        field_of_column = selection.find_columns(fields, file.name, advice)
 
     def rows() -> NumberedRows:
         return open_table(file.path, kind, file.name, names)
 
-    return RowReader(file.name, rows, fields, selection, size)
+    return RowReader(file.name, rows, fields, selection, size, field_of_column)
 
 
 # ---- JSONL
 
 
+def _jsonl_reader(file: DocumentFile, selection: FieldSelection, size: int) -> Reader:
+    rows = _rows_of(file)
+    fields, schema, row_count = _describe_jsonl(rows, selection, size, file.name)
+    field_of_column: Mapping[str, str] = {}
+    if row_count:
+        field_of_column = selection.find_columns(fields, file.name)
+    if field_of_column:
+        # The types of the columns are found by the names of their fields.
+        renamed_rows = _renamed(rows, field_of_column)
+        _, schema, _ = _describe_jsonl(renamed_rows, selection, size, file.name)
+    if not selection.keep:
+        return RowReader(file.name, rows, fields, selection, size, field_of_column)
+    return RowReader(file.name, rows, fields, selection, size, field_of_column, schema, row_count)
+
+
 def _describe_jsonl(
-    file: DocumentFile, selection: FieldSelection, size: int
-) -> tuple[list[str], pa.Schema | None, int | None]:
-    """Return the fields of a JSONL file, and where columns are kept its schema and its rows.
+    rows: Callable[[], NumberedRows], selection: FieldSelection, size: int, place: str
+) -> tuple[list[str], pa.Schema, int]:
+    """Return the fields of rows of JSONL, the schema of those that are kept, and their number.
+
+    If no columns are kept, the first rows stand for all.
 
     Raises:
-        CorpusError: A field that was asked for is in no row, or values have no common type.
+        CorpusError: Values have no common type.
     """
-    rows = _rows_of(file)()
+    numbered_rows = rows()
     if not selection.keep:
-        rows = islice(rows, _PEEKED_ROWS)
+        numbered_rows = islice(numbered_rows, _PEEKED_ROWS)
     schema = _string_schema(selection.strings)
     row_count = 0
     names: dict[str, None] = {}  # an ordered set
-    for numbers, block in blocks_of(rows, size):
+    for numbers, block in blocks_of(numbered_rows, size):
         row_count += len(block)
         names.update(dict.fromkeys(chain.from_iterable(block)))
         for name in names:
             if name not in selection.strings and selection.keeps(name):
-                schema = _widened(schema, name, block, numbers, file.name)
-    if row_count:
-        selection.check_columns(list(names), file.name)
-    if not selection.keep:
-        return list(names), None, None
+                schema = _widened(schema, name, block, numbers, place)
     return list(names), schema, row_count
 
 
@@ -166,6 +183,18 @@ def _widened(
 # ---- Readers
 
 
+def _renamed(
+    rows: Callable[[], NumberedRows], field_of_column: Mapping[str, str]
+) -> Callable[[], NumberedRows]:
+    """Return a function that reads rows with the names of fields in place of their columns'."""
+
+    def renamed_rows() -> NumberedRows:
+        for number, row in rows():
+            yield number, {field_of_column.get(name, name): row[name] for name in row}
+
+    return renamed_rows
+
+
 class RowReader:
     """Reads documents from rows of text.
 
@@ -175,6 +204,7 @@ class RowReader:
         fields: The names of all fields.
         selection: The fields that are read and kept.
         size: The number of documents in a chunk.
+        field_of_column: The fields of columns that differ from them by case alone.
         schema: The schema of the columns that are kept; None if all of them are strings.
         row_count: The number of rows, if it is known.
     """
@@ -186,18 +216,22 @@ class RowReader:
         fields: Sequence[str],
         selection: FieldSelection,
         size: int,
+        field_of_column: Mapping[str, str],
         schema: pa.Schema | None = None,
         row_count: int | None = None,
     ) -> None:
         self._place = place
         self._rows = rows
+        if field_of_column:
+            self._rows = _renamed(rows, field_of_column)
         self._selection = selection
         self._size = size
-        self.fields = fields
+        self.field_of_column = field_of_column
+        self.fields: Sequence[str] = [field_of_column.get(name, name) for name in fields]
         self.rows = row_count
         if schema is None:
             # The fields of the text come first, as in a schema that is made of rows.
-            names = dict.fromkeys(chain(selection.strings, filter(selection.keeps, fields)))
+            names = dict.fromkeys(chain(selection.strings, filter(selection.keeps, self.fields)))
             schema = _string_schema(list(names))
         self.schema: pa.Schema = schema
 
@@ -235,9 +269,15 @@ class ParquetReader:
             raise self._damaged(error, number=1) from None
         file_schema = self._file.schema_arrow
         self.rows: int | None = self._file.metadata.num_rows
-        self.fields: Sequence[str] = file_schema.names
-        selection.check_columns(self.fields, file.name)
-        kept_fields = [field for field in file_schema if selection.keeps(field.name)]
+        names = file_schema.names
+        self.field_of_column: Mapping[str, str] = selection.find_columns(names, file.name)
+        self.fields: Sequence[str] = [self.field_of_column.get(name, name) for name in names]
+        self._columns: list[str] = []  # the kept ones, as the file names them
+        kept_fields = []
+        for name, field in zip(self.fields, file_schema, strict=True):
+            if selection.keeps(name):
+                self._columns.append(field.name)
+                kept_fields.append(field.with_name(name))
         self.schema = pa.schema(kept_fields, file_schema.metadata)
 
     def _damaged(self, error: Exception, number: int) -> CorpusError:
@@ -269,8 +309,9 @@ class ParquetReader:
         A batch of pyarrow may have fewer, because it ends where a row group or a dictionary ends.
         """
         waiting = self.schema.empty_table()
-        for batch in self._file.iter_batches(self._size, columns=self.schema.names):
-            waiting = pa.concat_tables([waiting, pa.Table.from_batches([batch])])
+        for batch in self._file.iter_batches(self._size, columns=self._columns):
+            table = pa.Table.from_batches([batch]).rename_columns(self.schema.names)
+            waiting = pa.concat_tables([waiting, table])
             while len(waiting) >= self._size:
                 yield waiting[: self._size]
                 waiting = waiting[self._size :]

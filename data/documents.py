@@ -4,6 +4,7 @@ A file is text, CSV, TSV, JSONL or parquet, plain or gzipped. A folder holds tex
 file, or tables.
 """
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import chain, islice
@@ -21,6 +22,8 @@ from .document_readers import Reader, open_folder_reader, open_reader
 __all__ = ["VECTOR_COLUMN", "Chunk", "Documents", "InputFormat", "missing_columns"]
 
 VECTOR_COLUMN = "embedding"
+
+logger = logging.getLogger("tmde.data")
 
 
 class Documents:
@@ -92,6 +95,7 @@ class Documents:
         for reader in readers:
             fields |= dict.fromkeys(reader.fields)
         self.fields: list[str] = list(fields)
+        _tell_renamed(readers, self.name)
         chunks = readers[0].chunks()
         if len(readers) > 1:
             chunks = _filled(_chunks_of(readers, self.schema), size)
@@ -137,6 +141,15 @@ def _open_readers(
     if isinstance(source_files, TextFolder):
         return [open_folder_reader(source_files, selection, size)]
     return [open_reader(file, selection, size, names_are_optional) for file in source_files]
+
+
+def _tell_renamed(readers: Sequence[Reader], place: str) -> None:
+    """Log each column that is taken for a field although it differs from it by case."""
+    field_of_column: dict[str, str] = {}
+    for reader in readers:
+        field_of_column |= reader.field_of_column
+    for column, field in field_of_column.items():
+        logger.warning("%s: the column %r is read as %r", place, column, field)
 
 
 def _common_schema(readers: Sequence[Reader], place: str) -> pa.Schema:

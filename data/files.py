@@ -3,7 +3,6 @@
 import glob
 import json
 import os
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, overload
@@ -12,6 +11,8 @@ import datasets
 import huggingface_hub
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+from tmde.embedding.hub_names import is_possible_hub_id
 
 from .checks import CorpusError, Unquoted, bad_value
 from .lines import NumberedRows as NumberedRows
@@ -43,7 +44,6 @@ ARRAY_ADVICE = (
     "Write the objects of the array one a line (jq -c '.[]' in.json > out.jsonl, or in pandas: "
     "to_json(..., orient='records', lines=True))."
 )
-HUB_ID = re.compile(r"[\w-][\w.-]*/[\w.-]+", re.ASCII)
 
 
 # ---- Finding
@@ -105,8 +105,7 @@ def find_files(
         return None
     paths = _matching_paths(path)
     if not paths:
-        has_local_parent = os.path.isdir(path.split("/")[0])
-        if HUB_ID.fullmatch(path) and not has_local_parent:
+        if is_possible_hub_id(path, needs_owner=True):
             return None
         raise _no_files_error(path, "no such file or folder, and no file that matches")
     return [_file_source(name) for name in paths]

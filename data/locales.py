@@ -1,6 +1,7 @@
 """The languages of locales: `de` of `de-DE`, `en` of `en_US` and of `EN`."""
 
 import re
+from collections.abc import Collection
 
 from .checks import NOT_LANGUAGES, is_code
 from .language_codes import AMBIGUOUS_CODES
@@ -23,16 +24,19 @@ def language_of_locale(code: str) -> str:
     return re.split("[-_.@]", code.strip())[0].lower()
 
 
-def language_with_script(code: str) -> str:
-    """Return the language of a locale with its script, if it names one: `zh-Hant` of `zh-Hant-TW`.
+def known_code(code: str, known_languages: Collection[str]) -> str | None:
+    """Return the language, among known ones, that a code means; None if there is none.
 
-    A name that is no locale is returned as it is.
+    A locale that is known itself keeps its name: `zh-Hant` of a model with that language.
+
+    Args:
+        code: A code or a locale.
+        known_languages: The languages of a model or a run.
     """
-    if not _is_locale(code):
-        return code
-    language = language_of_locale(code)
-    script = SCRIPT.match(code.strip())
-    return language if script is None else f"{language}{script[1]}"
+    for candidate in (code, language_of_locale(code)):
+        if candidate in known_languages:
+            return candidate
+    return None
 
 
 def _is_locale(name: str) -> bool:

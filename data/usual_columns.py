@@ -1,6 +1,9 @@
 """The usual names of columns, by the field that they hold; they are compared without case."""
 
-from collections.abc import Iterable
+import shlex
+from collections.abc import Collection, Iterable
+
+from .checks import Unquoted, bad_value
 
 USUAL_NAMES = {
     "text": (
@@ -24,6 +27,37 @@ def same_name(field: str, columns: Iterable[str]) -> str | None:
     return _first_named(field, names)
 
 
+def find_column(field: str, columns: Collection[str], place: str, option: str) -> str | None:
+    """Return the column of a field: the one of its name, else the one that differs by case alone.
+
+    Args:
+        field: The name that is looked for.
+        columns: All columns.
+        place: The file in messages.
+        option: The option that names a column, with a blank or `=` at its end.
+
+    Returns:
+        The column; None if there is none.
+
+    Raises:
+        CorpusError: Several columns differ from the field by case alone.
+    """
+    if field in columns:
+        return field
+    candidates = [column for column in columns if _is_same(column, field)]
+    if len(candidates) > 1:
+        listed = " and ".join(map(repr, candidates))
+        raise bad_value(
+            place,
+            None,
+            None,
+            Unquoted(f"the columns {listed}"),
+            f"one of the name {field!r}",
+            f"Name the right one: {option}{shlex.quote(candidates[0])}.",
+        )
+    return candidates[0] if candidates else None
+
+
 def usual_column(field: str, columns: Iterable[str]) -> str | None:
     """Return the column that has a usual name of a field; None if there is none.
 
@@ -39,6 +73,11 @@ def usual_column(field: str, columns: Iterable[str]) -> str | None:
 
 def _first_named(name: str, columns: Iterable[str]) -> str | None:
     for column in columns:
-        if column.strip().lower() == name.lower():
+        if _is_same(column, name):
             return column
     return None
+
+
+def _is_same(column: str, name: str) -> bool:
+    """Return whether two names are equal apart from case and surrounding blanks."""
+    return column.strip().lower() == name.strip().lower()

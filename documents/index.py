@@ -337,6 +337,10 @@ class DocumentIndex:
         vectors = [rows[id]["vector"] for id in ids]
         return np.array(vectors, np.float32).reshape(-1, self._dimension)
 
+    def has_value(self, name: str, value: Any) -> bool:
+        """Return whether a filter by this value of the metadata matches a document."""
+        return self._table.has_value(name, value)
+
     def values(self, name: str) -> set[Any]:
         """Return the values under one name of the metadata (of lists: their elements).
 

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import os
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -28,7 +30,40 @@ FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
 _LONGEST_WORD = 1000  # characters; a longer word is not found
+# The place in its source code with which LanceDB ends a message.
+_RUST_SOURCE = re.compile(r",\s*/\S+\.rs:\d+:\d+")
 Row = dict[str, Any]
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def _reporting_damage(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method of a table raise a TmdeError that names the folder if its files are damaged.
+
+    LanceDB raises RuntimeError and ValueError for them. It also raises OSError for a folder that
+    cannot be written, and that one is left as it is.
+    """
+
+    @functools.wraps(method)
+    def reporting_method(*args: P.args, **kwargs: P.kwargs) -> R:
+        try:
+            return method(*args, **kwargs)
+        except TmdeError:
+            raise
+        except (RuntimeError, ValueError) as error:
+            table: Any = args[0]
+            raise _damage(table.folder, error) from None
+
+    return reporting_method
+
+
+def _damage(folder: Path, error: Exception) -> TmdeError:
+    """Return the error for an index whose files are missing or damaged."""
+    reason = _RUST_SOURCE.sub("", str(error)).strip()
+    return TmdeError(
+        f"{folder}: missing or damaged files ({reason}); build the index anew: delete the folder, "
+        "and run `tmde index` again"
+    )
 
 
 @dataclass(frozen=True)
@@ -66,7 +101,7 @@ class DocumentTable:
         try:
             self._table = _connect(folder).open_table(TABLE)
         except (ValueError, RuntimeError, OSError) as error:
-            raise TmdeError(f"{folder}: missing or damaged files ({error})") from None
+            raise _damage(folder, error) from None
 
     @staticmethod
     def create(folder: Path, dimension: int) -> None:
@@ -84,6 +119,7 @@ class DocumentTable:
         )
         _connect(folder).create_table(TABLE, schema=schema, mode="overwrite")
 
+    @_reporting_damage
     def __len__(self) -> int:
         return self._table.count_rows()
 
@@ -94,15 +130,18 @@ class DocumentTable:
 
     # ---- Reading
 
+    @_reporting_damage
     def column(self, name: str) -> list[str]:
         """Return a column of all rows, in no particular order."""
         return self._table.search().select([name]).to_arrow()[name].to_pylist()
 
+    @_reporting_damage
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
         """Return rows by id, of those ids that are there."""
         query = self._table.search().where(has_id(ids)).select(columns)
         return {row["id"]: row for row in query.to_arrow().to_pylist()}
 
+    @_reporting_damage
     def condition(self, filter: Mapping[str, Any]) -> str | None:
         """Return a filter by names and values of the metadata as SQL; None if it is empty.
 
@@ -117,6 +156,11 @@ class DocumentTable:
             conditions.append(has_value(name, wanted))
         return " AND ".join(conditions) or None
 
+    @_reporting_damage
+    def has_value(self, name: str, value: Any) -> bool:
+        """Return whether a row has this value under a name of the metadata."""
+        return self._table.count_rows(has_value(name, value)) > 0
+
     def _metadata_names(self) -> list[str]:
         names: set[str] = set()
         for text in self.column("metadata"):
@@ -125,6 +169,7 @@ class DocumentTable:
 
     # ---- Writing
 
+    @_reporting_damage
     def refresh(self) -> None:
         """Go to the last committed version."""
         self._table.checkout_latest()
@@ -158,13 +203,17 @@ class DocumentTable:
             raise TmdeError(
                 f"{self.folder}: cannot be written, nothing was changed ({error})"
             ) from None
+        except ValueError as error:
+            raise _damage(self.folder, error) from None
 
+    @_reporting_damage
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows."""
         self._table.delete(has_id(ids))
 
     # ---- Search
 
+    @_reporting_damage
     def nearest(
         self, vectors: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
     ) -> list[list[tuple[Row, float]]]:
@@ -213,10 +262,12 @@ class DocumentTable:
     # ---- Words
 
     @property
+    @_reporting_damage
     def has_word_index(self) -> bool:
         """Whether this version can be searched by words."""
         return any(index.columns == ["text"] for index in self._table.list_indices())
 
+    @_reporting_damage
     def build_word_index(self) -> None:
         """Make the texts searchable by words, without case and accents and without stemming.
 
@@ -234,6 +285,7 @@ class DocumentTable:
         )
         self._table.create_index("text", config=config)
 
+    @_reporting_damage
     def matching(self, text: str, k: int, condition: str | None) -> list[tuple[Row, float]]:
         """Return the k rows of highest BM25 score to the words of a text, and their scores.
 
@@ -254,6 +306,7 @@ class DocumentTable:
 
     # ---- Upkeep
 
+    @_reporting_damage
     def maintain(self, inverted_file: InvertedFile | None) -> InvertedFile | None:
         """Merge small files, and keep the inverted file up to date. Each step is a commit.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 import unicodedata
@@ -12,6 +13,9 @@ import numpy as np
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.sentences import split_sentences
 
+# In characters, the longest line of a paragraph that is wrapped at a fixed width.
+_WRAPPED_WIDTHS = range(40, 201)
+_LIST_ITEM = re.compile(r"\s*([-*+•–#>|]|\(?\w{1,3}[.)]\s)")
 # The most of a document that is compared with a query.
 MOST_SENTENCES = 256
 MOST_CHARACTERS = 100_000
@@ -23,6 +27,35 @@ def shortened(text: str, width: int) -> str:
     if len(line) <= width:
         return line
     return line[: width - 1].rstrip() + "…"
+
+
+def unwrapped(text: str) -> str:
+    """Return a text without the line breaks by which an editor wraps paragraphs at a fixed width.
+
+    Such a break stands where the next word would have made the line longer than the longest one of
+    the paragraph. Other breaks stay: those of headings, list items and verses.
+    """
+    paragraphs = re.split(r"(\n[^\S\n]*\n)", text.replace("\r\n", "\n"))
+    return "".join(map(_unwrapped_paragraph, paragraphs))
+
+
+def _unwrapped_paragraph(paragraph: str) -> str:
+    """Return a paragraph, or the blank lines between two, without breaks of a fixed width."""
+    lines = paragraph.split("\n")
+    width = max(map(len, lines))
+    if len(lines) == 1 or width not in _WRAPPED_WIDTHS:
+        return paragraph
+    unwrapped_text = lines[0]
+    for line, next_line in itertools.pairwise(lines):
+        next_words = next_line.split(maxsplit=1)
+        is_wrapped = (
+            len(next_words) > 0
+            and len(line.rstrip()) + 1 + len(next_words[0]) > width
+            and _LIST_ITEM.match(next_line) is None
+        )
+        unwrapped_text += " " if is_wrapped else "\n"
+        unwrapped_text += next_line
+    return unwrapped_text
 
 
 def nearest_sentences(
@@ -49,7 +82,7 @@ def nearest_sentences(
         code = language if isinstance(language, str) else None
         if embedder.needs_language and code not in embedder.model.config.languages:
             continue
-        parts = split_sentences(text, code)[:MOST_SENTENCES]
+        parts = split_sentences(unwrapped(text), code)[:MOST_SENTENCES]
         document_numbers += [number] * len(parts)
         if code is not None:
             sentence_codes += [code] * len(parts)
@@ -83,7 +116,7 @@ def matching_sentences(texts: Sequence[str], languages: Sequence[object], query:
     chosen = []
     for text, language in zip(texts, languages, strict=True):
         code = language if isinstance(language, str) else None
-        sentences = split_sentences(text, code)[:MOST_SENTENCES]
+        sentences = split_sentences(unwrapped(text), code)[:MOST_SENTENCES]
         best_sentence = text
         best_count = -1
         for sentence in sentences:

@@ -181,14 +181,15 @@ class DocumentEmbedder:
         prompts: The prompts by name.
 
     Raises:
-        TmdeError: The pooling is unknown, `max_length` leaves no room for text, settings for long
-            documents exclude each other or leave text out, or a density is of other vectors.
+        TmdeError: The model is a name (`from_pretrained` takes names), there is no tokenizer, the
+            pooling is unknown, `max_length` leaves no room for text, settings for long documents
+            exclude each other or leave text out, or a density is of other vectors.
     """
 
     def __init__(
         self,
         model: PreTrainedModel,
-        tokenizer: PreTrainedTokenizerBase,
+        tokenizer: PreTrainedTokenizerBase | None = None,
         pooling: str | None = None,
         max_length: int | None = None,
         long_documents: str = "truncate",
@@ -198,6 +199,17 @@ class DocumentEmbedder:
         prompt: str = "",
         prompts: Mapping[str, str] | None = None,
     ) -> None:
+        if isinstance(model, str | os.PathLike):
+            # SentenceTransformer takes a name here.
+            raise TmdeError(
+                f"model: found the name {os.fspath(model)!r}, expected a loaded model; write "
+                f"DocumentEmbedder.from_pretrained({os.fspath(model)!r})"
+            )
+        if tokenizer is None:
+            raise TmdeError(
+                "tokenizer: found none, expected that of the model; to load both, write "
+                "DocumentEmbedder.from_pretrained(...)"
+            )
         self.model = encoder_body(model)
         self.tokenizer = tokenizer
         self.pooling = self._checked_pooling(pooling)

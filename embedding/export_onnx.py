@@ -23,12 +23,9 @@ from modeling_tmde.inspection import is_ours
 from tmde.embedding.document_embedder import DocumentEmbedder, evaluating
 from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE
 from tmde.embedding.export_graphs import OUTPUTS, graph_of, pooled
-from tmde.embedding.serving_files import (
-    check_holds_no_other_model,
-    holds_weights,
-    write_serving_files,
-)
+from tmde.embedding.serving_files import check_holds_no_other_model, write_serving_files
 from tmde.embedding.text_tokenizer import TextTokenizer
+from tmde.embedding.weight_files import holds_weights
 
 if TYPE_CHECKING:
     import onnxruntime

@@ -11,7 +11,7 @@ import re
 from pathlib import Path
 from typing import Literal
 
-_HUB_ID = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")
+_HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
 # The questions that need not be asked again: name, kind and token of repositories that are there.
 # Those of failures are asked again, because a network comes back and a repository gets made.
@@ -22,12 +22,20 @@ class HubNameError(FileNotFoundError):
     """A name that is neither a path nor a repository that can be read; the message says why."""
 
 
-def is_possible_hub_id(name: str) -> bool:
+def is_possible_hub_id(name: str, needs_owner: bool = False) -> bool:
     """Return whether a name that is no path of this machine can be that of a repository.
 
     If the part before the slash is a folder here, the name is taken for a path that was mistyped.
+
+    Args:
+        name: The name.
+        needs_owner: Whether the name must have the form `owner/name`. Only a few old repositories
+            have no owner, and a data set of such a name is more often a mistyped file.
     """
-    if not _HUB_ID.fullmatch(name):
+    match = _HUB_ID.fullmatch(name)
+    if match is None:
+        return False
+    if needs_owner and match["owner"] is None:
         return False
     first_part, slash, _ = name.partition("/")
     return not (slash and Path(first_part).is_dir())

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,7 +15,13 @@ from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
+from huggingface_hub.utils import (
+    are_progress_bars_disabled,
+    disable_progress_bars,
+    enable_progress_bars,
+)
 from transformers import AutoModel, PreTrainedModel
+from transformers.utils import logging as transformers_logging
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import is_ours
@@ -147,18 +154,41 @@ def check_model_folder(folder: Path) -> None:
 
 @contextmanager
 def without_load_report() -> Iterator[None]:
-    """Hide what transformers logs of weights, such as the table of missing and unexpected ones.
+    """Hide what transformers prints of weights: its log and the bar "Loading weights".
 
-    Who loads a model here checks its weights. A user cannot act on the rest of that table: the
-    head of another task is unexpected, and the pooler of BERT, which no vector needs, is missing.
+    The log has a table of missing and unexpected weights. Who loads a model here checks its
+    weights, and a user cannot act on the rest of that table: the head of another task is
+    unexpected, and the pooler of BERT, which no vector needs, is missing.
     """
     report_logger = logging.getLogger("transformers")
     level = report_logger.level
     report_logger.setLevel(logging.ERROR)
     try:
-        yield
+        with _without_weight_bars():
+            yield
     finally:
         report_logger.setLevel(level)
+
+
+@contextmanager
+def _without_weight_bars() -> Iterator[None]:
+    """Hide the bars of transformers, and leave those of downloads, which may take minutes."""
+    if not transformers_logging.is_progress_bar_enabled():
+        yield
+        return
+    downloads_have_bars = not are_progress_bars_disabled()
+    with warnings.catch_warnings():
+        # The Hub client warns if its variable in the environment asks for bars.
+        warnings.simplefilter("ignore")
+        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    if downloads_have_bars:
+        enable_progress_bars()
+    try:
+        yield
+    finally:
+        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
+        if not downloads_have_bars:
+            disable_progress_bars()
 
 
 def load_encoder(name: str, **options: Any) -> PreTrainedModel:

@@ -17,20 +17,15 @@ from modeling_tmde.sentence_transformers_files import (
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.saving import copy_card
+from tmde.embedding.weight_files import holds_weights
 
 # In tokens, the longest text of a model without a limit. text-embeddings-inference refuses a model
 # whose longest text is longer than its batches, by default of 16,384 tokens.
 LONGEST_SERVED = 8192
 
 _CONFIG_FILE = "config.json"
-_WEIGHT_FILES = ("*.safetensors", "*.bin")
 # text-embeddings-inference reads these keys, and some of its versions refuse a file without one.
 _POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
-
-
-def holds_weights(folder: Path) -> bool:
-    """Return whether a folder holds the weights of a model, and not only a graph of one."""
-    return any(any(folder.glob(pattern)) for pattern in _WEIGHT_FILES)
 
 
 def check_holds_no_other_model(embedder: DocumentEmbedder, folder: Path) -> None:

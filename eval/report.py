@@ -423,11 +423,18 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
     """
     header = ["task", "cells", "first", "second", "difference", "95% interval", "p", "p (folds)"]
     table = markdown_table(header, list(map(_difference_row, differences)), left=2)
-    note = (
-        "p: approximate randomization over test items. p (folds): paired t-test over ten folds "
-        "(thesis 4.6; rcv: six, 3.3), on Cross of classification. "
-        "Not corrected for the number of comparisons."
-    )
+    notes = [
+        "p: how often a difference of this size comes up by chance if both systems are equally "
+        "good (randomization test over the test items)."
+    ]
+    if any(difference.fold_p is not None for difference in differences):
+        notes.append(
+            "p (folds): the same by a paired t-test, for which classifiers were trained and tested "
+            "again on ten other splits of the documents (rcv: six); it is of Cross alone, the mean "
+            "over the languages that a classifier was not trained in."
+        )
+    notes.append("No p is corrected for the number of comparisons.")
+    note = " ".join(notes)
     blocks = [f"### {markdown_escape(name)} (x 100)", "\n".join(table), note]
     return "\n\n".join(blocks) + "\n"
 

@@ -13,6 +13,7 @@ import yaml
 from huggingface_hub import hf_hub_download, metadata_load
 
 from modeling_tmde import TmdeError
+from tmde.embedding.hub_names import is_possible_hub_id
 from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
 from tmde.hub_cards.privacy import public_name
 from tmde.hub_cards.run_records import FIRST_STAGE, read_json
@@ -26,7 +27,6 @@ KNOWN_LICENSES = {
     )
 }
 
-_HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _CHECKPOINT = re.compile(r"checkpoint-\d+")
 
 
@@ -60,7 +60,7 @@ def _describe_source(source: Any) -> dict[str, Any]:
         return {"name": public_name(source), "kind": "files", "license": None}
     path = os.path.expanduser(source)
     is_local = os.path.exists(path) or bool(glob.glob(path))
-    if not is_local and _HUB_ID.fullmatch(path):
+    if not is_local and is_possible_hub_id(path, needs_owner=True):
         return {"name": path, "kind": "hub", "license": KNOWN_LICENSES.get(path)}
     return {"name": public_name(path), "kind": "files", "license": stated_license(path)}
 

@@ -57,7 +57,10 @@ class LabeledDocuments(Task):
 
     name = "labeled_documents"
     description = "classes of your own labeled documents, within and across languages"
-    needs = "--labeled FILE: CSV, TSV, JSONL or parquet with text and label (docs/guides/evaluate-own-data.md)"
+    needs = (
+        "--labeled FILE: CSV, TSV, JSONL or parquet with text and label "
+        "(docs/guides/evaluate-own-data.md)"
+    )
     provenance = Provenance("labeled documents of the user", "as given by the source")
     train_languages: tuple[str, ...] | None = ()
 
@@ -89,7 +92,8 @@ class LabeledDocuments(Task):
                 than two labels can be trained and tested.
         """
         path = source_of(self, source, ADVICE)
-        rows = read_labeled(open_labeled(self, path, streaming), columns or {})
+        known_languages = {*self.languages, *(languages or ())}
+        rows = read_labeled(open_labeled(self, path, streaming), columns or {}, known_languages)
         if rows[0].language == ONE_LANGUAGE and languages:
             rows = _with_language(path, rows, languages)
         splits_of_ids, how_split = assign_splits(path, rows, seed)

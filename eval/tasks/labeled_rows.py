@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.files import is_hub_layout, named_format_of
-from tmde.data.locales import language_with_script
+from tmde.data.locales import known_code, language_of_locale
 from tmde.data.side_files import without_side_files
-from tmde.data.usual_columns import same_name, usual_column
+from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
 from .sources import Table, open_tables
@@ -127,13 +127,17 @@ def _open_file(task: Task, path: str, split: str | None) -> Table:
 
 
 def read_labeled(
-    tables: Iterable[Table], columns: Mapping[str, str], warn: bool = True
+    tables: Iterable[Table],
+    columns: Mapping[str, str],
+    known_languages: Collection[str] = (),
+    warn: bool = True,
 ) -> list[LabeledRow]:
     """Return the checked rows of all tables.
 
     Args:
         tables: The tables.
         columns: The names of columns by field, where they differ.
+        known_languages: Languages that keep their names, even if they are locales.
         warn: Warn of columns that are not read, though their names suggest a field.
 
     Raises:
@@ -150,12 +154,13 @@ def read_labeled(
         header = _header_of(numbered_values)
         column_of = _find_columns(table.place, header, columns)
         if warn:
+            _tell_other_case(table.place, columns, column_of)
             _warn_of_usual_columns(table, header, column_of)
         for number, values in numbered_values:
             fields = {field: values.get(column) for field, column in column_of.items()}
             # Without ids, a document is known by its place in the order of all.
             fields.setdefault("id", len(rows) + 1)
-            rows.append(_read_row(table, number, fields, column_of))
+            rows.append(_read_row(table, number, fields, column_of, known_languages))
     rows = _with_ids_by_split(rows)
     _check_ids(rows)
     _check_languages_named(rows)
@@ -187,19 +192,19 @@ def _header_of(rows: Sequence[tuple[int, Mapping[str, object]]]) -> list[str]:
 def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str]) -> dict[str, str]:
     """Return the columns of the fields that a table has.
 
-    A column is the one that the user names, else the one of the field's name, in any case.
+    A column is the one that the user names, else the one of the field's name. It may differ from
+    the name by case.
 
     Raises:
         CorpusError: A required column, or one that the user names, is missing. The message tells
-            all of them.
+            all of them. Or several columns differ from a name by case alone.
     """
     column_of = {}
     missing = []
     for field in FIELDS:
-        column = columns.get(field)
-        if column is None:
-            column = same_name(field, header)
-        if column is not None and column in header:
+        name = columns.get(field, field)
+        column = find_column(name, header, place, f"--columns {field}=")
+        if column is not None:
             column_of[field] = column
         elif field in columns:
             missing.append(f"{columns[field]!r} ({field})")
@@ -216,6 +221,14 @@ def _find_columns(place: str, header: Sequence[str], columns: Mapping[str, str])
         f"{' and '.join(missing)} among them",
         f"Rename columns, or name yours: --columns {','.join(proposals)}",
     )
+
+
+def _tell_other_case(place: str, columns: Mapping[str, str], column_of: Mapping[str, str]) -> None:
+    """Log the columns that are taken for a field although they differ from its name by case."""
+    for field, column in column_of.items():
+        name = columns.get(field, field)
+        if column != name:
+            logger.warning("%s: the column %r is read as %r", place, column, name)
 
 
 def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> list[str]:
@@ -259,7 +272,11 @@ def _warn_of_usual_columns(
 
 
 def _read_row(
-    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+    table: Table,
+    number: int,
+    fields: Mapping[str, object],
+    column_of: Mapping[str, str],
+    known_languages: Collection[str],
 ) -> LabeledRow:
     """Return a row.
 
@@ -268,6 +285,7 @@ def _read_row(
         number: Its number.
         fields: The values by field.
         column_of: The columns by field, for messages.
+        known_languages: Languages that keep their names, even if they are locales.
 
     Raises:
         CorpusError: A value is bad.
@@ -285,7 +303,7 @@ def _read_row(
         place=place,
         number=number,
         item_id=_read_name(place, number, column_of.get("id", "id"), fields["id"], "an id"),
-        language=_read_language(place, number, fields, column_of),
+        language=_read_language(place, number, fields, column_of, known_languages),
         split=_read_split(table, number, fields, column_of),
         label=_read_label(table, number, fields["label"], column_of["label"]),
         text=text,
@@ -308,13 +326,19 @@ def _read_name(place: str, number: int, column: str, value: object, expected: st
 
 
 def _read_language(
-    place: str, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+    place: str,
+    number: int,
+    fields: Mapping[str, object],
+    column_of: Mapping[str, str],
+    known_languages: Collection[str],
 ) -> str:
-    """Return the code of a language without its region: `de` for `de-AT`, `zh-Hant` stays."""
+    """Return the language of a code or a locale, as in parallel text: `de` for `de-AT`."""
     if "language" not in fields:
         return ONE_LANGUAGE
     value = fields["language"]
-    code = language_with_script(value) if isinstance(value, str) else ""
+    code = ""
+    if isinstance(value, str):
+        code = known_code(value, known_languages) or language_of_locale(value)
     if not is_code(code):
         expected = "the code of a language, such as de"
         raise bad_value(place, number, column_of["language"], value, expected, _CORRECT_ROW)

@@ -474,3 +474,32 @@ def test_bad_arguments_to_search(made, arguments, message, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad").write_bytes(b"fine\n\xff")
     assert message in refused("search", *arguments, input="\n \n")
+
+
+def test_a_filter_that_matches_nothing_is_told(made):
+    result = ok("search", "haus", made, "--filter", "language=fr")
+    assert (
+        "--filter language=fr: no document has this value; the values are: de, es" in result.stderr
+    )
+
+
+def test_a_filter_takes_locales(made):
+    arguments = ("haus hund", made, "--filter", "language=de-DE")
+    assert sorted(hit_ids(*arguments)) == ["b", "c"]
+    assert "no document" not in ok("search", *arguments).stderr
+
+
+def test_weak_hits_of_the_packaged_model_are_marked(tmp_path):
+    text = "The central bank has raised its interest rates again."
+    source = write_rows(tmp_path / "news.jsonl", [{"id": "1", "text": text}])
+    ok("index", source, "-o", tmp_path / "index")
+    result = ok("search", "Fußball im Regen", tmp_path / "index")
+    assert " weak" in result.stdout
+    assert "No document fits well: all scores are below 0.25." in result.stdout
+    result = ok("search", "Die Zentralbank erhöht die Zinsen.", tmp_path / "index")
+    assert "weak" not in result.stdout
+    assert "fits well" not in result.stdout
+
+
+def test_hits_of_other_models_are_not_marked(made):
+    assert "weak" not in ok("search", "pan agua", made).stdout

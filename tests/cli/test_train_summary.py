@@ -39,9 +39,15 @@ def test_the_table_has_the_packaged_model_the_start_and_the_result():
 def test_rows_stand_in_one_order_whatever_that_of_the_scores():
     best = {"eval_cross": 0.1, "eval_dev_doc_p1_a-b": 0.2, "eval_dev_p1_a-b": 0.3}
     content = {"best": best | {"eval_retrieval": 0.3}, "steps": 500}
-    (table,) = closing_lines(content, warmup_steps=20)
+    (table,) = closing_lines(content, warmup_steps=20, sets_with_documents=["dev"])
     titles = ["P@1, mean", "P@1, dev a-b", "P@1, dev documents a-b", "cross"]
     assert list(rows_of(table))[2:] == titles
+
+
+def test_rows_that_name_no_documents_have_no_row_of_documents():
+    best = {"eval_dev_doc_p1_a-b": 0.2, "eval_dev_p1_a-b": 0.3, "eval_retrieval": 0.3}
+    (table,) = closing_lines({"best": best, "steps": 500}, 20, sets_with_documents=["other"])
+    assert list(rows_of(table))[2:] == ["P@1, mean", "P@1, dev a-b"]
 
 
 def test_what_was_not_measured_has_no_column():

@@ -248,3 +248,30 @@ def test_a_field_of_several_that_no_row_has_is_missing(tmp_path):
     message = error_of(path, ["titel", "text"], keep=False)
     assert "no column 'titel'" in message
     assert "--field title" in message
+
+
+@pytest.mark.parametrize("suffix", ["csv", "tsv", "jsonl", "parquet"])
+@pytest.mark.parametrize("keep", [True, False, ["key"]])
+def test_columns_may_differ_by_case(suffix, keep, tmp_path, caplog):
+    rows = [{"KEY": "1", "Text": "a", "n": "x"}, {"KEY": "2", "Text": "b", "n": "y"}]
+    path = write_table(tmp_path / f"in.{suffix}", rows)
+    with ExitStack() as stack:
+        documents = Documents(stack, str(path), None, None, keep, 1, required={"key": "--id-field"})
+        chunks = list(documents.chunks)
+    assert [text for chunk in chunks for text in chunk.texts] == ["a", "b"]
+    assert documents.fields == ["key", "text", "n"]
+    if keep:
+        assert chunks[1].columns["key"].to_pylist() == ["2"]
+        assert chunks[1].columns["text"].to_pylist() == ["b"]
+    assert f"in.{suffix}: the column 'Text' is read as 'text'" in caplog.text
+
+
+def test_columns_that_differ_from_each_other_by_case_alone(tmp_path):
+    rows = [{"Text": "a", "TEXT": "b"}]
+    path = write_table(tmp_path / "in.csv", rows)
+    message = error_of(path)
+    assert "found the columns 'Text' and 'TEXT'" in message
+    assert "--field Text." in message
+    assert texts_of(path, "TEXT") == ["b"]
+    rows[0]["text"] = "c"
+    assert texts_of(write_table(tmp_path / "exact.csv", rows)) == ["c"]

@@ -5,7 +5,7 @@ import pytest
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
 from tmde.data.languages import language_of_locale, languages_of
-from tmde.data.locales import language_with_script, names_a_language
+from tmde.data.locales import known_code, names_a_language
 
 ROWS = [{"fr": "a", "de": "b"}]
 
@@ -31,11 +31,16 @@ def test_language_of_locale(code, language):
 
 
 @pytest.mark.parametrize(
-    ("code", "language"),
-    [("zh-Hant-TW", "zh-Hant"), ("sr_Latn", "sr_Latn"), ("de-1901", "de"), ("german", "german")],
+    ("code", "known_languages", "language"),
+    [
+        ("zh-Hant", ["de", "zh"], "zh"),
+        ("zh-Hant", ["zh-Hant", "zh"], "zh-Hant"),
+        ("de", ["de"], "de"),
+        ("nl", ["de"], None),
+    ],
 )
-def test_language_with_script(code, language):
-    assert language_with_script(code) == language
+def test_known_code(code, known_languages, language):
+    assert known_code(code, known_languages) == language
 
 
 @pytest.mark.parametrize("name", ["de", "en-US", "EN", "deu", "deu_Latn", "cat_Latn", "gsw"])

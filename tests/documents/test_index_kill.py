@@ -1,11 +1,14 @@
 """A document index keeps two writers apart. benchmarks/faults.py kills writers."""
 
+import shutil
+
 import numpy as np
 import pytest
 from filelock import FileLock
 
 pytest.importorskip("lancedb")
 
+from modeling_tmde import TmdeError
 from tests.documents.index_writer import DIMENSION, check, operate
 from tmde.data.io import locked
 from tmde.documents.index import DocumentIndex
@@ -50,6 +53,40 @@ def test_a_reader_keeps_the_version_it_opened(tmp_path):
     operate(reader, state, 5)
     check(reader, state)
     check(DocumentIndex.open(tmp_path / "index"), state)
+
+
+@pytest.fixture(scope="module")
+def index_of_words(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("damage") / "news.index"
+    index = DocumentIndex.create(folder, dimension=2)
+    index.upsert(["a"], ["a text"], vectors=np.ones((1, 2)))
+    index.index_words()
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("damaged_files", "operation"),
+    [
+        ("_versions/*.manifest", lambda index: index.delete("a")),
+        ("data/*.lance", list),
+        ("data/*.lance", lambda index: index.search(np.ones(2, np.float32))),
+        ("data/*.lance", lambda index: index.vectors(["a"])),
+        ("data/*.lance", lambda index: index.values("language")),
+        ("_indices/*/*.lance", lambda index: index.search("text", mode="words")),
+    ],
+)
+def test_errors_of_damaged_files_name_the_folder(
+    tmp_path, index_of_words, damaged_files, operation
+):
+    folder = tmp_path / "news.index"
+    shutil.copytree(index_of_words, folder)
+    index = DocumentIndex.open(folder)
+    damaged = list((folder / "documents.lance").glob(damaged_files))
+    for path in damaged:
+        path.write_bytes(b"")
+    assert damaged
+    with pytest.raises(TmdeError, match=r"news.index: missing or damaged .*; build the index anew"):
+        operation(index)
 
 
 def test_damaged_and_half_made_indexes(tmp_path):

@@ -29,6 +29,7 @@ from modeling_tmde import (
     NtdvModel,
     TmdeEncoderForMaskedLM,
     TmdeEncoderModel,
+    TmdeError,
 )
 from modeling_tmde.inspection import NO_LIMIT
 from tests.conftest import save
@@ -208,6 +209,13 @@ def test_a_stream_of_one_string_is_refused(embedder):
 def test_bad_settings_are_named(embedder, options, message):
     with pytest.raises(ValueError, match=message):
         DocumentEmbedder(embedder.model, embedder.tokenizer, **options)
+
+
+def test_a_name_belongs_to_from_pretrained(embedder):
+    with pytest.raises(TmdeError, match=r"'runs/x'.*DocumentEmbedder.from_pretrained\('runs/x'\)"):
+        DocumentEmbedder("runs/x")
+    with pytest.raises(TmdeError, match="tokenizer: found none.*from_pretrained"):
+        DocumentEmbedder(embedder.model)
 
 
 # ---- Truncation

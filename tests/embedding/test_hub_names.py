@@ -9,6 +9,8 @@ import huggingface_hub
 import pytest
 
 from tests.hub_server import HubServer
+from tmde.data.checks import CorpusError
+from tmde.data.files import find_files
 from tmde.embedding.hub_names import (
     HubNameError,
     check_model_path,
@@ -16,6 +18,7 @@ from tmde.embedding.hub_names import (
     is_possible_hub_id,
 )
 from tmde.embedding.loading import local_or_hub
+from tmde.hub_cards import describe_sources
 
 QUESTION = """
 import sys
@@ -59,6 +62,21 @@ def test_a_name_that_only_a_path_can_have_is_no_hub_id(name):
 @pytest.mark.parametrize("name", ["bert-base-uncased", "intfloat/multilingual-e5-small", "a.b/c_d"])
 def test_a_hub_id_is_possible(name):
     assert is_possible_hub_id(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "is_possible"),
+    [("owner/news", True), ("news", False), ("-owner/news", False), ("Übersetzer/x", False)],
+)
+def test_data_and_cards_agree_on_hub_ids(name, is_possible):
+    assert is_possible_hub_id(name, needs_owner=True) == is_possible
+    (description,) = describe_sources(name)
+    assert description["kind"] == ("hub" if is_possible else "files")
+    if is_possible:
+        assert find_files(name) is None
+    else:
+        with pytest.raises(CorpusError, match="no such file"):
+            find_files(name)
 
 
 def test_a_mistyped_folder_is_refused_with_its_neighbors(tmp_path, monkeypatch):

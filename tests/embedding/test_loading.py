@@ -3,12 +3,14 @@
 import logging
 
 import pytest
+from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, BertModel
+from transformers.utils import logging as logging_of_transformers
 
 from modeling_tmde import TmdeError
 from tests.conftest import save, tiny_model
-from tmde.embedding.loading import load_encoder
+from tmde.embedding.loading import load_encoder, without_load_report
 
 
 @pytest.fixture
@@ -23,6 +25,17 @@ def bert_folder(tmp_path):
     )
     BertModel(config, add_pooling_layer=False).save_pretrained(tmp_path / "bert")
     return tmp_path / "bert"
+
+
+@pytest.fixture
+def restored_bars():
+    """Put the progress bars of transformers and the Hub back as they were."""
+    had_bars = logging_of_transformers.is_progress_bar_enabled()
+    yield
+    if had_bars:
+        logging_of_transformers.enable_progress_bar()
+    else:
+        logging_of_transformers.disable_progress_bar()
 
 
 def remove_weight(folder, ending):
@@ -47,6 +60,29 @@ def test_the_report_of_others_stays(bert_folder, caplog, monkeypatch):
     load_encoder(str(bert_folder))
     BertModel.from_pretrained(bert_folder)
     assert "pooler.dense.weight" in caplog.text
+
+
+def test_no_bar_of_weights(bert_folder, capfd, restored_bars):
+    logging_of_transformers.enable_progress_bar()
+    load_encoder(str(bert_folder))
+    assert "Loading weights" not in capfd.readouterr().err
+    # Others who load a model keep their bars.
+    BertModel.from_pretrained(bert_folder)
+    assert "Loading weights" in capfd.readouterr().err
+
+
+def test_bars_of_downloads_stay_as_they_are(restored_bars):
+    logging_of_transformers.enable_progress_bar()
+    with without_load_report():
+        assert not are_progress_bars_disabled()
+    disable_progress_bars()
+    with without_load_report():
+        assert are_progress_bars_disabled()
+    assert are_progress_bars_disabled()
+    logging_of_transformers.disable_progress_bar()
+    with without_load_report():
+        pass
+    assert not logging_of_transformers.is_progress_bar_enabled()
 
 
 def test_a_missing_layer_is_an_error(bert_folder):

@@ -134,3 +134,12 @@ def test_differences():
 
     assert "### B - A" in text
     assert "|t|Cross|50.0|60.0|+10.0|+2.0to+20.0|5e-05|0.03|" in lines_of(text)
+
+
+def test_the_note_tells_only_of_what_was_tested():
+    difference = Difference("t", "All", 0.5, 0.6, 0.1, interval=(0.02, 0.2), p=0.1, fold_p=None)
+    note = differences_table("B - A", [difference])
+    assert "comes up by chance" in note
+    assert "t-test" not in note
+    note = differences_table("B - A", [difference, replace(difference, fold_p=0.03)])
+    assert "t-test" in note

@@ -188,10 +188,17 @@ def test_a_document_without_title_is_its_text(write):
 
 
 @pytest.mark.parametrize(
-    ("value", "code"), [("DE", "de"), ("de-AT", "de"), ("zh-Hant", "zh-Hant"), ("pt_BR", "pt")]
+    ("value", "code"), [("DE", "de"), ("de-AT", "de"), ("zh-Hant", "zh"), ("pt_BR", "pt")]
 )
 def test_languages_lose_their_region(value, code, write):
     assert load(write(documents([value]))).languages == [code]
+
+
+@pytest.mark.parametrize("language", ["zh", "zh-Hant"])
+def test_a_locale_is_the_language_of_the_model(language, write):
+    task = LabeledDocuments()
+    task.languages = ("de", language)
+    assert task.load(write(documents(["zh-Hant"]))).languages == [language]
 
 
 @pytest.mark.parametrize("name", ["news.ndjson", "news.json", "news.tsv"])
@@ -442,3 +449,13 @@ def test_bad_paths(name, message, tmp_path, monkeypatch):
     (tmp_path / "empty").mkdir()
     with pytest.raises(TaskError, match=message):
         load(name)
+
+
+def test_columns_of_other_case(tmp_path, caplog):
+    path = tmp_path / "news.csv"
+    path.write_text("\n".join(["Text;LABEL"] + [f"text {n};{'ab'[n % 2]}" for n in range(8)]))
+    load(str(path), columns={"label": "label"})
+    assert "the column 'Text' is read as 'text'" in caplog.text
+    path.write_text("Text;TEXT;label\na;b;c\n")
+    with pytest.raises(TaskError, match="'Text' and 'TEXT'.*--columns text=Text"):
+        load(str(path))

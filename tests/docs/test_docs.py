@@ -175,7 +175,7 @@ SKIPS = {
         "downloads other versions of all packages",
     ],
 }
-# The packages without which a block is skipped, by page. CI installs them, except fastembed.
+# The packages without which a block is skipped, by page. CI installs all but fastembed and ray.
 OPTIONAL_PACKAGES = {
     "docs/guides/integrations.md": [
         "model2vec",

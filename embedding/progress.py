@@ -38,6 +38,8 @@ class _LogLines(tqdm_std):  # type: ignore[misc]  # tqdm has no types.
 
         Without this, tqdm would write a line whenever the description changes.
         """
+        if self.disable:  # By TQDM_DISABLE=1; a disabled bar has no `last_print_t`.
+            return
         # tqdm counts by `last_print_t` while it iterates, so that time must stay as it is.
         last_line = max(self.last_print_t, self.refreshed_at)
         if self._time() - last_line >= self.mininterval:

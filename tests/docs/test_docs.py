@@ -6,7 +6,8 @@ The blocks of a page run in order in one folder, each `tmde` command and Python 
 a process that has imported the package. Comments in the page steer them:
 
     <!-- files: my_corpus dev.jsonl -->   the page presupposes these; conftest.py makes them
-    <!-- hub: user -->                    a Hub of tests/hub_server.py knows the token of `user`
+    <!-- hub: user OWNER/NAME ... -->     a Hub of tests/hub_server.py knows the token of `user`,
+                                          and holds stand-ins (hub_content.py) for repositories
     <!-- skip: next "needs four GPUs" --> the next block does not run
     <!-- append: max_steps=10 -->         words added to each `tmde train` of the next block
 
@@ -31,6 +32,7 @@ from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
 
 from tests.docs.conftest import make_file
+from tests.docs.hub_content import add_repository
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 from tmde.cli.main import app
@@ -120,7 +122,10 @@ def is_missing(module: str) -> bool:
 
 def use_hub(example: Example) -> None:
     space = example.namespace
-    space["hub"].accounts = {"hf_docs": Account(example.parsed)}
+    user, *repositories = example.parsed.split()
+    space["hub"].accounts = {"hf_docs": Account(user)}
+    for repository in repositories:
+        add_repository(space["hub"], repository)
     ours = space["hub"].environment(space["folder"].parent / "home", "hf_docs")
     space["environment"] |= {name: value for name, value in ours.items() if name.startswith("HF_")}
     space["environment"]["HF_HUB_OFFLINE"] = "0"
@@ -134,6 +139,78 @@ PARSERS += [
     directive("files", files),
     directive("hub", use_hub),
 ]
+
+
+# Every block that does not run, by page, with the reason that the page gives. A new one needs a
+# reason that no stand-in (hub_content.py, conftest.py) can remove.
+SKIPS = {
+    "README.md": [
+        "CI runs it by itself",
+        "CI runs it by itself",
+        "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
+    ],
+    "docs/guides/evaluate.md": [
+        "downloads datasets from the Hub; tests/eval/test_mteb_adapter.py runs a task without",
+    ],
+    "docs/guides/integrations.md": [
+        "needs a PostgreSQL server with pgvector; tests/integrations/test_vector_stores.py checks "
+        "the vectors on their way",
+        "needs Docker and the image; the files are checked in "
+        "tests/embedding/test_serving_files.py",
+    ],
+    "docs/guides/scale-out.md": [
+        "needs four GPUs; tests/training/test_distributed.py trains on two processes, with DDP "
+        "and FSDP",
+        "needs two machines with four GPUs each",
+        "needs two machines with four GPUs each",
+    ],
+    "docs/guides/search.md": [
+        "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
+    ],
+    "docs/reliability.md": [
+        "takes a quarter of an hour; CI runs the second command",
+        "takes three minutes; CI runs a part",
+        "takes half an hour; the tests run in CI",
+        "takes half an hour",
+        "downloads other versions of all packages",
+    ],
+}
+# The packages without which a block is skipped, by page. CI installs all but fastembed and ray.
+OPTIONAL_PACKAGES = {
+    "docs/guides/integrations.md": [
+        "model2vec",
+        "langchain_huggingface",
+        "llama_index.embeddings.huggingface",
+        "haystack_integrations.components.embedders.sentence_transformers",
+        "qdrant_client",
+        "fastembed",
+    ],
+    "docs/guides/scale-out.md": ["ray"],
+}
+
+
+def by_page(pattern: str) -> dict[str, list[str]]:
+    """Return what a pattern captures in each page, by the path of the page."""
+    matches = {}
+    for path in PAGES:
+        captured = re.findall(pattern, path.read_text("utf-8"))
+        if captured:
+            matches[path.relative_to(ROOT).as_posix()] = captured
+    return matches
+
+
+def test_only_blocks_of_this_list_are_skipped():
+    assert by_page(r'<!-- skip: next "(.*)" -->') == SKIPS
+    packages = by_page(r'<!-- skip: next if\(missing\("(.*?)"\), reason=".+"\) -->')
+    assert packages == OPTIONAL_PACKAGES
+    directives = sum(len(found) for found in by_page("<!-- skip").values())
+    assert directives == sum(map(len, [*SKIPS.values(), *OPTIONAL_PACKAGES.values()]))
+
+
+def test_four_of_five_blocks_run():
+    blocks = sum(len(found) for found in by_page(r"(?m)^```(?:bash|python)$").values())
+    skipped = sum(map(len, SKIPS.values()))
+    assert skipped * 5 < blocks, f"{skipped} of {blocks} blocks never run"
 
 
 @pytest.mark.slow

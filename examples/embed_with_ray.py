@@ -1,9 +1,9 @@
-"""Embed documents with Ray Data: on a laptop as it stands, on a cluster with your own files.
+r"""Embed documents with Ray Data: on a laptop as it stands, on a cluster with your own files.
 
     pip install -c constraints.txt -e ".[ray]"
     python examples/embed_with_ray.py                                  # the built-in sample
-    python examples/embed_with_ray.py --documents s3://bucket/documents --output s3://bucket/vectors \
-        --actors 8 --gpus 1
+    python examples/embed_with_ray.py --documents s3://bucket/documents \
+        --output s3://bucket/vectors --actors 8 --gpus 1
 
 Each actor loads the model once and embeds batches of documents. The vectors are those of
 `DocumentEmbedder.encode`. `--documents` is a parquet file or folder with a column `text`.

@@ -1,8 +1,8 @@
 """Train a small embedder on several processes, on GPUs or on the CPUs of a laptop.
 
-    torchrun --nproc_per_node=2 examples/train_distributed.py          # two CPU processes, or two GPUs
+    torchrun --nproc_per_node=2 examples/train_distributed.py     # two CPU processes, or two GPUs
     accelerate launch --multi_gpu --num_processes=4 examples/train_distributed.py
-    python examples/train_distributed.py                               # one process
+    python examples/train_distributed.py                          # one process
 
 The data is the built-in sample, so that the script runs as it stands. `--train FILE` takes your
 own; docs/guides/scale-out.md has the same with the command `tmde train`.

@@ -232,7 +232,7 @@ def cells_of(table: str) -> dict[str, list[str]]:
     return cells
 
 
-def test_the_table_by_hand(table, tmp_path):
+def test_the_table_by_hand(table, compared):
     cells = cells_of(table)
     assert cells["bag"] == ["100.0", "40.0", "5.0", "9"]
     # 60 and 46 with the two seeds: 53 ± 14 / sqrt(2). The first is tested. The start's minutes
@@ -240,7 +240,7 @@ def test_the_table_by_hand(table, tmp_path):
     assert cells["warm"] == ["100.0 ± 0.0", "53.0 ± 9.9 ▲", "10.0", "9"]
     assert cells["chance"] == ["25.0", "25.0", "–", "–"]
     assert "warm-2" not in table
-    assert (tmp_path / "out" / "table.md").read_text() == table
+    assert (compared / "out" / "table.md").read_text() == table
 
 
 def test_the_table_has_contrasts_and_failures(table):

@@ -19,6 +19,7 @@ def write_dictionary(path, numbers):
     path.write_text("".join(lines))
 
 
+@pytest.mark.slow
 def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     german, english, rotation, _ = planted(300, noise=0.01)

@@ -202,17 +202,23 @@ def result(system: str, right: int) -> TaskResult:
     return TaskResult("sib200", system, "zero-shot", cells, data={"fingerprint": "f"})
 
 
-@pytest.fixture
-def table(tmp_path):
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory):
+    """The folder of a comparison."""
+    return tmp_path_factory.mktemp("compared")
+
+
+@pytest.fixture(scope="module")
+def table(compared):
     """The text of a table of measured trainings, of which one has failed."""
-    trainings = opened(tmp_path)
+    trainings = opened(compared)
     for training, right in zip(trainings, (0, 40, 60, 46), strict=True):
         if training.system is not None:
             write_results(training.evaluation, [result(training.name, right)], {})
         training.run.mkdir(parents=True)
         (training.run / "results.json").write_text(json.dumps({"cpu_minutes": 5.0}))
         (training.run / "run.json").write_text(json.dumps({"parameters": 9}))
-    file, _ = load(tmp_path)
+    file, _ = load(compared)
     return write_table(file, trainings, {"x": "eval: broke"})
 
 
@@ -226,7 +232,7 @@ def cells_of(table: str) -> dict[str, list[str]]:
     return cells
 
 
-def test_the_table_by_hand(table, tmp_path):
+def test_the_table_by_hand(table, compared):
     cells = cells_of(table)
     assert cells["bag"] == ["100.0", "40.0", "5.0", "9"]
     # 60 and 46 with the two seeds: 53 ± 14 / sqrt(2). The first is tested. The start's minutes
@@ -234,7 +240,7 @@ def test_the_table_by_hand(table, tmp_path):
     assert cells["warm"] == ["100.0 ± 0.0", "53.0 ± 9.9 ▲", "10.0", "9"]
     assert cells["chance"] == ["25.0", "25.0", "–", "–"]
     assert "warm-2" not in table
-    assert (tmp_path / "out" / "table.md").read_text() == table
+    assert (compared / "out" / "table.md").read_text() == table
 
 
 def test_the_table_has_contrasts_and_failures(table):
@@ -243,8 +249,8 @@ def test_the_table_has_contrasts_and_failures(table):
     assert "Not measured: x: eval: broke" in table
 
 
-def test_the_numbers_of_the_table(table, tmp_path):
-    numbers = json.loads((tmp_path / "out" / "table.json").read_text())
+def test_the_numbers_of_the_table(table, compared):
+    numbers = json.loads((compared / "out" / "table.json").read_text())
     assert numbers["values"]["warm"]["sib200 Cross"] == pytest.approx([0.6, 0.46])
     assert numbers["differences"]["warm - bag"][1]["difference"] == pytest.approx(0.2)
 

@@ -3,6 +3,7 @@
 import itertools
 import json
 import re
+import shutil
 
 import pytest
 from typer.testing import CliRunner
@@ -27,12 +28,14 @@ def models(tokenizer, tmp_path_factory):
     return [str(save(folder / f"tiny{seed}", tiny_model(seed), tokenizer)) for seed in (0, 1)]
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path_factory, monkeypatch):
+@pytest.fixture(autouse=True, scope="module")
+def cache(tmp_path_factory):
     """A cache of this module, and a wide terminal without colors."""
-    monkeypatch.setenv("TMDE_CACHE", str(tmp_path_factory.getbasetemp() / "eval-cache"))
-    monkeypatch.setenv("COLUMNS", "200")
-    monkeypatch.setenv("NO_COLOR", "1")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMDE_CACHE", str(tmp_path_factory.getbasetemp() / "eval-cache"))
+        patch.setenv("COLUMNS", "200")
+        patch.setenv("NO_COLOR", "1")
+        yield
 
 
 def call(*arguments, status: int = 0) -> str:
@@ -53,17 +56,18 @@ def names_in(folder):
 # ---- Two models on two tasks
 
 
-@pytest.fixture
-def evaluated(models, tmp_path):
+@pytest.fixture(scope="module")
+def evaluated(models, tmp_path_factory):
     """The folder of an evaluation, and what it printed."""
+    folder = tmp_path_factory.mktemp("evaluated")
     rows = []
     for row in make_rows(40, seed=3):
         translation = {"de": row["de"], "fr": row["fr"]}
         rows.append(json.dumps({"translation": translation}))
-    (tmp_path / "some_dev.jsonl").write_text("\n".join(rows))
-    out = tmp_path / "out"
+    (folder / "some_dev.jsonl").write_text("\n".join(rows))
+    out = folder / "out"
     options = [
-        *("--tasks", f"sample,sentence_retrieval={tmp_path}/some_dev.jsonl"),
+        *("--tasks", f"sample,sentence_retrieval={folder}/some_dev.jsonl"),
         *("--set", "sample.sizes=[300,100,100]"),
         *("--languages", "de,fr"),
         *("--max-length", 20),
@@ -112,8 +116,8 @@ def test_the_figures(evaluated):
 
 
 @pytest.mark.slow
-def test_an_earlier_evaluation_is_replaced_when_asked(evaluated, models):
-    out, _ = evaluated
+def test_an_earlier_evaluation_is_replaced_when_asked(evaluated, models, tmp_path):
+    out = shutil.copytree(evaluated[0], tmp_path / "out")
     assert "--overwrite" in call(models[0], *SAMPLE, "-o", out, status=1)
     (out / "figures" / "mine.png").touch()
     call(models[0], *SAMPLE, "-o", out, "--no-figures", "--no-tfidf", "--overwrite")
@@ -288,10 +292,10 @@ def test_tasks_are_not_cut_in_a_terminal(width, monkeypatch):
 # ---- Stored results and runs
 
 
-@pytest.fixture
-def stored(models, tmp_path):
+@pytest.fixture(scope="module")
+def stored(models, tmp_path_factory):
     """A folder with the results of both models."""
-    out = tmp_path / "out"
+    out = tmp_path_factory.mktemp("stored") / "out"
     call(*models, *SAMPLE, "-o", out, "--no-figures", "--no-folds")
     return out
 

@@ -90,15 +90,16 @@ def prompt_options(kind):
     return ["--prompt", "pan: "] if kind in WITHOUT_PROMPT else []
 
 
-@pytest.fixture(params=["xlm-roberta", "bert", "adapted", "bag"])
-def cut(request, tmp_path):
+@pytest.fixture(scope="module", params=["xlm-roberta", "bert", "adapted", "bag"])
+def cut(request, tmp_path_factory):
     """The kind of a model, its folder, and that of the same with fewer tokens."""
-    model = save_model(request.param, tmp_path)
+    folder = tmp_path_factory.mktemp("vocabulary")
+    model = save_model(request.param, folder)
     rows = [{"translation": {"de": TEXTS[0], "en": text, "fr": "chien"}} for text in TEXTS]
-    source = write_rows(tmp_path / "rows.jsonl", rows)
+    source = write_rows(folder / "rows.jsonl", rows)
     options = ["--train", source, "--languages", "de,en", *prompt_options(request.param)]
-    ok("export", "vocabulary", model, "-o", tmp_path / "cut", *options)
-    return request.param, model, tmp_path / "cut"
+    ok("export", "vocabulary", model, "-o", folder / "cut", *options)
+    return request.param, model, folder / "cut"
 
 
 def test_the_vocabulary_is_smaller(cut):

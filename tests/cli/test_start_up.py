@@ -1,5 +1,6 @@
 """Help, version and wrong options answer at once: nothing heavy is imported for them."""
 
+import json
 import subprocess
 import sys
 from typing import get_args
@@ -52,33 +53,44 @@ def imported_packages(*statements: str) -> set[str]:
     return set(last_line.split()[1:])
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        ["--help"],
-        ["--version"],
-        *([name, "--help"] for name in COMMANDS),
-        ["train", "--no-such-option"],
-        ["search", "query", "no-such-index"],
-        ["embed", "x.txt", "-o", "x.npy", "-m", "./no-such-model"],
-        ["embed", "no-such.csv", "-o", "x.npy"],
-        ["index", "no-such.csv", "-o", "x.index"],
-        ["mine", "no-such.csv", "-", "-o", "x.tsv"],
-        ["align", "-", "no-such.csv", "-o", "x.tsv"],
-        ["no-such-command"],
-    ],
-    ids=" ".join,
-)
-def test_nothing_heavy_is_imported_before_a_command_runs(words):
-    packages = imported_packages(
-        f"sys.argv = ['tmde', *{words}]",
-        "from tmde.cli.main import main",
-        "try:",
-        "    main()",
-        "except SystemExit:",
-        "    pass",
-    )
-    assert packages & HEAVY == set()
+CALLS = [
+    ["--help"],
+    ["--version"],
+    *([name, "--help"] for name in COMMANDS),
+    ["train", "--no-such-option"],
+    ["search", "query", "no-such-index"],
+    ["embed", "x.txt", "-o", "x.npy", "-m", "./no-such-model"],
+    ["embed", "no-such.csv", "-o", "x.npy"],
+    ["index", "no-such.csv", "-o", "x.index"],
+    ["mine", "no-such.csv", "-", "-o", "x.tsv"],
+    ["align", "-", "no-such.csv", "-o", "x.tsv"],
+    ["no-such-command"],
+]
+# One interpreter runs them all: what none of them may import is there after none of them.
+RUN_CALLS = """
+import json, sys
+from tmde.cli.main import main
+packages = []
+for words in json.loads(sys.argv[1]):
+    sys.argv = ["tmde", *words]
+    try:
+        main()
+    except SystemExit:
+        pass
+    packages.append(sorted({name.partition(".")[0] for name in sys.modules}))
+with open("packages.json", "w") as file:
+    json.dump(packages, file)
+"""
+
+
+def test_nothing_heavy_is_imported_before_a_command_runs(tmp_path):
+    program = [sys.executable, "-c", RUN_CALLS, json.dumps(CALLS)]
+    subprocess.run(program, cwd=tmp_path, capture_output=True, check=True)
+    packages = json.loads((tmp_path / "packages.json").read_text())
+    assert len(packages) == len(CALLS)
+    for words, imported in zip(CALLS, packages, strict=True):
+        assert "typer" in imported
+        assert HEAVY.isdisjoint(imported), words
 
 
 def test_importing_tmde_imports_nothing_else():

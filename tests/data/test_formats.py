@@ -69,7 +69,7 @@ TEXT = st.text(
 
 
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(rows=st.lists(st.fixed_dictionaries({"de": TEXT, "en": TEXT}), min_size=1, max_size=8))
 @pytest.mark.parametrize("kind", ["parquet", "jsonl", "tsv", "moses"])

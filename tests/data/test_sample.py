@@ -10,7 +10,7 @@ from tmde.data.sample import LANGUAGES, SPLITS, sample_documents, sample_paralle
 
 @pytest.fixture(scope="module")
 def sentences():
-    return {split: sample_sentences(2500, split) for split in SPLITS}
+    return {split: sample_sentences(2500, split)["translation"][:] for split in SPLITS}
 
 
 @pytest.fixture(scope="module")
@@ -18,8 +18,8 @@ def documents():
     return list(sample_documents(202))
 
 
-def texts_of(dataset, language):
-    return [translation[language] for translation in dataset["translation"]]
+def texts_of(translations, language):
+    return [translation[language] for translation in translations]
 
 
 def test_every_process_gives_the_same_rows():
@@ -60,5 +60,5 @@ def test_parallel_text_is_of_one_split_and_has_passages():
         sentences += re.split(r"(?<=[a-zäöüß]\.) ", row["de"])
     assert 2.0 < len(sentences) / len(rows) < 4.0
     for seed in (7, 8):
-        training_rows = sample_sentences(3000, "train", seed=seed)
+        training_rows = sample_sentences(3000, "train", seed=seed)["translation"]
         assert set(sentences).isdisjoint(texts_of(training_rows, "de"))

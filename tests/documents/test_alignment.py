@@ -45,7 +45,7 @@ def check_pairs(pairs, expected):
     np.testing.assert_allclose(table[:, 2], expected[:, 2], atol=2e-9)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_equals_sorting_all_scores(data):
     first = draw_vectors(data)
@@ -63,7 +63,7 @@ def test_equals_sorting_all_scores(data):
         check_pairs(pairs, expected)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(st.data())
 def test_a_threshold_leaves_out_the_pairs_below(data):
     first = draw_vectors(data)

@@ -107,7 +107,7 @@ def test_it_is_algorithm_1_of_each_language(kernel):
     assert np.corrcoef(lengths, sizes)[0, 1] > 0.5
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(1, 40), st.integers(1, 300), st.booleans(), st.booleans())
 def test_the_chunks_of_a_stream_do_not_matter(chunk, sample, debias, weighted):
     documents = [*corpus("de", 8, boilerplate=1), *corpus("fr", 8, boilerplate=1, seed=1)]

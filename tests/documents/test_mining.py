@@ -166,7 +166,7 @@ def cells_of(ranks):
     return [(row, column) for _, row, column in sorted(ranks)]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(st.dictionaries(st.tuples(st.integers(0, 7), st.integers(0, 7)), st.integers(0, 4)))
 def test_retrieval_equals_plain_loops(cells):
     """Few different scores: with ties. Of equal pairs the one of lower row numbers is better."""
@@ -239,7 +239,7 @@ def test_quality_over_two_collections():
     assert (quality.correct, quality.found, quality.gold) == (4, 6, 6)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.booleans()), min_size=1, max_size=12),
     st.integers(0, 3),

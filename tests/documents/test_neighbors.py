@@ -22,7 +22,7 @@ def random_rows(rng, count, width, whole_numbers):
     return rng.normal(size=(count, width)) + rng.integers(0, 2)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     sizes=st.tuples(st.integers(1, 9), st.integers(1, 12), st.integers(2, 6)),
     scoring=st.sampled_from(SCORINGS),

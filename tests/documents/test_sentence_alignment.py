@@ -146,7 +146,7 @@ def test_vectors_of_spans_replace_the_sums_of_sentences():
 LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(
     seed=st.integers(0, 2**32 - 1),
     n=st.integers(1, 12),

@@ -73,7 +73,7 @@ def embedder(tokenizer):
 
 
 @settings(
-    max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     texts=st.lists(st.text(max_size=40), min_size=1, max_size=12),

@@ -18,15 +18,16 @@ from tmde.hub_cards import model_card
 # ---- Every family
 
 
-@pytest.fixture(params=FAMILIES)
+@pytest.fixture(scope="module", params=FAMILIES)
 def family(request) -> str:
     return request.param
 
 
-@pytest.fixture
-def family_card(family, tmp_path) -> ModelCard:
+@pytest.fixture(scope="module")
+def family_card(family, tmp_path_factory) -> ModelCard:
     """The card of a family, as the Hub reads it."""
-    card = model_card(make_run(tmp_path / "run", family), repo_id="user/run")
+    run = make_run(tmp_path_factory.mktemp("family") / "run", family)
+    card = model_card(run, repo_id="user/run")
     return ModelCard(str(card))
 
 

@@ -69,7 +69,7 @@ def test_auto_tokenizer_gives_the_same_ids(trained, opened):
     assert opened[0](SAMPLES)["input_ids"] == trained[0](SAMPLES)["input_ids"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(text=TEXTS)
 @with_examples
 def test_nothing_but_capitals_is_lost_and_special_tokens_in_text_are_text(opened, text):
@@ -267,7 +267,7 @@ def cut(request, tmp_path_factory):
     return whole, AutoTokenizer.from_pretrained(folder), kept_ids
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=25, deadline=None)
 @given(words=st.lists(st.sampled_from([*ALL_WORDS, "ñandú", "漢", "<s>", "x!"]), max_size=6))
 def test_texts_of_kept_tokens_keep_their_tokens(cut, words):
     whole, smaller, kept_ids = cut

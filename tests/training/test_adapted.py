@@ -332,6 +332,7 @@ def test_train_on_an_encoder_of_the_hub(kind, encoders, rows_file, tmp_path):
         assert abs(found - vectors).max() < 1e-5
 
 
+@pytest.mark.slow
 def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file, tmp_path):
     """The encoder as it was is the teacher, and reads with its prompt."""
     sentence_transformers = pytest.importorskip("sentence_transformers")

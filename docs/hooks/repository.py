@@ -30,14 +30,18 @@ HTML_LINK = re.compile(r'(?P<before>\b(?:href|src)=")(?P<target>[^"]+)(?P<after>
 
 
 def extra_pages(root: Path) -> dict[str, Path]:
-    """Return the files outside `docs/` that become pages, by the name of the page."""
+    """Return the Markdown outside `docs/` that becomes pages, by the name of the page."""
     pages = {}
     for name, source in PAGES.items():
         if (root / source).exists():
             pages[name] = root / source
-    for notebook in sorted((root / "examples").glob("*.ipynb")):
-        pages[f"examples/{notebook.name}"] = notebook
     return pages
+
+
+def notebooks(root: Path) -> list[str]:
+    """Return the names of the notebooks, which are also those of their pages."""
+    paths = sorted((root / "examples").glob("*.ipynb"))
+    return [path.relative_to(root).as_posix() for path in paths]
 
 
 def outside_fences(markdown: str, change: Callable[[str], str]) -> str:
@@ -70,7 +74,7 @@ def rewrite_html_links(html: str, file: File, files: Files, root: Path, repo_url
     def rewrite(match: re.Match[str]) -> str:
         target = page_target(match["target"], file, files, root, repo_url)
         path, mark, anchor = target.partition("#")
-        if not is_relative(target) or not path.endswith(tuple((".md", ".ipynb"))):
+        if not is_relative(target) or not path.endswith((".md", ".ipynb")):
             return match["before"] + target + match["after"]
         uri = posixpath.normpath(posixpath.join(posixpath.dirname(file.src_uri), path))
         page = files.get_file_from_path(uri)
@@ -114,6 +118,9 @@ def _page_of(source: Path, files: Files, root: Path) -> str | None:
     for name, path in extra_pages(root).items():
         if path == source:
             return name
+    name = source.relative_to(root).as_posix()
+    if name in notebooks(root):
+        return name
     docs = root / "docs"
     if source.is_relative_to(docs):
         name = source.relative_to(docs).as_posix()

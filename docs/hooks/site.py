@@ -4,6 +4,7 @@
 
 | module | what it adds |
 |---|---|
+| `docstring_examples` | sections `Example:` of docstrings, for mkdocstrings |
 | `api_layout` | the packages as a wheel installs them, where mkdocstrings finds them |
 | `command_page` | the reference of the commands, made from the command itself |
 | `recipe_page` | the reference of the recipes, made from the YAML files |
@@ -40,7 +41,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     return config
 
 
-@event_priority(100)
+@event_priority(100)  # The plugin of the notebooks must see theirs.
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that have no file in `docs/`."""
     made_pages = {
@@ -51,6 +52,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         files.append(File.generated(config, name, content=content))
     for name, path in repository.extra_pages(ROOT).items():
         files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name in repository.notebooks(ROOT):
+        # Their plugin reads notebooks from files only, and `examples/` has the name of the section.
+        files.append(File(name, str(ROOT), config.site_dir, config.use_directory_urls))
     config.nav = navigation.expand(config.nav, files)
     return files
 

@@ -52,6 +52,7 @@ def main() -> None:
             page = browser.new_page(
                 viewport={"width": width, "height": height}, color_scheme=colors
             )
+            page.set_default_timeout(120_000)  # Long pages take their time on a busy machine.
             page.goto((arguments.site / address).resolve().as_uri())
             page.wait_for_timeout(300)  # The theme chooses its colors by a script.
             report_overflow(page, address, width)

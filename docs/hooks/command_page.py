@@ -13,19 +13,13 @@ import typer
 
 from tmde.cli.main import app
 
-INTRODUCTION = """\
-# Commands
-
-`tmde COMMAND --help` prints the same in a terminal: this page is made from the commands. A wrong
-option ends in one sentence that names the right ones.
-"""
 TYPE_NAMES = {str: "text", int: "integer", float: "number", bool: "", Path: "path"}
 
 
 def commands_markdown() -> str:
-    """Return the page of all commands, under the headings of `tmde --help`."""
+    """Return a section for every command, under the headings of `tmde --help`."""
     main = typer.main.get_command(app)
-    parts = [INTRODUCTION]
+    parts = []
     panel = None
     for name, command in main.commands.items():
         if command.rich_help_panel != panel:
@@ -87,7 +81,7 @@ def help_markdown(text: str) -> str:
 
 
 def _table(heading: str, parameters: list[Any]) -> str:
-    lines = [f"| {heading} | | default | what it is |", "|---|---|---|---|"]
+    lines = [f"| {heading} | value | default | what it is |", "|---|---|---|---|"]
     for parameter in parameters:
         if heading == "argument":
             names = f"`{_usage(parameter).strip('[].')}`"

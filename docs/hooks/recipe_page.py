@@ -16,20 +16,20 @@ FAMILIES = {
     "encoder": "Transformer encoders without a decoder",
     "aligned": "One encoder for each language",
 }
-INTRODUCTION = """\
-# Recipes
-
-A recipe is a YAML file with everything that a training run is made of. `tmde train NAME` runs one
-of these, `tmde train FILE.yaml` one of your own, and every key is an argument:
-`tmde train small learning_rate=3e-4`. [Train on your own data](../guides/train.md) says which one
-to take. This page is made from the files that the package carries, comments included.
-"""
+# Recipes number their sources.
+SOURCES = {
+    "thesis 000": "W. Li's thesis",
+    "paper 001": "Yu et al. (2018)",
+    "paper 002": "Mao et al. (2021)",
+    "thesis 004": "A. Conneau's thesis",
+    "paper 004": "A. Conneau's thesis",
+}
 
 
 def recipes_markdown(folder: Path) -> str:
-    """Return the page of all recipes in a folder."""
+    """Return a table of all recipes in a folder, and a section for each."""
     recipes = read_recipes(folder)
-    parts = [INTRODUCTION, _table(recipes)]
+    parts = [_table(recipes)]
     for family, title in FAMILIES.items():
         names = [name for name in recipes if _family(recipes[name]) == family]
         if not names:
@@ -75,7 +75,10 @@ def _section(name: str, recipe: dict, text: str) -> str:
     """Return a heading, the description, the facts at a glance and the file itself."""
     parts = [f"### `{name}` {{ #{name} }}", f"{recipe['description']}."]
     if "source" in recipe:
-        parts.append(f"Source: {recipe['source']}.")
+        source = recipe["source"]
+        for number, author in SOURCES.items():
+            source = source.replace(number, author)
+        parts.append(f"Source: {source}.")
     objectives = ", ".join(f"`{objective}`" for objective in recipe["objectives"])
     facts = [f"Objectives: {objectives}"]
     limit = recipe["training"].get("max_minutes")

@@ -27,6 +27,11 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
+# What the site shows in the place of these comments.
+MADE_PARTS = {
+    "<!-- made: recipes -->": lambda: recipe_page.recipes_markdown(ROOT / "training" / "recipes"),
+    "<!-- made: commands -->": command_page.commands_markdown,
+}
 
 _layout = tempfile.TemporaryDirectory(prefix="tmde-site-")
 
@@ -44,12 +49,6 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 @event_priority(100)  # The plugin of the notebooks must see theirs.
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that have no file in `docs/`."""
-    made_pages = {
-        "reference/recipes.md": recipe_page.recipes_markdown(ROOT / "training" / "recipes"),
-        "reference/commands.md": command_page.commands_markdown(),
-    }
-    for name, content in made_pages.items():
-        files.append(File.generated(config, name, content=content))
     for name, path in repository.extra_pages(ROOT).items():
         files.append(File.generated(config, name, abs_src_path=str(path)))
     for name in repository.notebooks(ROOT):
@@ -61,7 +60,10 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
 @event_priority(100)
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Rewrite links to files outside `docs/`, and drop comments, which steer tests only."""
+    """Insert what is made, rewrite links to files that are no pages, and drop comments."""
+    for marker, make in MADE_PARTS.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, make())
     markdown = repository.rewrite_links(markdown, page.file, files, ROOT, config.repo_url)
     return repository.outside_fences(markdown, _drop_comments)
 

@@ -27,6 +27,9 @@ from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parents[2]
+# The plugin of the notebooks always loads MathJax. `mkdocs.yml` gives it this address, which does
+# not exist: no notebook has formulas, and the site loads nothing from other hosts.
+MATHJAX = '<script src="javascripts/none.js"> </script>'
 # What the site shows in the place of these comments.
 MADE_PARTS = {
     "<!-- made: recipes -->": lambda: recipe_page.recipes_markdown(ROOT / "training" / "recipes"),
@@ -71,6 +74,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrite the links of notebooks, whose Markdown the other hook does not see."""
     if page.file.src_uri.endswith(".ipynb"):
+        html = html.replace(MATHJAX, "")
         return repository.rewrite_html_links(html, page.file, files, ROOT, config.repo_url)
     return html
 

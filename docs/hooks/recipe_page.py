@@ -1,0 +1,119 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The reference of the recipes, made from their YAML files."""
+
+from pathlib import Path
+
+import yaml
+
+# The families by the architecture that a recipe names; a recipe without one is a T-MDE.
+FAMILIES = {
+    "tmde": "T-MDE: one vector between encoder and decoder",
+    "bag": "Bags of subword vectors",
+    "adapted": "Encoders of the Hub",
+    "laser": "LASER and other recurrent encoders",
+    "ntdv": "NTDV: layers between translation models",
+    "encoder": "Transformer encoders without a decoder",
+    "aligned": "One encoder for each language",
+}
+# Recipes number their sources.
+SOURCES = {
+    "thesis 000": "W. Li's thesis",
+    "paper 001": "Yu et al. (2018)",
+    "paper 002": "Mao et al. (2021)",
+    "thesis 004": "A. Conneau's thesis",
+    "paper 004": "A. Conneau's thesis",
+}
+
+
+def recipes_markdown(folder: Path) -> str:
+    """Return a table of all recipes in a folder, and a section for each."""
+    recipes = read_recipes(folder)
+    parts = [_table(recipes)]
+    for family, title in FAMILIES.items():
+        names = [name for name in recipes if _family(recipes[name]) == family]
+        if not names:
+            continue
+        parts.append(f"## {title}")
+        for name in names:
+            text = (folder / f"{name}.yaml").read_text("utf-8")
+            parts.append(_section(name, recipes[name], text))
+    return "\n\n".join(parts) + "\n"
+
+
+def read_recipes(folder: Path) -> dict[str, dict]:
+    """Return the recipes by name.
+
+    Raises:
+        ValueError: A recipe has an architecture that no family of this page covers.
+    """
+    recipes = {}
+    for path in sorted(folder.glob("*.yaml")):
+        recipe = yaml.safe_load(path.read_text("utf-8"))
+        if _family(recipe) not in FAMILIES:
+            raise ValueError(
+                f"{path.name}: the architecture {_family(recipe)!r} has no title in FAMILIES of "
+                f"{Path(__file__).name}: add one"
+            )
+        recipes[path.stem] = recipe
+    return recipes
+
+
+def _family(recipe: dict) -> str:
+    return recipe.get("model", {}).get("architecture", "tmde")
+
+
+def _table(recipes: dict[str, dict]) -> str:
+    lines = ["| recipe | what it trains |", "|---|---|"]
+    for name, recipe in recipes.items():
+        description = recipe["description"].replace("|", "\\|")
+        lines.append(f"| [`{name}`](#{name}) | {description} |")
+    return "\n".join(lines)
+
+
+def _section(name: str, recipe: dict, text: str) -> str:
+    """Return a heading, the description, the facts at a glance and the file itself."""
+    parts = [f"### `{name}` {{ #{name} }}", f"{recipe['description']}."]
+    if "source" in recipe:
+        source = recipe["source"]
+        for number, author in SOURCES.items():
+            source = source.replace(number, author)
+        parts.append(f"Source: {source}.")
+    objectives = ", ".join(f"`{objective}`" for objective in recipe["objectives"])
+    facts = [f"Objectives: {objectives}"]
+    limit = recipe["training"].get("max_minutes")
+    if limit is not None:
+        facts.append(f"trains for {limit:g} minutes")
+    parts.append("; ".join(facts) + ".")
+    settings = _without_description(text)
+    parts.append(f"```bash\n{_example(name, recipe)}\n```")
+    parts.append(f'??? note "Settings of {name}.yaml"\n\n{_indented(fence(settings))}')
+    return "\n\n".join(parts)
+
+
+def _example(name: str, recipe: dict) -> str:
+    """Return a command with the options that the recipe leaves open."""
+    words = [f"tmde train {name}"]
+    if "encoder" in recipe.get("model", {}) and recipe["model"]["encoder"] is None:
+        words.append("--encoder HUB_ID_OR_FOLDER")
+    if recipe["data"].get("train") is None:
+        words.append("--train my_corpus/")
+    words.append(f"-o runs/{name}")
+    return " ".join(words)
+
+
+def _without_description(text: str) -> str:
+    lines = []
+    for line in text.splitlines():
+        if not line.startswith(("description:", "source:")):
+            lines.append(line)
+    return "\n".join(lines)
+
+
+def fence(text: str) -> str:
+    """Return a block of YAML."""
+    return f"```yaml\n{text.strip()}\n```"
+
+
+def _indented(text: str) -> str:
+    return "\n".join(f"    {line}".rstrip() for line in text.splitlines())

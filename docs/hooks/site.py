@@ -1,0 +1,88 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The hooks of the documentation site: what mkdocs does not do by itself.
+
+| module | what it adds |
+|---|---|
+| `docstring_examples` | sections `Example:` of docstrings, for mkdocstrings |
+| `api_layout` | the packages as a wheel installs them, where mkdocstrings finds them |
+| `command_page` | the reference of the commands, made from the command itself |
+| `recipe_page` | the reference of the recipes, made from the YAML files |
+| `repository` | pages from files outside `docs/`, and links to such files |
+| `navigation` | `FOLDER/*` in the navigation |
+"""
+
+import re
+import tempfile
+from pathlib import Path
+
+import api_layout
+import command_page
+import navigation
+import recipe_page
+import repository
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.plugins import event_priority
+from mkdocs.structure.files import File, Files
+from mkdocs.structure.pages import Page
+
+ROOT = Path(__file__).parents[2]
+# The plugin of the notebooks always loads MathJax. `mkdocs.yml` gives it this address, which does
+# not exist: no notebook has formulas, and the site loads nothing from other hosts.
+MATHJAX = '<script src="javascripts/none.js"> </script>'
+# What the site shows in the place of these comments.
+MADE_PARTS = {
+    "<!-- made: recipes -->": lambda: recipe_page.recipes_markdown(ROOT / "training" / "recipes"),
+    "<!-- made: commands -->": command_page.commands_markdown,
+}
+
+_layout = tempfile.TemporaryDirectory(prefix="tmde-site-")
+
+
+@event_priority(100)
+def on_config(config: MkDocsConfig) -> MkDocsConfig:
+    """Show mkdocstrings the layout of a wheel, before it reads its paths."""
+    folder = Path(_layout.name)
+    api_layout.link_packages(ROOT, folder)
+    handlers = config.plugins["mkdocstrings"].config.handlers
+    handlers["python"]["paths"] = [str(folder)]
+    return config
+
+
+@event_priority(100)  # The plugin of the notebooks must see theirs.
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that have no file in `docs/`."""
+    for name, path in repository.extra_pages(ROOT).items():
+        files.append(File.generated(config, name, abs_src_path=str(path)))
+    for name in repository.notebooks(ROOT):
+        # Their plugin reads notebooks from files only, and `examples/` has the name of the section.
+        files.append(File(name, str(ROOT), config.site_dir, config.use_directory_urls))
+    config.nav = navigation.expand(config.nav, files)
+    return files
+
+
+@event_priority(100)
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Insert what is made, rewrite links to files that are no pages, and drop comments."""
+    for marker, make in MADE_PARTS.items():
+        if marker in markdown:
+            markdown = markdown.replace(marker, make())
+    markdown = repository.rewrite_links(markdown, page.file, files, ROOT, config.repo_url)
+    return repository.outside_fences(markdown, _drop_comments)
+
+
+def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Rewrite the links of notebooks, whose Markdown the other hook does not see."""
+    if page.file.src_uri.endswith(".ipynb"):
+        html = html.replace(MATHJAX, "")
+        return repository.rewrite_html_links(html, page.file, files, ROOT, config.repo_url)
+    return html
+
+
+def on_shutdown() -> None:
+    """Remove the temporary layout."""
+    _layout.cleanup()
+
+
+def _drop_comments(text: str) -> str:
+    return re.sub(r"^[ \t]*<!--.*?-->[ \t]*\n?", "", text, flags=re.MULTILINE | re.DOTALL)

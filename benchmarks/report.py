@@ -1,7 +1,7 @@
 """Make the pages of `docs/results/` from the files of `benchmarks/results/`.
 
-    python -m benchmarks.report              # write the pages and the figure
-    python -m benchmarks.report --check      # exit with 1 if a page differs from its regeneration
+    python -m benchmarks.report              # write the pages, README's table and the figure
+    python -m benchmarks.report --check      # exit with 1 if one differs from its regeneration
 
 Each page is a template in `benchmarks/pages/`. A template takes its numbers from the files of
 measurements, and states what it concludes from them in a tag:
@@ -30,10 +30,12 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "benchmarks" / "pages"
 PAGES = ROOT / "docs" / "results"
+README = ROOT / "README.md"
+README_TEMPLATE = "_readme.md.jinja"
+# The lines of README.md between which the table of models stands.
+README_BLOCK = re.compile(r"(?<=<!-- models -->\n).*?(?=\n<!-- end of models -->)", re.DOTALL)
 FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
 TEST_DATA = "test_data"
-# A page that is written only if its file of measurements exists, by the name of the page.
-OPTIONAL_PAGES = {"test-data": TEST_DATA}
 CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[)")
 # A space at which a narrow table does not break a value from its margin.
@@ -264,10 +266,6 @@ class Measurements:
         self.folder = folder
         self.used: set[str] = set()
 
-    def exists(self, name: str) -> bool:
-        """Return whether there is a file of this name."""
-        return (self.folder / f"{name}.json").exists()
-
     def load(self, name: str) -> Any:
         """Return the content of a file."""
         self.used.add(name)
@@ -349,7 +347,6 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
     )
     environment.globals |= {
         "load": measurements.load,
-        "exists": measurements.exists,
         "by_system": measurements.by_system,
         "compared": measurements.compared,
         "table": markdown_table,
@@ -377,8 +374,7 @@ def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str,
     pages = {}
     for path in sorted(templates.glob("*.md.jinja")):
         name = path.name.removesuffix(".md.jinja")
-        source = OPTIONAL_PAGES.get(name)
-        if name.startswith("_") or (source is not None and not measurements.exists(source)):
+        if name.startswith("_"):
             continue
         text = environment.get_template(path.name).render()
         pages[name] = tidy(text)
@@ -389,6 +385,25 @@ def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str,
             "or delete the file"
         )
     return pages
+
+
+def make_readme(readme: str, folder: Path = RESULTS, templates: Path = TEMPLATES) -> str:
+    """Return README.md with the table of models that the measurements give.
+
+    Args:
+        readme: The text of README.md.
+        folder: The folder of the measurements.
+        templates: The folder of the templates.
+
+    Raises:
+        ReportError: The text has no place for the table.
+    """
+    environment = make_environment(Measurements(folder), templates)
+    table = environment.get_template(README_TEMPLATE).render().strip()
+    made, replaced = README_BLOCK.subn(lambda _: table, readme)
+    if replaced != 1:
+        raise ReportError(f"README.md has {replaced} places for the table of models, expected 1")
+    return made
 
 
 def tidy(text: str) -> str:
@@ -526,10 +541,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--check", action="store_true", help="write nothing; exit with 1 if needed")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder of measurements")
     parser.add_argument("--output", type=Path, default=PAGES, help="folder of the pages")
+    parser.add_argument("--readme", type=Path, default=README, help="page with the table of models")
     parser.add_argument("--figure", type=Path, default=FIGURE, help="file of the figure")
     options = parser.parse_args(arguments)
+    readme = options.readme.read_text(encoding="utf-8")
     try:
         pages = make_pages(options.results)
+        made_readme = make_readme(readme, options.results)
     except ReportError as error:
         print(f"error: {error}", file=sys.stderr)
         return 1
@@ -537,11 +555,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         differing = differing_pages(pages, options.output)
         for name in differing:
             print(f"{options.output / name}.md differs; run python -m benchmarks.report")
-        return 1 if differing else 0
+        if made_readme != readme:
+            print(f"{options.readme} differs; run python -m benchmarks.report")
+        return 1 if differing or made_readme != readme else 0
     write_pages(pages, options.output)
-    measurements = Measurements(options.results)
-    if measurements.exists(TEST_DATA):
-        draw_quality_and_speed(measurements.load(TEST_DATA)["results"], options.figure)
+    options.readme.write_text(made_readme, encoding="utf-8")
+    results = Measurements(options.results).load(TEST_DATA)["results"]
+    draw_quality_and_speed(results, options.figure)
     return 0
 
 

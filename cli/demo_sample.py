@@ -3,8 +3,8 @@
 from pathlib import Path
 
 FOLDER = Path(__file__).with_name("demo_passages")
-# 60 passages of FLORES-200, each in five languages. The demo alone reads them: they belong to a
-# test set, so nothing may be trained or measured on them.
+# 60 passages of FLORES-200, each in five languages. They belong to a benchmark, so nothing may be
+# trained, chosen or reported on them.
 PASSAGES = FOLDER / "passages.jsonl"
 NAME = "FLORES-200"
 

@@ -58,6 +58,22 @@ def test_committed_pages_equal_their_regeneration(pages):
     assert report.differing_pages(pages, report.PAGES) == []
 
 
+def test_table_of_the_readme_equals_its_regeneration():
+    readme = report.README.read_text("utf-8")
+    assert report.make_readme(readme) == readme
+
+
+def test_table_of_the_readme_follows_the_file(folder):
+    write_test_data(folder)
+    readme = "# tmde\n<!-- models -->\nold\n<!-- end of models -->\nend\n"
+    lines = report.make_readme(readme, folder).splitlines()
+    assert lines[:2] == ["# tmde", "<!-- models -->"]
+    assert lines[4].startswith("| **`default`**, in the package | 19 MB | 12,000 | 60.0 | 60.0 |")
+    assert lines[-2:] == ["<!-- end of models -->", "end"]
+    with pytest.raises(report.ReportError, match="0 places"):
+        report.make_readme("# tmde", folder)
+
+
 def test_check_reports_a_changed_page_and_a_page_without_a_template(pages, tmp_path, capsys):
     report.write_pages(pages, tmp_path)
     assert report.main(["--check", "--output", str(tmp_path)]) == 0
@@ -115,7 +131,10 @@ def test_test_data_make_a_page_a_summary_and_a_figure(folder, tmp_path):
     write_test_data(folder)
     figure = tmp_path / "figure.svg"
     output = tmp_path / "pages"
+    readme = tmp_path / "README.md"
+    shutil.copy(report.README, readme)
     arguments = ["--results", str(folder), "--output", str(output), "--figure", str(figure)]
+    arguments += ["--readme", str(readme)]
     assert report.main(arguments) == 0
     assert "multilingual-e5-small leads with 61 ± 3" in (output / "test-data.md").read_text()
     summary = (output / "index.md").read_text().replace(report.NO_BREAK, " ")

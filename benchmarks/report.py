@@ -35,7 +35,16 @@ README_TEMPLATE = "_readme.md.jinja"
 # The lines of README.md between which the table of models stands.
 README_BLOCK = re.compile(r"(?<=<!-- models -->\n).*?(?=\n<!-- end of models -->)", re.DOTALL)
 FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
-TEST_DATA = "test_data"
+# The measurements of the summary, of README's table and of the figure; and the name of each measure
+# among them. These are development data.
+PEERS = "peers"
+SUMMARY_MEASURES = {
+    "sentences": "general Cross",
+    "documents": "documents Cross",
+    "topics_across": "SIB-200 Cross",
+    "similarity_same": "similarity Same",
+    "similarity_across": "similarity Cross",
+}
 CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[)")
 # A space at which a narrow table does not break a value from its margin.
@@ -255,6 +264,23 @@ def all_best(columns: int, kind: str = LARGEST, first: int = 1) -> dict[int, str
 # ---- Measurements
 
 
+@dataclass(frozen=True)
+class SystemSummary:
+    """What the summary says of a system.
+
+    Attributes:
+        name: Its name.
+        megabytes: The size of its weights and tokenizer; None if it has none.
+        texts_per_second: Its speed on one core.
+        measures: Its quality in %, by the keys of `SUMMARY_MEASURES`.
+    """
+
+    name: str
+    megabytes: float | None
+    texts_per_second: float
+    measures: Mapping[str, Measure]
+
+
 class Measurements:
     """The files of measurements, and which of them were read.
 
@@ -283,6 +309,19 @@ class Measurements:
                 measures[title] = Measure.of(numbers)
             systems[result["system"]] = measures
         return systems
+
+    def summary(self) -> dict[str, "SystemSummary"]:
+        """Return size, speed and four measures of each system of the comparison with peers."""
+        measures_of = self.by_system(PEERS)
+        summaries = {}
+        for result in self.load(PEERS)["results"]:
+            system = result["system"]
+            measures = {}
+            for name, title in SUMMARY_MEASURES.items():
+                measures[name] = measures_of[system][title]
+            speed = result["texts/s"]["median"]
+            summaries[system] = SystemSummary(system, result["MB"], speed, measures)
+        return summaries
 
     def compared(self, name: str) -> dict[str, dict[str, Measure]]:
         """Return means over the seeds in % of the systems of a `tmde compare` file.
@@ -349,6 +388,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "load": measurements.load,
         "by_system": measurements.by_system,
         "compared": measurements.compared,
+        "summary": measurements.summary,
         "table": markdown_table,
         "measure_table": measure_table,
         "all_best": all_best,
@@ -445,11 +485,11 @@ def join_blocks(blocks: Sequence[str]) -> str:
 # ---- The figure
 
 
-def draw_quality_and_speed(results: Sequence[Mapping[str, Any]], path: Path) -> None:
+def draw_quality_and_speed(systems: Sequence[SystemSummary], path: Path) -> None:
     """Draw the quality of each system against its speed.
 
     Args:
-        results: The `results` of `test_data.json`.
+        systems: The systems.
         path: The file, PNG or SVG. Its folder must exist.
     """
     # matplotlib takes a second to import, and only the figure needs it.
@@ -466,25 +506,21 @@ def draw_quality_and_speed(results: Sequence[Mapping[str, Any]], path: Path) -> 
     with pyplot.rc_context(settings):
         figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
         for panel, (measure, title) in zip(panels, titles.items(), strict=True):
-            _draw_panel(panel, results, measure)
+            _draw_panel(panel, systems, measure)
             panel.set_title(title, fontsize=13)
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=130, metadata=metadata)
         pyplot.close(figure)
 
 
-def _draw_panel(panel: Any, results: Sequence[Mapping[str, Any]], measure: str) -> None:
+def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> None:
     """Draw one point a system, with its name and its interval."""
     points = []
-    for result in results:
-        if measure in result["measures"] and result.get("texts_per_second"):
-            value = Measure.of(result["measures"][measure])
-            points.append((result["system"], result["texts_per_second"], value))
+    for system in systems:
+        points.append((system.name, system.texts_per_second, system.measures[measure]))
     for system, speed, value in points:
         color = OUR_COLOR if system in OUR_SYSTEMS else OTHER_COLOR
-        bars = None
-        if value.low is not None:
-            bars = [[value.value - value.low], [value.high - value.value]]
+        bars = [[value.value - value.low], [value.high - value.value]]
         panel.errorbar(speed, value.value, yerr=bars, fmt="o", color=color, markersize=9, capsize=3)
         # The name stands below the point if a system of about the same speed lies above it.
         is_below = any(
@@ -560,8 +596,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if differing or made_readme != readme else 0
     write_pages(pages, options.output)
     options.readme.write_text(made_readme, encoding="utf-8")
-    results = Measurements(options.results).load(TEST_DATA)["results"]
-    draw_quality_and_speed(results, options.figure)
+    systems = Measurements(options.results).summary()
+    draw_quality_and_speed(list(systems.values()), options.figure)
     return 0
 
 

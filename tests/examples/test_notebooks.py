@@ -67,10 +67,22 @@ def test_a_list_of_the_examples_names_it(path):
 
 def test_the_data_are_small_and_named():
     files = [path for path in (FOLDER / "data").iterdir() if path.name != "README.md"]
-    assert sum(path.stat().st_size for path in files) < 300_000
+    assert sum(path.stat().st_size for path in files) < 200_000
     page = (FOLDER / "data" / "README.md").read_text("utf-8")
     for path in files:
         assert f"`{path.name}`" in page
+
+
+def test_the_translation_memory_has_no_row_twice_and_no_empty_text():
+    lines = (FOLDER / "data" / "memory.tsv").read_text("utf-8").splitlines()
+    assert lines[0].split("\t") == ["de", "en"]
+    rows = [line.split("\t") for line in lines[1:]]
+    assert {len(row) for row in rows} == {2}
+    for texts in zip(*rows, strict=True):
+        assert all(texts)
+        assert len(set(texts)) == len(rows)
+    page = (FOLDER / "data" / "README.md").read_text("utf-8")
+    assert f"{len(rows):,} German-English rows" in page
 
 
 @pytest.mark.slow

@@ -39,7 +39,7 @@ def run(command, folder):
 
 
 def test_training_on_two_processes(tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--nproc_per_node=2", "--master_port=0"]
+    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
     script = str(FOLDER / "train_distributed.py")
     printed = run([*launcher, script, "--steps", "8"], tmp_path)
     assert "2 processes, 8 steps" in printed

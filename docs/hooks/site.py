@@ -64,6 +64,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 @event_priority(100)
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Insert what is made, rewrite links to files that are no pages, and drop comments."""
+    if page.parent is None:
+        # A page without a section would be alone in the sidebar. Front matter would show on GitHub.
+        page.meta["hide"] = ["navigation"]
     for marker, make in MADE_PARTS.items():
         if marker in markdown:
             markdown = markdown.replace(marker, make())

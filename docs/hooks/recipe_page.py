@@ -10,7 +10,7 @@ import yaml
 FAMILIES = {
     "tmde": "T-MDE: one vector between encoder and decoder",
     "bag": "Bags of subword vectors",
-    "adapted": "Encoders of the Hub",
+    "adapted": "Encoders from the Hub",
     "laser": "LASER and other recurrent encoders",
     "ntdv": "NTDV: layers between translation models",
     "encoder": "Transformer encoders without a decoder",

@@ -4,7 +4,7 @@
 
 | module | what it adds |
 |---|---|
-| `docstring_examples` | sections `Example:` of docstrings, for mkdocstrings |
+| `docstring_examples` | docstrings in the form that mkdocstrings knows |
 | `api_layout` | the packages as a wheel installs them, where mkdocstrings finds them |
 | `command_page` | the reference of the commands, made from the command itself |
 | `recipe_page` | the reference of the recipes, made from the YAML files |

@@ -82,6 +82,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
     return html
 
 
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Keep the link to the repository from asking its host for the number of stars."""
+    return output.replace(' data-md-component="source"', "")
+
+
 def on_shutdown() -> None:
     """Remove the temporary layout."""
     _layout.cleanup()

@@ -147,7 +147,6 @@ SKIPS = {
     "README.md": [
         "CI runs it by itself",
         "CI runs it by itself",
-        "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
     ],
     "docs/guides/evaluate.md": [
         "downloads datasets from the Hub; tests/eval/test_mteb_adapter.py runs a task without",

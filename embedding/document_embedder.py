@@ -145,9 +145,9 @@ def _takes_names_of_texts(method: _Method) -> _Method:
 class DocumentEmbedder:
     """Embed documents with a transformer encoder and its tokenizer.
 
-    The methods and arguments that `SentenceTransformer` of sentence-transformers 6 has too are
-    called as there, and give the same values. What follows the texts goes by name. `output_value`,
-    `pool`, `chunk_size` and `tokenize` are not among them.
+    Methods and arguments that `SentenceTransformer` of sentence-transformers 6 also has carry the
+    same names and give the same values. Arguments after the texts are keyword-only. `output_value`,
+    `pool`, `chunk_size` and `tokenize` are not supported.
 
     Args:
         model: An encoder. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and

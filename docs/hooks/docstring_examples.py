@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Docstrings of this package say `Example:`, for which griffe knows `Examples:` only."""
+"""The docstrings of this package in the form that griffe knows."""
 
 import re
 from typing import Any
@@ -9,11 +9,24 @@ import griffe
 
 
 class ExampleSections(griffe.Extension):
-    """Makes `Example:` a section that is shown as code."""
+    """Adapts the sections and references of docstrings.
+
+    griffe knows `Examples:` and not `Example:`. It cannot read the defaults of a configuration,
+    whose fields `strict` turns into arguments, so these are shown as attributes, without a default.
+    A reference of transformers, a name in backticks and brackets, loses its brackets.
+    """
 
     def on_instance(self, *, obj: griffe.Object, **kwargs: Any) -> None:
-        """Rename the section in the docstring of a module, class, function or attribute."""
-        if obj.docstring is not None:
-            obj.docstring.value = re.sub(
-                r"^(\s*)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE
-            )
+        """Change the docstring of a module, class, function or attribute."""
+        if obj.docstring is None:
+            return
+        text = obj.docstring.value
+        text = re.sub(r"^(\s*)Example:$", r"\1Examples:", text, flags=re.MULTILINE)
+        text = re.sub(r"\[(`[\w.]+`)\](?![(\[])", r"\1", text)
+        if obj.is_class and _is_configuration(obj):
+            text = re.sub(r"^(\s*)Args:$", r"\1Attributes:", text, flags=re.MULTILINE)
+        obj.docstring.value = text
+
+
+def _is_configuration(obj: griffe.Object) -> bool:
+    return any(str(decorator.value) == "strict" for decorator in obj.decorators)

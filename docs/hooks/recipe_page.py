@@ -10,7 +10,7 @@ import yaml
 FAMILIES = {
     "tmde": "T-MDE: one vector between encoder and decoder",
     "bag": "Bags of subword vectors",
-    "adapted": "Encoders of the Hub",
+    "adapted": "Encoders from the Hub",
     "laser": "LASER and other recurrent encoders",
     "ntdv": "NTDV: layers between translation models",
     "encoder": "Transformer encoders without a decoder",
@@ -66,19 +66,16 @@ def _family(recipe: dict) -> str:
 def _table(recipes: dict[str, dict]) -> str:
     lines = ["| recipe | what it trains |", "|---|---|"]
     for name, recipe in recipes.items():
-        description = recipe["description"].replace("|", "\\|")
+        description = _with_authors(recipe["description"]).replace("|", "\\|")
         lines.append(f"| [`{name}`](#{name}) | {description} |")
     return "\n".join(lines)
 
 
 def _section(name: str, recipe: dict, text: str) -> str:
     """Return a heading, the description, the facts at a glance and the file itself."""
-    parts = [f"### `{name}` {{ #{name} }}", f"{recipe['description']}."]
+    parts = [f"### `{name}` {{ #{name} }}", f"{_with_authors(recipe['description'])}."]
     if "source" in recipe:
-        source = recipe["source"]
-        for number, author in SOURCES.items():
-            source = source.replace(number, author)
-        parts.append(f"Source: {source}.")
+        parts.append(f"Source: {_with_authors(recipe['source'])}.")
     objectives = ", ".join(f"`{objective}`" for objective in recipe["objectives"])
     facts = [f"Objectives: {objectives}"]
     limit = recipe["training"].get("max_minutes")
@@ -89,6 +86,13 @@ def _section(name: str, recipe: dict, text: str) -> str:
     parts.append(f"```bash\n{_example(name, recipe)}\n```")
     parts.append(f'??? note "Settings of {name}.yaml"\n\n{_indented(fence(settings))}')
     return "\n\n".join(parts)
+
+
+def _with_authors(text: str) -> str:
+    """Return a text in which the numbers of sources are authors."""
+    for number, author in SOURCES.items():
+        text = text.replace(number, author)
+    return text
 
 
 def _example(name: str, recipe: dict) -> str:

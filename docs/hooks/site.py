@@ -4,7 +4,7 @@
 
 | module | what it adds |
 |---|---|
-| `docstring_examples` | sections `Example:` of docstrings, for mkdocstrings |
+| `docstring_examples` | docstrings in the form that mkdocstrings knows |
 | `api_layout` | the packages as a wheel installs them, where mkdocstrings finds them |
 | `command_page` | the reference of the commands, made from the command itself |
 | `recipe_page` | the reference of the recipes, made from the YAML files |
@@ -64,6 +64,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 @event_priority(100)
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Insert what is made, rewrite links to files that are no pages, and drop comments."""
+    if page.parent is None:
+        # A page without a section would be alone in the sidebar. Front matter would show on GitHub.
+        page.meta["hide"] = ["navigation"]
     for marker, make in MADE_PARTS.items():
         if marker in markdown:
             markdown = markdown.replace(marker, make())
@@ -77,6 +80,11 @@ def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -
         html = html.replace(MATHJAX, "")
         return repository.rewrite_html_links(html, page.file, files, ROOT, config.repo_url)
     return html
+
+
+def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
+    """Keep the link to the repository from asking its host for the number of stars."""
+    return output.replace(' data-md-component="source"', "")
 
 
 def on_shutdown() -> None:

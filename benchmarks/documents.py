@@ -1,4 +1,4 @@
-r"""Alignment of documents by vectors of sentences, as LAWDR makes them, or of whole texts.
+"""Alignment of documents by vectors of sentences, as LAWDR makes them, or of whole texts.
 
     python benchmarks/documents.py default=default mlm=runs/mlm --data DATA --json out.json
 
@@ -127,8 +127,8 @@ def document_vectors(
     """Return the vectors of the documents of each language, (documents, d)."""
     documents: list[list[str]] = []
     languages: list[str] = []
-    for language, of_language in texts.items():
-        for text in of_language:
+    for language, language_texts in texts.items():
+        for text in language_texts:
             pieces = [text] if representation.whole else split_sentences(text, language)
             documents.append(pieces)
             languages.append(language)
@@ -139,15 +139,15 @@ def document_vectors(
     return {language: vectors[rows == language] for language in texts}
 
 
-def found_translations(vectors: Mapping[str, np.ndarray], scoring: str) -> np.ndarray:
+def translation_matches(vectors: Mapping[str, np.ndarray], scoring: str) -> np.ndarray:
     """Return whether the translation of each document was found, (pairs, documents)."""
-    found = []
+    matches = []
     for first, second in itertools.combinations(vectors, 2):
-        is_found = np.zeros(len(vectors[first]))
+        is_match = np.zeros(len(vectors[first]))
         for pair in align_documents(vectors[first], vectors[second], scoring=scoring):
-            is_found[pair.first] = pair.first == pair.second
-        found.append(is_found)
-    return np.stack(found)
+            is_match[pair.first] = pair.first == pair.second
+        matches.append(is_match)
+    return np.stack(matches)
 
 
 def mean_and_interval(values: np.ndarray, seed: int = 0) -> list[float]:
@@ -166,16 +166,16 @@ def mean_and_interval(values: np.ndarray, seed: int = 0) -> list[float]:
 def measure(encoder: Encoder, texts: Mapping[str, Sequence[str]]) -> dict[str, Any]:
     """Return recalls of all representations, and their differences from the mean of sentences."""
     cached = CachedEncoder(encoder)
-    found = {}
+    recalls = {}
     for representation in REPRESENTATIONS:
         vectors = document_vectors(representation, cached, texts)
         for title, scoring in SCORINGS.items():
-            recall = found_translations(vectors, scoring).mean(axis=0)  # (documents,)
-            found[f"{representation.title}, {title}"] = recall
-    reference = found["sentences, mean, cosine"]
+            recall = translation_matches(vectors, scoring).mean(axis=0)  # (documents,)
+            recalls[f"{representation.title}, {title}"] = recall
+    reference = recalls["sentences, mean, cosine"]
     measures = {}
     differences = {}
-    for name, recall in found.items():
+    for name, recall in recalls.items():
         measures[name] = mean_and_interval(recall)
         differences[name] = mean_and_interval(recall - reference)
     return {"measures": measures, "differences": differences}
@@ -195,8 +195,8 @@ def main(
     loaded = DocumentRetrieval().load(path, LANGUAGES)
     texts = {}
     for language in LANGUAGES:
-        of_language = list(loaded.texts[language])[:documents]
-        texts[language] = [middle_paragraphs(text, paragraphs) for text in of_language]
+        first_texts = list(loaded.texts[language])[:documents]
+        texts[language] = [middle_paragraphs(text, paragraphs) for text in first_texts]
     results = []
     for name, encoder in encoders(models, texts):
         results.append({"system": name, **measure(encoder, texts)})
@@ -217,8 +217,8 @@ def encoders(
         name, _, location = model.partition("=")
         systems.append((name, DocumentEmbedder.from_pretrained(location)))
     sentences = []
-    for language, of_language in texts.items():
-        for text in of_language:
+    for language, language_texts in texts.items():
+        for text in language_texts:
             sentences.extend(split_sentences(text, language))
     systems.append((TFIDF, ReducedTfidf(sentences)))
     return systems

@@ -245,20 +245,20 @@ def _draw_pairs(rows: Sequence[Mapping[str, str]], rng: random.Random) -> dict[s
 
 def load_systems(
     folders: Mapping[str, str],
-    wanted: Sequence[str],
+    names: Sequence[str],
     prompts: Mapping[str, str],
     dtypes: Mapping[str, str],
     static: Path | None,
     cache: Path,
 ) -> list[MeasuredSystem]:
-    """Return TF-IDF, `StaticEmbedding` and the models, as far as they are wanted."""
+    """Return TF-IDF, `StaticEmbedding` and the models, as far as `names` has them."""
     systems: list[MeasuredSystem] = []
-    if TFIDF in wanted:
+    if TFIDF in names:
         systems.append(CharacterTfidf())
-    if static is not None and STATIC in wanted:
+    if static is not None and STATIC in names:
         systems.append(Static(STATIC, static))
     for name, folder in folders.items():
-        if name in wanted:
+        if name in names:
             path = Path(local_or_hub(folder))
             systems.append(Model(name, path, cache, prompts.get(name), dtypes.get(name)))
     return systems
@@ -604,10 +604,10 @@ def main(
     folders = split_named(models or [])
     prompts = split_named(prompt or [])
     dtypes = split_named(dtype or [])
-    wanted = systems.split(",") if systems else [TFIDF, STATIC, *folders]
-    if static is not None and STATIC in wanted and not (static / "results.json").exists():
+    names = systems.split(",") if systems else [TFIDF, STATIC, *folders]
+    if static is not None and STATIC in names and not (static / "results.json").exists():
         train_static(static, train or ["sample"], minutes)
-    loaded_systems = load_systems(folders, wanted, prompts, dtypes, static, cache)
+    loaded_systems = load_systems(folders, names, prompts, dtypes, static, cache)
     tasks = load_tasks(data, max_documents, cache)
     results = measure_quality(tasks, loaded_systems, cache)
     if output is not None:

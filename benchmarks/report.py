@@ -46,9 +46,21 @@ SUMMARY_MEASURES = {
     "similarity_across": "similarity Cross",
 }
 CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[)")
+# A list, a picture or a heading also begins a block where no empty line is before it.
+END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[|#{1,6} )")
 # A space at which a narrow table does not break a value from its margin.
 NO_BREAK = "\u00a0"
+# The systems of the comparison with peers and of the test data, in the order of their rows.
+SYSTEM_TITLES = (
+    ("TF-IDF", "TF-IDF of characters"),
+    ("StaticEmbedding", "`StaticEmbedding`"),
+    ("default", "`default`"),
+    ("small", "`small`"),
+    ("hybrid", "`hybrid`"),
+    ("adapted", "`adapted`"),
+    ("e5-small", "multilingual-e5-small"),
+    ("MiniLM", "all-MiniLM-L6-v2 (English)"),
+)
 # Systems of this package, which the figure shows in color.
 OUR_SYSTEMS = ("default", "small", "hybrid", "adapted")
 OUR_COLOR = "#1f5fa8"
@@ -57,6 +69,9 @@ SPEED_TICKS = (100, 300, 1000, 3000, 10_000, 30_000)
 # The best value of a column is bold, and so is every value that is printed with the same digits.
 LARGEST = "largest"
 SMALLEST = "smallest"
+# What ± is: a 95 % interval over test items, or one standard deviation over seeds.
+INTERVAL = "95 % interval"
+DEVIATION = "standard deviation"
 
 
 class ReportError(ValueError):
@@ -68,17 +83,19 @@ class ReportError(ValueError):
 
 @dataclass(frozen=True)
 class Measure:
-    """A measured value and its 95 % interval.
+    """A measured value and its spread.
 
     Args:
         value: The value.
-        low: The lower bound of the interval; None without an interval.
-        high: The upper bound of the interval; None without an interval.
+        low: The lower bound of the spread; None if it is unknown.
+        high: The upper bound of the spread; None if it is unknown.
+        spread: The kind of the spread: `INTERVAL` or `DEVIATION`.
     """
 
     value: float
     low: float | None = None
     high: float | None = None
+    spread: str = INTERVAL
 
     @classmethod
     def of(cls, numbers: Sequence[float], scale: float = 1.0) -> "Measure":
@@ -90,15 +107,24 @@ class Measure:
 
     @property
     def margin(self) -> float:
-        """The larger distance of the value to a bound of its interval."""
+        """The larger distance of the value to a bound of its spread."""
         if self.low is None or self.high is None:
             return 0.0
         return max(self.value - self.low, self.high - self.value)
 
     def above(self, other: "Measure") -> bool:
-        """Return whether the whole interval lies above that of the other measure."""
+        """Return whether the whole spread lies above that of the other measure.
+
+        Raises:
+            ReportError: A measure has no spread, or the two spreads are of different kinds.
+        """
         if self.low is None or other.high is None:
             raise ReportError("both measures need an interval to be told apart")
+        if self.spread != other.spread:
+            raise ReportError(
+                f"cannot compare a measure with a {self.spread} and one with a {other.spread}; "
+                "compare their values, or measure both in the same way"
+            )
         return self.low > other.high
 
     def text(self, digits: int) -> str:
@@ -326,8 +352,8 @@ class Measurements:
     def compared(self, name: str) -> dict[str, dict[str, Measure]]:
         """Return means over the seeds in % of the systems of a `tmde compare` file.
 
-        The interval of a system with several seeds is its mean plus and minus one standard
-        deviation.
+        The spread of a system with several seeds is one standard deviation; a system with one seed
+        has none.
         """
         systems = {}
         for system, values in self.load(name)["means and standard deviations"].items():
@@ -338,7 +364,9 @@ class Measurements:
                     measures[title] = Measure(mean)
                     continue
                 deviation = 100 * numbers[1]
-                measures[title] = Measure(mean, mean - deviation, mean + deviation)
+                low = mean - deviation
+                high = mean + deviation
+                measures[title] = Measure(mean, low, high, DEVIATION)
             systems[system] = measures
         return systems
 
@@ -397,6 +425,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "measure": Measure.of,
         "LARGEST": LARGEST,
         "SMALLEST": SMALLEST,
+        "SYSTEM_TITLES": SYSTEM_TITLES,
     }
     for function in (share, fixed, signed, count, rounded_count, scientific, gibibytes):
         environment.filters[function.__name__] = function

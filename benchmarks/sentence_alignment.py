@@ -1,4 +1,4 @@
-r"""Sentence alignment by lengths, by vectors, and by both, where the right alignment is known.
+"""Sentence alignment by lengths, by vectors, and by both, where the right alignment is known.
 
     python benchmarks/sentence_alignment.py --data DATA --json sentence_alignment.json
 
@@ -7,7 +7,8 @@ Two settings:
 - Bleualign: the German and French sentences of one text and their gold alignment by hand, in
   DATA/eval/bleualign_dev (dev.de, dev.fr, dev.defr).
 - Edited paragraphs: the paragraphs of documents correspond by position. On each side a random
-  tenth is deleted and a tenth is merged with the next paragraph; the right beads are known.
+  tenth is deleted and a tenth of the rest is merged with the next paragraph that is not deleted.
+  The right beads are known.
 
 A bead is right if it is one of the gold beads; sentences without a counterpart are no beads to be
 found (strict precision and recall, as in the evaluation of vecalign). Lengths alone are the dynamic
@@ -108,7 +109,7 @@ def load_edited(path: Path, languages: tuple[str, str], documents: int, seed: in
 
 
 def edited(paragraphs: Sequence[str], rng: np.random.Generator) -> list[Unit]:
-    """Return paragraphs without some of them, and some merged with the one before."""
+    """Delete some paragraphs, and merge some others with the next one that is not deleted."""
     units: list[Unit] = []
     merges = False
     for number, text in enumerate(paragraphs):
@@ -178,22 +179,29 @@ def vector_aligner(embedder: DocumentEmbedder, with_lengths: bool) -> Aligner:
 
 
 def measure(pairs: Sequence[Pair], align: Aligner) -> dict[str, float]:
-    """Return strict precision, recall and F1 of the beads of all pairs, and their numbers."""
+    """Return strict precision, recall and F1 of all beads, the gold beads, and units of a side."""
     predicted = 0
-    right = 0
+    correct = 0
     for pair, beads in zip(pairs, align(pairs), strict=True):
         for bead in beads:
             if len(bead.first) == 0 or len(bead.second) == 0:
                 continue
             predicted += 1
-            right += (tuple(bead.first), tuple(bead.second)) in pair.gold
+            correct += (tuple(bead.first), tuple(bead.second)) in pair.gold
     gold = sum(len(pair.gold) for pair in pairs)
     return {
-        "precision": right / predicted,
-        "recall": right / gold,
-        "f1": 2 * right / (predicted + gold),
+        "precision": ratio(correct, predicted),
+        "recall": ratio(correct, gold),
+        "f1": ratio(2 * correct, predicted + gold),
         "gold": gold,
+        "first units": sum(len(pair.first) for pair in pairs),
+        "second units": sum(len(pair.second) for pair in pairs),
     }
+
+
+def ratio(part: int, whole: int) -> float:
+    """Return `part / whole`; 0 if there is nothing to divide by."""
+    return part / whole if whole else 0.0
 
 
 def main(

@@ -141,10 +141,10 @@ def main(
     prompts = split_named(prompt or [])
     dtypes = split_named(dtype or [])
     trainings = split_named(training or [])
-    wanted = [TFIDF, *folders]
+    names = [TFIDF, *folders]
     if static is not None:
-        wanted.insert(1, "StaticEmbedding")
-    systems = load_systems(folders, wanted, prompts, dtypes, static, cache)
+        names.insert(1, "StaticEmbedding")
+    systems = load_systems(folders, names, prompts, dtypes, static, cache)
     tasks = load_test_tasks(data, cache)
     results = measure_quality(tasks, systems, cache)
     speeds = measure_speed(systems, speed_texts(data))

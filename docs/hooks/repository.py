@@ -20,7 +20,6 @@ PAGES = {
     "project/changelog.md": "CHANGELOG.md",
     "project/contributing.md": "CONTRIBUTING.md",
     "project/packaged-model.md": "embedding/default/README.md",
-    "project/results.md": "RESULTS.md",
     "project/security.md": "SECURITY.md",
 }
 FENCE = re.compile(r"^([ \t]*)(`{3,}|~{3,}).*?^\1\2[ \t]*$", re.MULTILINE | re.DOTALL)

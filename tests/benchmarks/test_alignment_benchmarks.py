@@ -52,9 +52,9 @@ def test_edits_delete_and_merge():
     rng = np.random.default_rng(0)
     paragraphs = [f"paragraph {number}" for number in range(1000)]
     edited = sentences.edited(paragraphs, rng)
-    kept = [number for unit in edited for number in unit.paragraphs]
-    assert kept == sorted(set(kept))
-    assert 870 < len(kept) < 930
+    numbers = [number for unit in edited for number in unit.paragraphs]
+    assert numbers == sorted(set(numbers))
+    assert 870 < len(numbers) < 930
     merged = [unit for unit in edited if len(unit.paragraphs) == 2]
     assert 50 < len(merged) < 110
     first, second = merged[0].paragraphs
@@ -69,7 +69,33 @@ def test_precision_and_recall_count_beads_of_both_sides():
         sentences.Bead(range(2, 3), range(0), 0.5, None),
     ]
     result = sentences.measure([pair], lambda pairs: [beads])
-    assert result == {"precision": 0.5, "recall": 0.5, "f1": 0.5, "gold": 2}
+    assert result == {
+        "precision": 0.5,
+        "recall": 0.5,
+        "f1": 0.5,
+        "gold": 2,
+        "first units": 3,
+        "second units": 2,
+    }
+
+
+def test_no_bead_has_precision_0():
+    pair = sentences.Pair(["a"], ["x"], {((0,), (0,))})
+    result = sentences.measure([pair], lambda pairs: [[]])
+    assert result["precision"] == result["recall"] == result["f1"] == 0
+
+
+def test_paragraph_merges_with_the_next_one_that_is_not_deleted():
+    class Draws:
+        """Keep 0, which merges; delete 1; keep 2, which is merged; keep 3."""
+
+        numbers = iter([0.5, 0.0, 0.0, 0.5, 0.5, 0.5])
+
+        def random(self):
+            return next(self.numbers)
+
+    edited = sentences.edited(["a", "b", "c", "d"], Draws())
+    assert [unit.paragraphs for unit in edited] == [(0, 2), (3,)]
 
 
 def test_bleualign_files_are_read(tmp_path):
@@ -109,12 +135,12 @@ def test_middle_paragraphs():
     assert documents.middle_paragraphs(text, None) == text
 
 
-def test_found_translations_of_each_pair():
+def test_matches_of_every_pair():
     """The third language has the first two documents in the wrong order."""
     eye = np.eye(3, dtype=np.float32)
     vectors = {"de": eye, "en": eye, "fr": eye[[1, 0, 2]]}
-    found = documents.found_translations(vectors, "cosine")
-    assert found.tolist() == [[1, 1, 1], [0, 0, 1], [0, 0, 1]]
+    matches = documents.translation_matches(vectors, "cosine")
+    assert matches.tolist() == [[1, 1, 1], [0, 0, 1], [0, 0, 1]]
 
 
 def test_interval_is_that_of_the_documents():

@@ -88,9 +88,9 @@ def test_check_reports_a_changed_page_and_a_page_without_a_template(pages, tmp_p
 def test_marian_ratio_is_that_of_the_file():
     """In float32 T-MDE read 1,582.94 words a second, Marian 634.02: 2.497, printed as 2.5."""
     text = (report.PAGES / "training-speed.md").read_text()
-    found = json.loads((report.RESULTS / "training_small.json").read_text())["results"]
-    assert round(found["T-MDE"]["words_per_second"]["median"], 2) == 1582.94
-    assert round(found["Marian, Seq2SeqTrainer, by length"]["words_per_second"]["median"]) == 634
+    results = json.loads((report.RESULTS / "training_small.json").read_text())["results"]
+    assert round(results["T-MDE"]["words_per_second"]["median"], 2) == 1582.94
+    assert round(results["Marian, Seq2SeqTrainer, by length"]["words_per_second"]["median"]) == 634
     assert "In float32, T-MDE trains 2.5 times as fast as Marian" in text
     assert "in bfloat16, 1.5 times" in text
 
@@ -107,7 +107,7 @@ def test_finding_that_the_numbers_contradict_fails(folder):
 
 def test_numbers_of_a_page_follow_the_file(folder):
     def make_default_faster(content):
-        (system,) = [each for each in content["results"] if each["system"] == "default"]
+        (system,) = [result for result in content["results"] if result["system"] == "default"]
         system["texts/s"]["median"] = 23_456.0
 
     change(folder, "peers", make_default_faster)
@@ -155,6 +155,30 @@ def test_tables_are_small(pages):
 
 def plain_texts(cells):
     return [text.replace(report.NO_BREAK, " ") for text in report.column_texts(cells)]
+
+
+def test_headings_stand_on_lines_of_their_own(pages):
+    for name, text in pages.items():
+        for line in text.splitlines():
+            assert " ## " not in line, (name, line)
+    assert report.tidy("- one\n- two\n## Next\n\ntext\n") == "- one\n- two\n\n## Next\n\ntext\n"
+
+
+def test_spreads_of_different_kinds_are_not_compared():
+    deviation = report.Measure(71.0, 70.0, 72.0, report.DEVIATION)
+    interval = report.Measure(60.0, 58.0, 62.0)
+    assert deviation.above(report.Measure(60.0, 58.0, 62.0, report.DEVIATION))
+    with pytest.raises(report.ReportError, match="standard deviation and one with a 95 % interval"):
+        deviation.above(interval)
+
+
+def test_spread_over_seeds_is_a_standard_deviation():
+    (measure,) = {
+        measures["SIB-200 Cross"]
+        for name, measures in report.Measurements(report.RESULTS).compared("compare_beta").items()
+        if name == "beta_0"
+    }
+    assert measure.spread == report.DEVIATION
 
 
 def test_digits_follow_the_intervals():

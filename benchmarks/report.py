@@ -337,7 +337,7 @@ class Measurements:
         return systems
 
     def summary(self) -> dict[str, "SystemSummary"]:
-        """Return size, speed and four measures of each system of the comparison with peers."""
+        """Return size, speed and quality of each system of the comparison with peers."""
         measures_of = self.by_system(PEERS)
         summaries = {}
         for result in self.load(PEERS)["results"]:
@@ -625,8 +625,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 1 if differing or made_readme != readme else 0
     write_pages(pages, options.output)
     options.readme.write_text(made_readme, encoding="utf-8")
-    systems = Measurements(options.results).summary()
-    draw_quality_and_speed(list(systems.values()), options.figure)
+    summary = Measurements(options.results).summary()
+    systems = [summary[name] for name, _ in SYSTEM_TITLES]
+    draw_quality_and_speed(systems, options.figure)
     return 0
 
 

@@ -167,7 +167,6 @@ SKIPS = {
     "docs/guides/search.md": [
         "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
     ],
-    "docs/index.md": ["CI runs it by itself"],
     "docs/reliability.md": [
         "takes a quarter of an hour; CI runs a part",
         "downloads other versions of all packages",

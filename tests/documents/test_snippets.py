@@ -12,8 +12,6 @@ SENTENCE = (
 )
 CHINESE_LINE = "委员会决定整个夏天关闭河上的大桥因为桥墩需要修理" * 2
 CHINESE = "\n".join([CHINESE_LINE] * 3)
-    ["委员会决定整个夏天关闭河上的大桥因为桥墩需要修理公共汽车将改道行驶直到秋天为止"] * 3
-)
 TEXT = f"{SENTENCE} Buses take another way until the autumn, and nobody knows which one."
 
 

@@ -57,9 +57,9 @@ def search_index(job: SearchJob) -> None:
     queries = _read_queries(job)
     with without_truncation_warnings(), reading(job.folder, prefix=False):
         index = _open(job)
-        wanted = _known_values(index, job.filter)
+        filters = _resolve_filters(index, job.filter)
         result = index.search_queries(
-            queries, job.k, wanted, job.exact, job.snippet_width, job.language, job.mode
+            queries, job.k, filters, job.exact, job.snippet_width, job.language, job.mode
         )
     if result.report is not None:
         _print_truncation(result.report, len(queries), index.embedder.max_length)
@@ -79,19 +79,18 @@ def _open(job: SearchJob) -> DocumentIndex:
     return open_index(job.folder, job.model, job.loading)
 
 
-def _known_values(index: DocumentIndex, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
+def _resolve_filters(index: DocumentIndex, wanted: dict[str, list[str]]) -> dict[str, list[str]]:
     """Return a filter in which locales are languages, and tell of values that no document has."""
-    filter: dict[str, list[str]] = {}
+    filters: dict[str, list[str]] = {}
     for name, values in wanted.items():
-        filter[name] = []
+        filters[name] = []
         for value in values:
-            code = language_of_locale(value)
             if name == "language" and not index.has_value(name, value):
-                value = code
+                value = language_of_locale(value)
             if not index.has_value(name, value):
                 _tell_unknown_value(index, name, value)
-            filter[name].append(value)
-    return filter
+            filters[name].append(value)
+    return filters
 
 
 def _tell_unknown_value(index: DocumentIndex, name: str, value: str) -> None:

@@ -59,7 +59,10 @@ def _sets_with_documents(trainer: TmdeTrainer) -> set[str]:
     """Return the dev sets whose rows name their documents."""
     names = set()
     for name, rows in (trainer.eval_dataset or {}).items():
-        if DOCUMENT_ID in rows.column_names:
+        if DOCUMENT_ID not in rows.column_names:
+            continue
+        # The column of a source that names no documents is empty.
+        if any(document_id is not None for document_id in rows[DOCUMENT_ID]):
             names.add(name)
     return names
 

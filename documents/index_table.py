@@ -32,16 +32,24 @@ KEPT = timedelta(days=1)  # how long readers see the version they opened, at lea
 _LONGEST_WORD = 1000  # characters; a longer word is not found
 # The place in its source code with which LanceDB ends a message.
 _RUST_SOURCE = re.compile(r",\s*/\S+\.rs:\d+:\d+")
+# LanceDB has no classes of errors for these, only messages. Number 2 is that of a missing file.
+_DAMAGE = re.compile(
+    r"not found|corrupt|failed to fill whole buffer|file size is too small|invalid range"
+    r"|not appear to be a lance file|invalid magic|failed to decode|invalid format"
+    r"|\(os error 2\)",
+    re.IGNORECASE,
+)
+_SYSTEM_ERROR = re.compile(r"\(os error \d+\)|\[Errno \d+\]")
 Row = dict[str, Any]
 P = ParamSpec("P")
 R = TypeVar("R")
 
 
-def _reporting_damage(method: Callable[P, R]) -> Callable[P, R]:
-    """Let a method of a table raise a TmdeError that names the folder if its files are damaged.
+def _reporting_file_errors(method: Callable[P, R]) -> Callable[P, R]:
+    """Let a method of a table raise a TmdeError that names the folder if its files are at fault.
 
-    LanceDB raises RuntimeError and ValueError for them. It also raises OSError for a folder that
-    cannot be written, and that one is left as it is.
+    LanceDB raises RuntimeError, ValueError and OSError, and says in the message what happened. An
+    error with any other message is a defect, and is left as it is.
     """
 
     @functools.wraps(method)
@@ -50,20 +58,30 @@ def _reporting_damage(method: Callable[P, R]) -> Callable[P, R]:
             return method(*args, **kwargs)
         except TmdeError:
             raise
-        except (RuntimeError, ValueError) as error:
+        except (RuntimeError, ValueError, OSError) as error:
             table: Any = args[0]
-            raise _damage(table.folder, error) from None
+            file_error = _file_error(table.folder, error)
+            if file_error is None:
+                raise
+            raise file_error from error
 
     return reporting_method
 
 
-def _damage(folder: Path, error: Exception) -> TmdeError:
-    """Return the error for an index whose files are missing or damaged."""
+def _file_error(folder: Path, error: Exception) -> TmdeError | None:
+    """Return the error for files that are damaged or out of reach; None for any other error."""
     reason = _RUST_SOURCE.sub("", str(error)).strip()
-    return TmdeError(
-        f"{folder}: missing or damaged files ({reason}); build the index anew: delete the folder, "
-        "and run `tmde index` again"
-    )
+    if _DAMAGE.search(reason):
+        return TmdeError(
+            f"{folder}: missing or damaged files ({reason}); build the index anew: delete the "
+            "folder, and run `tmde index` again"
+        )
+    if isinstance(error, OSError) or _SYSTEM_ERROR.search(reason):
+        return TmdeError(
+            f"{folder}: cannot be read or written ({reason}); free space on the disk or change "
+            "the permissions, and run the same command again"
+        )
+    return None
 
 
 @dataclass(frozen=True)
@@ -89,7 +107,7 @@ class DocumentTable:
         dimension: The dimension of the vectors.
 
     Raises:
-        TmdeError: Its files are missing or damaged.
+        TmdeError: Its files are missing or damaged, or cannot be read.
         ImportError: LanceDB is not installed.
     """
 
@@ -98,10 +116,11 @@ class DocumentTable:
         self.dimension = dimension
         # The ids (n,) and vectors (n, d) of this version, for a search by one matrix product.
         self._in_memory: tuple[np.ndarray, np.ndarray] | None = None
-        try:
-            self._table = _connect(folder).open_table(TABLE)
-        except (ValueError, RuntimeError, OSError) as error:
-            raise _damage(folder, error) from None
+        self._table = self._open()
+
+    @_reporting_file_errors
+    def _open(self) -> Any:
+        return _connect(self.folder).open_table(TABLE)
 
     @staticmethod
     def create(folder: Path, dimension: int) -> None:
@@ -119,7 +138,7 @@ class DocumentTable:
         )
         _connect(folder).create_table(TABLE, schema=schema, mode="overwrite")
 
-    @_reporting_damage
+    @_reporting_file_errors
     def __len__(self) -> int:
         return self._table.count_rows()
 
@@ -130,18 +149,18 @@ class DocumentTable:
 
     # ---- Reading
 
-    @_reporting_damage
+    @_reporting_file_errors
     def column(self, name: str) -> list[str]:
         """Return a column of all rows, in no particular order."""
         return self._table.search().select([name]).to_arrow()[name].to_pylist()
 
-    @_reporting_damage
+    @_reporting_file_errors
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
         """Return rows by id, of those ids that are there."""
         query = self._table.search().where(has_id(ids)).select(columns)
         return {row["id"]: row for row in query.to_arrow().to_pylist()}
 
-    @_reporting_damage
+    @_reporting_file_errors
     def condition(self, filter: Mapping[str, Any]) -> str | None:
         """Return a filter by names and values of the metadata as SQL; None if it is empty.
 
@@ -156,7 +175,7 @@ class DocumentTable:
             conditions.append(has_value(name, wanted))
         return " AND ".join(conditions) or None
 
-    @_reporting_damage
+    @_reporting_file_errors
     def has_value(self, name: str, value: Any) -> bool:
         """Return whether a row has this value under a name of the metadata."""
         return self._table.count_rows(has_value(name, value)) > 0
@@ -169,7 +188,7 @@ class DocumentTable:
 
     # ---- Writing
 
-    @_reporting_damage
+    @_reporting_file_errors
     def refresh(self) -> None:
         """Go to the last committed version."""
         self._table.checkout_latest()
@@ -178,6 +197,7 @@ class DocumentTable:
         """Forget the vectors that a search has read, because others may be there now."""
         self._in_memory = None
 
+    @_reporting_file_errors
     def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
         """Add or replace rows.
 
@@ -197,23 +217,16 @@ class DocumentTable:
         columns.append(pa.FixedSizeListArray.from_arrays(values, self.dimension))
         merge = self._table.merge_insert("id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        try:
-            merge.execute(pa.table(columns, schema=schema))
-        except (OSError, RuntimeError) as error:
-            raise TmdeError(
-                f"{self.folder}: cannot be written, nothing was changed ({error})"
-            ) from None
-        except ValueError as error:
-            raise _damage(self.folder, error) from None
+        merge.execute(pa.table(columns, schema=schema))
 
-    @_reporting_damage
+    @_reporting_file_errors
     def delete(self, ids: Sequence[str]) -> None:
         """Delete rows."""
         self._table.delete(has_id(ids))
 
     # ---- Search
 
-    @_reporting_damage
+    @_reporting_file_errors
     def nearest(
         self, vectors: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
     ) -> list[list[tuple[Row, float]]]:
@@ -262,12 +275,12 @@ class DocumentTable:
     # ---- Words
 
     @property
-    @_reporting_damage
+    @_reporting_file_errors
     def has_word_index(self) -> bool:
         """Whether this version can be searched by words."""
         return any(index.columns == ["text"] for index in self._table.list_indices())
 
-    @_reporting_damage
+    @_reporting_file_errors
     def build_word_index(self) -> None:
         """Make the texts searchable by words, without case and accents and without stemming.
 
@@ -285,7 +298,7 @@ class DocumentTable:
         )
         self._table.create_index("text", config=config)
 
-    @_reporting_damage
+    @_reporting_file_errors
     def matching(self, text: str, k: int, condition: str | None) -> list[tuple[Row, float]]:
         """Return the k rows of highest BM25 score to the words of a text, and their scores.
 
@@ -306,7 +319,7 @@ class DocumentTable:
 
     # ---- Upkeep
 
-    @_reporting_damage
+    @_reporting_file_errors
     def maintain(self, inverted_file: InvertedFile | None) -> InvertedFile | None:
         """Merge small files, and keep the inverted file up to date. Each step is a commit.
 

@@ -16,6 +16,11 @@ from tmde.embedding.sentences import split_sentences
 # In characters, the longest line of a paragraph that is wrapped at a fixed width.
 _WRAPPED_WIDTHS = range(40, 201)
 _LIST_ITEM = re.compile(r"\s*([-*+•–#>|]|\(?\w{1,3}[.)]\s)")
+# Characters of Thai, Lao, Burmese, Khmer, Chinese and Japanese.
+_SPACELESS = re.compile(
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff"
+    "\uff00-\uffef\U00020000-\U0003ffff]"
+)
 # The most of a document that is compared with a query.
 MOST_SENTENCES = 256
 MOST_CHARACTERS = 100_000
@@ -33,7 +38,10 @@ def unwrapped(text: str) -> str:
     """Return a text without the line breaks by which an editor wraps paragraphs at a fixed width.
 
     Such a break stands where the next word would have made the line longer than the longest one of
-    the paragraph. Other breaks stay: those of headings, list items and verses.
+    the paragraph. The longest line itself always ends so. A single such break is therefore removed
+    only if the next line begins in lower case, and several are removed only if not all of their
+    next lines begin with a capital, as headings and verses do. Breaks before list items stay, and
+    so do those of scripts that put no spaces between words.
     """
     paragraphs = re.split(r"(\n[^\S\n]*\n)", text.replace("\r\n", "\n"))
     return "".join(map(_unwrapped_paragraph, paragraphs))
@@ -45,17 +53,30 @@ def _unwrapped_paragraph(paragraph: str) -> str:
     width = max(map(len, lines))
     if len(lines) == 1 or width not in _WRAPPED_WIDTHS:
         return paragraph
+    wrapped_lines = []
+    for number, (line, next_line) in enumerate(itertools.pairwise(lines), 1):
+        if _may_be_wrapped(line, next_line, width):
+            wrapped_lines.append(number)
+    initials = {number: lines[number].lstrip()[0] for number in wrapped_lines}
+    has_prose = any(initial.isalpha() and not initial.isupper() for initial in initials.values())
+    if len(wrapped_lines) == 1 or not has_prose:
+        wrapped_lines = [number for number in wrapped_lines if initials[number].islower()]
     unwrapped_text = lines[0]
-    for line, next_line in itertools.pairwise(lines):
-        next_words = next_line.split(maxsplit=1)
-        is_wrapped = (
-            len(next_words) > 0
-            and len(line.rstrip()) + 1 + len(next_words[0]) > width
-            and _LIST_ITEM.match(next_line) is None
-        )
-        unwrapped_text += " " if is_wrapped else "\n"
-        unwrapped_text += next_line
+    for number, line in enumerate(lines[1:], 1):
+        unwrapped_text += " " if number in wrapped_lines else "\n"
+        unwrapped_text += line
     return unwrapped_text
+
+
+def _may_be_wrapped(line: str, next_line: str, width: int) -> bool:
+    """Whether the first word of the next line would have made this one longer than the width."""
+    next_words = next_line.split(maxsplit=1)
+    if not next_words or _LIST_ITEM.match(next_line):
+        return False
+    line = line.rstrip()
+    if _SPACELESS.match(line[-1:]) or _SPACELESS.match(next_words[0]):
+        return False
+    return len(line) + 1 + len(next_words[0]) > width
 
 
 def nearest_sentences(

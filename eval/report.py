@@ -430,7 +430,7 @@ def differences_table(name: str, differences: Sequence[Difference]) -> str:
     if any(difference.fold_p is not None for difference in differences):
         notes.append(
             "p (folds): the same by a paired t-test, for which classifiers were trained and tested "
-            "again on ten other splits of the documents (rcv: six); it is of Cross alone, the mean "
+            "again on ten other splits of the documents (rcv: six); it covers Cross only, the mean "
             "over the languages that a classifier was not trained in."
         )
     notes.append("No p is corrected for the number of comparisons.")

@@ -6,6 +6,7 @@ The same Markdown works on GitHub, where a link names a file, and on the site, w
 page or, if the file is none, to the repository.
 """
 
+import logging
 import os
 import posixpath
 import re
@@ -13,6 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from mkdocs.structure.files import File, Files
+
+logger = logging.getLogger("mkdocs.hooks.repository")
 
 # Files of the repository by the page that shows them.
 PAGES = {
@@ -78,6 +81,8 @@ def rewrite_html_links(html: str, file: File, files: Files, root: Path, repo_url
         uri = posixpath.normpath(posixpath.join(posixpath.dirname(file.src_uri), path))
         page = files.get_file_from_path(uri)
         if page is None:
+            # mkdocs checks the links of Markdown only, and a warning fails a strict build.
+            logger.warning("%s: links to %r, which is no file or page", file.src_uri, target)
             return match[0]
         return match["before"] + page.url_relative_to(file) + mark + anchor + match["after"]
 

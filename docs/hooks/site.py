@@ -36,13 +36,33 @@ MADE_PARTS = {
     "<!-- made: commands -->": command_page.commands_markdown,
 }
 
-_layout = tempfile.TemporaryDirectory(prefix="tmde-site-")
+
+class Layout:
+    """The temporary folder of the packages as a wheel installs them, during one run of mkdocs."""
+
+    def __init__(self) -> None:
+        self._folder: tempfile.TemporaryDirectory[str] | None = None
+
+    def make(self) -> Path:
+        """Return the folder, which is made if there is none."""
+        if self._folder is None:
+            self._folder = tempfile.TemporaryDirectory(prefix="tmde-site-")
+        return Path(self._folder.name)
+
+    def delete(self) -> None:
+        """Delete the folder, if there is one."""
+        if self._folder is not None:
+            self._folder.cleanup()
+            self._folder = None
+
+
+layout = Layout()
 
 
 @event_priority(100)
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Show mkdocstrings the layout of a wheel, before it reads its paths."""
-    folder = Path(_layout.name)
+    folder = layout.make()  # `mkdocs serve` calls this before every build.
     api_layout.link_packages(ROOT, folder)
     handlers = config.plugins["mkdocstrings"].config.handlers
     handlers["python"]["paths"] = [str(folder)]
@@ -88,8 +108,8 @@ def on_post_page(output: str, page: Page, config: MkDocsConfig) -> str:
 
 
 def on_shutdown() -> None:
-    """Remove the temporary layout."""
-    _layout.cleanup()
+    """Delete the temporary layout."""
+    layout.delete()
 
 
 def _drop_comments(text: str) -> str:

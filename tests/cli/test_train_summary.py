@@ -1,8 +1,12 @@
 """The end of `tmde train`: the result beside its start and the packaged model."""
 
+import json
+from types import SimpleNamespace
+
 import pytest
 
-from tmde.cli.train_summary import closing_lines, describe_time
+from tmde.cli.train_summary import _sets_with_documents, closing_lines, describe_time
+from tmde.data import load_parallel
 
 
 def scores(mean: float, **others: float) -> dict[str, float]:
@@ -48,6 +52,19 @@ def test_rows_that_name_no_documents_have_no_row_of_documents():
     best = {"eval_dev_doc_p1_a-b": 0.2, "eval_dev_p1_a-b": 0.3, "eval_retrieval": 0.3}
     (table,) = closing_lines({"best": best, "steps": 500}, 20, sets_with_documents=["other"])
     assert list(rows_of(table))[2:] == ["P@1, mean", "P@1, dev a-b"]
+
+
+def test_dev_sets_name_documents_only_if_their_files_do(tmp_path):
+    (tmp_path / "rows.tsv").write_text("de\ten\nein Haus\ta house\nein Baum\ta tree\n")
+    translation = {"de": "ein Haus", "en": "a house"}
+    row = {"translation": translation, "doc_id": "houses"}
+    (tmp_path / "documents.jsonl").write_text(json.dumps(row) + "\n")
+    dev_sets = {}
+    for name in ("rows.tsv", "documents.jsonl"):
+        # A run loads its dev sets so.
+        dev_sets[name] = load_parallel(str(tmp_path / name), ["de", "en"], document_ids=True)
+    trainer = SimpleNamespace(eval_dataset=dev_sets)
+    assert _sets_with_documents(trainer) == {"documents.jsonl"}
 
 
 def test_what_was_not_measured_has_no_column():

@@ -47,8 +47,13 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 MARKDOWN = [
     *PAGES,
     *sorted(ROOT.glob("benchmarks/*.md")),
-    ROOT / "RESULTS.md",
+    *sorted(ROOT.glob("examples/*.md")),
+    ROOT / "embedding" / "default" / "README.md",
+    ROOT / "CHANGELOG.md",
+    ROOT / "CODE_OF_CONDUCT.md",
     ROOT / "CONTRIBUTING.md",
+    ROOT / "RESULTS.md",
+    ROOT / "SECURITY.md",
 ]
 # Runs are as short as they can be, and evaluations as small.
 BASH = """
@@ -304,6 +309,13 @@ def test_links_lead_somewhere(path):
         assert not anchor or file.suffix != ".md" or anchor in anchors_of(file), (
             f"{path.name}: {target}"
         )
+
+
+@pytest.mark.parametrize("name", ["CONTRIBUTING.md", "SECURITY.md"])
+def test_tests_that_a_page_names_exist(name):
+    paths = re.findall(r"`(tests/[^`\s]+)", (ROOT / name).read_text("utf-8"))
+    assert paths
+    assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
 @pytest.mark.parametrize("name", packaged_names())

@@ -1,6 +1,9 @@
 """A document index keeps two writers apart. benchmarks/faults.py kills writers."""
 
 import shutil
+import signal
+from contextlib import contextmanager
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -107,3 +110,71 @@ def test_damaged_and_half_made_indexes(tmp_path):
     with pytest.raises(ValueError, match="no index there"):
         DocumentIndex.open(tmp_path / "half")
     assert len(DocumentIndex.create(tmp_path / "half", dimension=2)) == 0
+
+
+@pytest.fixture
+def full_disk():
+    """Return a context in which no file can grow, as on a full disk."""
+    resource = pytest.importorskip("resource")
+
+    @contextmanager
+    def limited():
+        _, hard_limit = limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+        handler = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (40, hard_limit))
+        try:
+            yield
+        finally:
+            resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+            signal.signal(signal.SIGXFSZ, handler)
+
+    return limited
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        lambda index: index.delete("a"),
+        lambda index: index.upsert(["c"], ["text"], vectors=np.ones((1, 2))),
+        lambda index: index.index_words(),
+        lambda index: index._table.maintain(None),
+    ],
+)
+def test_a_full_disk_is_no_damage(tmp_path, monkeypatch, full_disk, operation):
+    monkeypatch.setattr("tmde.documents.index_table.FRAGMENTS", 1)
+    folder = tmp_path / "news.index"
+    index = DocumentIndex.create(folder, dimension=2)
+    with index.writing():
+        for id in "ab":
+            index._table.merge(
+                [{"id": id, "text": id, "language": "de", "metadata": "{}", "tags": []}],
+                np.ones((1, 2), np.float32),
+            )
+        monkeypatch.setattr(index, "_maintain", lambda: None)
+    with (
+        full_disk(),
+        pytest.raises(TmdeError, match=r"cannot be .* error 27") as info,
+    ):
+        operation(index)
+    assert "delete the folder" not in str(info.value)
+    assert sorted(DocumentIndex.open(folder)) == ["a", "b"]
+
+
+def test_an_unreadable_index_is_no_damage(index_of_words, monkeypatch):
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tmde.documents.index_table._connect", refuse)
+    with pytest.raises(TmdeError, match=r"news.index: cannot be read .*Permission denied"):
+        DocumentIndex.open(index_of_words)
+
+
+def test_defects_keep_their_errors(index_of_words, monkeypatch):
+    def fail():
+        raise ValueError("operands could not be broadcast together")
+
+    index = DocumentIndex.open(index_of_words)
+    monkeypatch.setattr(index._table, "_table", SimpleNamespace(count_rows=fail))
+    with pytest.raises(ValueError, match="^operands could not be broadcast") as info:
+        len(index)
+    assert not isinstance(info.value, TmdeError)

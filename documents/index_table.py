@@ -34,8 +34,8 @@ _LONGEST_WORD = 1000  # characters; a longer word is not found
 _RUST_SOURCE = re.compile(r",\s*/\S+\.rs:\d+:\d+")
 # LanceDB has no classes of errors for these, only messages. Number 2 is that of a missing file.
 _DAMAGE = re.compile(
-    r"not found|corrupt|failed to fill whole buffer|file size is too small|invalid range"
-    r"|not appear to be a lance file|invalid magic|failed to decode|invalid format"
+    r"not found:|was not found|corrupt|failed to fill whole buffer|file size is too small"
+    r"|invalid range|not appear to be a lance file|invalid magic|failed to decode|invalid format"
     r"|\(os error 2\)",
     re.IGNORECASE,
 )

@@ -101,6 +101,11 @@ def every_line(monkeypatch):
     def progress_bar(**options):
         return _LogLines(**options, mininterval=0, delay=1e-9, miniters=1)
 
-    monkeypatch.setattr(datasets, "are_progress_bars_disabled", lambda: True)
+    # An earlier test of the same process may have shown the bars of `datasets`.
+    are_shown = not datasets.are_progress_bars_disabled()
+    datasets.disable_progress_bars()
     monkeypatch.setattr("tmde.data.tokens.progress_bar", progress_bar)
     monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 4)
+    yield
+    if are_shown:
+        datasets.enable_progress_bars()

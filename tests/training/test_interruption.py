@@ -29,6 +29,14 @@ def corpus(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return write_corpus(tmp_path_factory.mktemp("corpus") / "corpus.jsonl", numbered_rows(150))
 
 
+@pytest.fixture(autouse=True)
+def heeds_ctrl_c():
+    """Let this process heed SIGINT, which a shell lets processes in its background ignore."""
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, handler)
+
+
 def send_in_step(monkeypatch: pytest.MonkeyPatch, step: int, number: int = signal.SIGINT) -> None:
     """Send a signal to this process while a step is made; the first is 1."""
     compute_loss = TmdeTrainer.compute_loss

@@ -209,7 +209,10 @@ def markdown_table(
         for place in best_rows([row[column] for row in rows], columns[column], kind):
             columns[column][place] = f"**{columns[column][place]}**"
     texts = list(zip(*columns, strict=True))
-    rule = ["---"] + ["--:"] * (len(header) - 1)
+    rule = ["---"]
+    for column in list(zip(*rows, strict=True))[1:]:
+        has_number = any(number_of(cell) is not None for cell in column)
+        rule.append("--:" if has_number else "---")
     lines = [header, rule, *texts]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 

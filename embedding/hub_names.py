@@ -13,6 +13,11 @@ from typing import Literal
 
 _HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
+# What a name without an owner may have meant.
+_NAMES_OF_MODELS = (
+    ". The packaged model is called 'default'; a recipe such as 'small' has to be trained first "
+    "with `tmde train`, and the folder of the run is the name of its model"
+)
 # The questions that need not be asked again: name, kind and token of repositories that are there.
 # Those of failures are asked again, because a network comes back and a repository gets made.
 _answered: set[tuple[str, str, str | bool | None]] = set()
@@ -97,7 +102,8 @@ def check_repository(
         return
     reason = _reason_of_absence(repo_id, repo_type, token)
     if reason is not None:
-        raise HubNameError(f"{repo_id}: no such folder, and {reason}")
+        advice = _NAMES_OF_MODELS if repo_type == "model" and "/" not in repo_id else ""
+        raise HubNameError(f"{repo_id}: no such folder, and {reason}{advice}")
     _answered.add(question)
 
 

@@ -154,6 +154,10 @@ SKIPS = {
         "CI runs it by itself",
         "CI runs it by itself",
     ],
+    "docs/guides/adapt.md": [
+        "takes minutes; tests/training/test_nli.py trains on files",
+        "needs the run above; tests/modeling_tmde/test_modeling_encoder.py fine-tunes on pairs",
+    ],
     "docs/guides/evaluate.md": [
         "downloads datasets from the Hub; tests/eval/test_mteb_adapter.py runs a task without",
     ],

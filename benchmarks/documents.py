@@ -2,7 +2,7 @@
 
     python benchmarks/documents.py default=default mlm=runs/mlm --data DATA --json out.json
 
-The representations are those of paper 003 (LAWDR): the mean of the vectors of sentences, without
+The representations are those of LAWDR (Gong et al.): the mean of the vectors of sentences, without
 the dominant direction of their language (debiased), weighted by inverse density, or both; beside
 them a document as one text. Alignment is one to one and greedy, by cosine or by margin (ratio,
 k = 4). Its recall is the share of documents whose translation was found, the mean of all pairs of

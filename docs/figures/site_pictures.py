@@ -3,8 +3,8 @@
 """Take pictures of the documentation site: light, dark, and as wide as a phone.
 
 ```bash
-mkdocs build --strict --site-dir /tmp/site
-python docs/figures/site_pictures.py /tmp/site
+mkdocs build --strict --site-dir SITE
+python docs/figures/site_pictures.py SITE
 ```
 
 It needs the extra `dev` (playwright) and a Chromium. Without arguments after the folder, it writes

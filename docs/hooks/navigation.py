@@ -2,12 +2,9 @@
 
 """Expansion of `FOLDER/*` in the navigation of `mkdocs.yml`."""
 
-import logging
 from typing import Any
 
 from mkdocs.structure.files import Files
-
-logger = logging.getLogger("mkdocs.hooks.navigation")
 
 PAGE_SUFFIXES = (".md", ".ipynb")
 
@@ -15,8 +12,7 @@ PAGE_SUFFIXES = (".md", ".ipynb")
 def expand(entries: list[Any], files: Files) -> list[Any]:
     """Return the navigation with every `FOLDER/*` replaced by the pages not listed by name.
 
-    A listed page that does not exist is left out with a note, and so is a section without pages:
-    results and notebooks come from runs that not every checkout has.
+    A listed page that does not exist stays, so that mkdocs warns of it and a strict build fails.
     """
     uris = sorted(file.src_uri for file in files if file.src_uri.endswith(PAGE_SUFFIXES))
     listed = set(_listed_pages(entries))
@@ -31,9 +27,7 @@ def _expand_entries(entries: list[Any], uris: list[str], listed: set[str]) -> li
             continue
         ((title, value),) = entry.items()
         if isinstance(value, list):
-            pages = _expand_entries(value, uris, listed)
-            if pages:
-                expanded.append({title: pages})
+            expanded.append({title: _expand_entries(value, uris, listed)})
         else:
             for uri in _expand_page(value, uris, listed):
                 expanded.append({title: uri})
@@ -41,13 +35,10 @@ def _expand_entries(entries: list[Any], uris: list[str], listed: set[str]) -> li
 
 
 def _expand_page(pattern: str, uris: list[str], listed: set[str]) -> list[str]:
-    if pattern.endswith("/*"):
-        folder = pattern.removesuffix("*")
-        return [uri for uri in uris if _is_in(uri, folder) and uri not in listed]
-    if pattern not in uris:
-        logger.info("%s does not exist and is left out of the navigation", pattern)
-        return []
-    return [pattern]
+    if not pattern.endswith("/*"):
+        return [pattern]
+    folder = pattern.removesuffix("*")
+    return [uri for uri in uris if _is_in(uri, folder) and uri not in listed]
 
 
 def _is_in(uri: str, folder: str) -> bool:

@@ -55,7 +55,8 @@ def write_test_data(folder):
     for number, name in enumerate(("default", "e5-small")):
         measures = {measure: [60.0 + number, 58.0, 63.0] for measure in names}
         results.append({"system": name, **system, "measures": measures})
-    content = {"benchmark": "test_data", "results": results}
+    machine = {"processor": "a processor"}
+    content = {"benchmark": "test_data", "machine": machine, "results": results}
     (folder / "test_data.json").write_text(json.dumps(content))
 
 

@@ -31,8 +31,10 @@ EXTRA_PURPOSES = {
     "mteb": "the tasks of MTEB",
     "ray": "embed on several machines",
     "integrations": "the other software of docs/guides/integrations.md",
+    "notebooks": "run the notebooks of examples/ again",
 }
-_HIDDEN_EXTRAS = {"dev", "eval"}  # `eval` is another name of `figures`
+# Those who work on tmde need these two, and `eval` is another name of `figures`.
+_HIDDEN_EXTRAS = {"dev", "docs", "eval"}
 _HUB_TIMEOUT = 3.0  # seconds
 _WITHOUT_HUB = "only folders and what is in the cache can be opened"
 _GIGABYTE = 2**30

@@ -389,12 +389,14 @@ class DocumentEmbedder:
             f"kind={type(self.model).__name__}",
             f"dimension={self.dimension}",
             f"max_seq_length={self.max_seq_length}",
-            f"pooling={self.pooling!r}",
             f"languages={self.languages}",
-            f"prompt={self.prompt!r}",
-            f"long_documents={self.long_documents!r}",
-            f"device={str(self.device)!r}",
         ]
+        # A bag is a sum over all tokens of a document, which needs neither.
+        if not isinstance(self.model, BagModel):
+            parts.append(f"pooling={self.pooling!r}")
+            parts.append(f"long_documents={self.long_documents!r}")
+        parts.append(f"prompt={self.prompt!r}")
+        parts.append(f"device={str(self.device)!r}")
         return f"DocumentEmbedder({', '.join(parts)})"
 
     # ---- Properties

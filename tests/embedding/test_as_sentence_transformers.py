@@ -313,8 +313,16 @@ def test_repr_says_what_it_is(tokenizer):
         "dimension=32",
         "max_seq_length=128",
         "languages=['de', 'en', 'es', 'fr', 'it']",
+        "long_documents='truncate'",
     ):
         assert part in text
+
+
+def test_repr_of_a_bag_names_only_what_its_vectors_depend_on():
+    text = repr(DocumentEmbedder(make_bag(), make_tokenizer()))
+    assert "BagModel" in text
+    assert "pooling" not in text
+    assert "long_documents" not in text
 
 
 # ---- Saving

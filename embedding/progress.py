@@ -63,9 +63,17 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm_
         iterable: What the bar iterates over; None if the caller updates it.
         options: Arguments of `tqdm`.
     """
-    is_notebook = "ipykernel" in sys.modules
     is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    if is_notebook or is_terminal:
+    if is_terminal or _is_notebook():
         return tqdm(iterable, **options)
     seconds = _SECONDS_BETWEEN_LINES
     return _LogLines(iterable, **options, mininterval=seconds, delay=seconds, miniters=1)
+
+
+def _is_notebook() -> bool:
+    """Return whether the code runs in a kernel of Jupyter, as the shell of IPython knows."""
+    ipython = sys.modules.get("IPython")
+    if ipython is None:
+        return False
+    shell = ipython.get_ipython()
+    return getattr(shell, "kernel", None) is not None

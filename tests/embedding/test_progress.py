@@ -1,9 +1,29 @@
 """Progress in a log: what a line counts."""
 
 import io
+import sys
 import time
+from types import ModuleType, SimpleNamespace
 
-from tmde.embedding.progress import _LogLines
+from tmde.embedding.progress import _LogLines, progress_bar
+
+
+def make_ipython(shell):
+    """Make a stand-in of the package IPython, with a running shell or None."""
+    module = ModuleType("IPython")
+    module.get_ipython = lambda: shell
+    return module
+
+
+def test_a_package_of_jupyter_that_is_imported_makes_no_notebook(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ipykernel", ModuleType("ipykernel"))
+    monkeypatch.setitem(sys.modules, "IPython", make_ipython(shell=None))
+    assert isinstance(progress_bar(range(2)), _LogLines)
+
+
+def test_a_kernel_of_jupyter_shows_a_bar(monkeypatch):
+    monkeypatch.setitem(sys.modules, "IPython", make_ipython(SimpleNamespace(kernel=object())))
+    assert not isinstance(progress_bar(range(2)), _LogLines)
 
 
 def test_a_refresh_within_an_iteration_counts_nothing():

@@ -40,9 +40,11 @@ class ForkServer:
 
     Attributes:
         executable: `tmde`, in a fork.
+        environment: The environment of the process.
     """
 
     def __init__(self, environment: dict[str, str], folder: Path):
+        self.environment = environment
         folder.mkdir(parents=True, exist_ok=True)
         address = f"\0tmde-{folder}"
         self.executable = folder / "tmde"

@@ -73,7 +73,7 @@ def run_block(example: Example) -> None:
     """Runs a block of code in the folder of its page."""
     space = example.namespace
     block = example.parsed
-    if "server" not in space:
+    if "server" not in space:  # The page has a Hub of its own, see `use_hub`.
         server = ForkServer(space["environment"], space["folder"].parent / "bin")
         space["server"] = space["stack"].enter_context(server)
     executable = space["server"].executable
@@ -219,19 +219,29 @@ def test_four_of_five_blocks_run():
     assert skipped * 5 < blocks, f"{skipped} of {blocks} blocks never run"
 
 
+@pytest.fixture(scope="session")
+def offline_server(tmp_path_factory):
+    """The process that runs the blocks of all pages that need no Hub."""
+    folder = tmp_path_factory.mktemp("offline")
+    environment = {**os.environ, "HF_HOME": str(folder / "huggingface"), "HF_HUB_OFFLINE": "1"}
+    with ForkServer(environment, folder / "bin") as server:
+        yield server
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("path", PAGES, ids=[path.name for path in PAGES])
-def test_blocks_run(path, tmp_path, trained):
+def test_blocks_run(path, tmp_path, trained, offline_server):
     document = Sybil(parsers=PARSERS).parse(path)
     folder = tmp_path / "work"
     folder.mkdir()
-    caches = {"HF_HOME": str(tmp_path / "huggingface"), "TMDE_CACHE": str(tmp_path / "cache")}
-    environment = {**os.environ, **caches, "HF_HUB_OFFLINE": "1", "COLUMNS": "120"}
+    environment = {**offline_server.environment, "COLUMNS": "120"}
+    environment["TMDE_CACHE"] = str(tmp_path / "cache")
     environment["PATH"] = f"{Path(sys.executable).parent}{os.pathsep}{environment['PATH']}"
     with HubServer() as hub, ExitStack() as stack:
         space = {
             "folder": folder,
             "environment": environment,
+            "server": offline_server,
             "trained": trained,
             "hub": hub,
             "stack": stack,

@@ -71,10 +71,6 @@ class FileTeacher:
         """What decides the vector of a text."""
         return [self.version.identity]
 
-    def release(self) -> None:
-        """Free the memory of the vectors. The file is read again when they are needed."""
-        self.__dict__.pop("table", None)
-
     def knows(self, text: str) -> bool:
         """Return whether the file has the vector of a text."""
         return text in self.table.row_of

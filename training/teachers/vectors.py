@@ -155,10 +155,11 @@ class TeacherVectors:
         if not PartialState().is_main_process:
             return
         names = names_of([reader.teacher.version for reader in self.readers])
+        teachers = "The teacher" if len(self.readers) == 1 else "The teachers"
         if truncated:
-            logger.warning_once(f"The teacher {names}: some rows were longer than it takes")
+            logger.warning_once(f"{teachers} {names}: some rows were longer than a teacher takes")
         if unread:
-            logger.warning_once(f"The teacher {names}: some rows are not read")
+            logger.warning_once(f"{teachers} {names}: some rows are not read")
 
 
 # ---- The teachers of a run
@@ -290,6 +291,7 @@ class _Setup:
     def read(self, rows: datasets.Dataset, readers: Sequence[TeacherReader]) -> list[StoredVectors]:
         """Return each teacher's vectors of rows, read once and kept in a folder."""
         translations = rows.select_columns("translation")
+        models = [reader for reader in readers if isinstance(reader.teacher, ModelTeacher)]
         parts = []
         for number, reader in enumerate(readers, start=1):
             desc = "Teacher reading"
@@ -300,7 +302,7 @@ class _Setup:
             fingerprint = Hasher.hash(content)
             folder = self.args.token_cache_dir
             parts.append(read_once(translations, reader.read, fingerprint, folder, desc))
-            if len(readers) > 1 and isinstance(reader.teacher, ModelTeacher):
+            if len(models) > 1 and isinstance(reader.teacher, ModelTeacher):
                 reader.teacher.release()  # One model at a time is in memory.
         return parts
 

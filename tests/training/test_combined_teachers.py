@@ -9,6 +9,7 @@ import pytest
 from tests.conftest import make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
 from tests.training.test_teacher_files import write_vectors
+from tmde.training.objectives import Distillation
 from tmde.training.teachers import open_teacher_vectors, prepare_teacher_vectors, storage
 from tmde.training.teachers.combination import fit_combination
 from tmde.training.teachers.models import ModelTeacher
@@ -241,6 +242,12 @@ def test_a_run_keeps_all_of_its_teachers(both, english, tmp_path):
         prepare_teacher_vectors(rows, [], student(names[1], **options()), args)
     with pytest.raises(ValueError, match="the run began with .*put that back"):
         prepare_teacher_vectors(rows, [], student(names[::-1], **options()), args)
+
+
+@pytest.mark.parametrize("teacher", [None, "", [], ["one", ""]])
+def test_a_list_without_a_teacher_is_refused(teacher):
+    with pytest.raises(ValueError, match="teacher: give a sentence-transformers model, folder or"):
+        Distillation(teacher)
 
 
 @pytest.mark.parametrize(

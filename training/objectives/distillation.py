@@ -79,7 +79,8 @@ class Distillation(Objective):
         teacher_revision: str | list[str | None] | None = None,
     ):
         super().__init__(weight)
-        if not teacher:
+        teachers = [teacher] if isinstance(teacher, str) else list(teacher or [])
+        if not teachers or not all(teachers):
             raise TmdeError(
                 "objectives.distillation.teacher: give a sentence-transformers model, folder or "
                 "Hub id, or a parquet file with vectors"
@@ -87,7 +88,7 @@ class Distillation(Objective):
         check_range("teacher_share", teacher_share, "(0, 1]")
         self.center = center
         self.teacher = teacher
-        self.teachers = [teacher] if isinstance(teacher, str) else list(teacher)
+        self.teachers = teachers
         self.prompts = self._one_for_each("prompt", teacher_prompt)
         self.revisions = self._one_for_each("revision", teacher_revision)
         self.teacher_share = teacher_share

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from datasets.fingerprint import Hasher
@@ -220,7 +221,7 @@ def _write_combined(
 
 
 def _save(combination: Combination, path: Path) -> None:
-    arrays = {
+    arrays: dict[str, Any] = {
         "widths": np.array(combination.widths),
         "means": combination.means,
         "center": combination.center,

@@ -51,7 +51,7 @@ class TeacherVersion:
     @property
     def is_file(self) -> bool:
         """Whether the teacher is a file of vectors."""
-        return self.commit is None and self.path.is_file()
+        return self.commit is None and not self.path.is_dir()
 
     @property
     def identity(self) -> str:

@@ -68,16 +68,23 @@ def _sets_with_documents(trainer: TmdeTrainer) -> set[str]:
 
 
 def describe_time(results: Mapping[str, Any]) -> str:
-    """Return the number of steps and the minutes that they took, without those of evaluations.
+    """Return the number of steps and the minutes of training, evaluations and teachers.
 
     Args:
         results: The content of `results.json`.
     """
     minutes = results["minutes"]
     evaluation_minutes = results.get("evaluation_minutes", 0.0)
-    time = f"{minutes - evaluation_minutes:.2f} minutes of training"
+    teacher_minutes = results.get("teacher_minutes", 0.0)
+    training_minutes = minutes - evaluation_minutes - teacher_minutes
+    parts = [f"{training_minutes:.2f} minutes of training"]
     if evaluation_minutes > 0:
-        time += f" and {evaluation_minutes:.2f} of evaluation"
+        parts.append(f"{evaluation_minutes:.2f} of evaluation")
+    if teacher_minutes > 0:
+        parts.append(f"{teacher_minutes:.2f} of reading by the teacher")
+    time = " and ".join(parts)
+    if len(parts) > 2:
+        time = f"{', '.join(parts[:-1])} and {parts[-1]}; {minutes:.2f} in all"
     return f"{results['steps']:,} steps in {time}"
 
 

@@ -4,8 +4,9 @@ Each text is tokenized once, by `Dataset.map`, and batches are gathered from its
 """
 
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from pathlib import Path
 from typing import NamedTuple
@@ -322,15 +323,29 @@ def map_once(
         # Every process makes its own tokens, and only the first shows its progress.
         with _row_progress(len(rows), desc, is_shown=is_first_process()) as bar:
             return rows.map(_counting_rows(function, bar), keep_in_memory=True, **options)
+    with (
+        writable_cache(folder) as parent,
+        FileLock(parent / f"{fingerprint}.lock"),
+        _row_progress(len(rows), desc) as bar,
+    ):
+        file_name = str(parent / f"{fingerprint}.arrow")
+        return rows.map(_counting_rows(function, bar), cache_file_name=file_name, **options)
+
+
+@contextmanager
+def writable_cache(folder: str | os.PathLike) -> Iterator[Path]:
+    """Yield the folder of a cache, and explain what to do if it can't be written.
+
+    Args:
+        folder: The folder, see `map_once`.
+
+    Raises:
+        OSError: A folder that can't be written.
+    """
     parent = default_folder() if folder == "auto" else Path(folder).expanduser()
     try:
         parent.mkdir(parents=True, exist_ok=True)
-        with (
-            FileLock(parent / f"{fingerprint}.lock"),
-            _row_progress(len(rows), desc) as bar,
-        ):
-            file_name = str(parent / f"{fingerprint}.arrow")
-            return rows.map(_counting_rows(function, bar), cache_file_name=file_name, **options)
+        yield parent
     except OSError as error:
         raise OSError(
             f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder "

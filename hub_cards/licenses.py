@@ -254,14 +254,20 @@ def describe_teachers(teachers: Iterable[Mapping[str, Any]]) -> list[str]:
     model that learned its vectors is for the user to find out.
 
     Args:
-        teachers: Models with `name` and `license`, as `describe_origins` returns them.
+        teachers: Models, or files of vectors, with `name` and `license`, as `describe_origins`
+            returns them.
     """
     sentences = []
     for teacher in teachers:
         origin = LicensedOrigin(teacher["name"], "model", teacher.get("license"))
         clause = f"License: the model learns the vectors of {origin.name}"
         rule = origin.rule
-        if origin.license is None:
+        if origin.license is None and teacher.get("file"):
+            sentences.append(
+                f"{clause}, and the metadata of {teacher['file']} state no license; find out that "
+                "of the model which made them before you share yours"
+            )
+        elif origin.license is None:
             sentences.append(
                 f"{clause}, whose card states no license; ask its owner before you share the model"
             )

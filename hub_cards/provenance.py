@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import yaml
 from huggingface_hub import hf_hub_download, metadata_load
 
@@ -154,17 +156,50 @@ def describe_origins(recipe: Mapping[str, Any]) -> dict[str, Any]:
 
     Returns:
         `begun_with`, the model that the run starts from, then the one which that model started
-        from, and so on; and `teacher`, a model or None.
+        from, and so on; and `teachers`, the models or files of vectors that it learns from.
     """
     checkpoint = (recipe.get("warm_start") or {}).get("checkpoint")
     model = recipe.get("model") or {}
     encoder = model.get("encoder") if model.get("architecture") == "adapted" else None
     objectives = recipe.get("objectives") or {}
-    teacher = (objectives.get("distillation") or {}).get("teacher")
+    teacher = (objectives.get("distillation") or {}).get("teacher") or []
     # A run may start from both: a bag beside layers of an encoder.
     begun_with = [*_describe_model(checkpoint), *_describe_model(encoder)]
-    teachers = _describe_model(teacher)
-    return {"begun_with": begun_with, "teacher": teachers[0] if teachers else None}
+    teachers = []
+    for name in [teacher] if isinstance(teacher, str) else teacher:
+        teachers.append(_describe_teacher(name))
+    return {"begun_with": begun_with, "teachers": teachers}
+
+
+def _describe_teacher(teacher: str) -> dict[str, Any]:
+    """Return what is known of a teacher: a model, or a file of vectors.
+
+    The metadata of a parquet file may say which `model` its vectors are of, and under which
+    `license` that is.
+    """
+    path = Path(os.path.expanduser(teacher))
+    if not path.is_file():
+        return _describe_model(teacher)[0]
+    metadata = _file_metadata(path)
+    return {
+        "name": metadata.get("model", path.name),
+        "hub": False,
+        "license": metadata.get("license"),
+        "sources": None,
+        "file": path.name,
+    }
+
+
+def _file_metadata(path: Path) -> dict[str, str]:
+    """Return the metadata in the schema of a parquet file; {} where it can't be read."""
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except (OSError, pa.ArrowInvalid):
+        return {}  # Reading the vectors says what is wrong with the file.
+    return {
+        key.decode(errors="replace"): value.decode(errors="replace")
+        for key, value in metadata.items()
+    }
 
 
 def _describe_model(model: str | None) -> list[dict[str, Any]]:

@@ -95,5 +95,9 @@ class RunRecords:
     @property
     def teachers(self) -> list[dict[str, Any]]:
         """The teachers of the run and of its first stage."""
-        stages = (self.run, self.first_stage_run)
-        return [stage["teacher"] for stage in stages if stage.get("teacher")]
+        teachers: list[dict[str, Any]] = []
+        for stage in (self.run, self.first_stage_run):
+            teachers.extend(stage.get("teachers") or [])
+            if stage.get("teacher"):  # Runs of earlier versions recorded one teacher.
+                teachers.append(stage["teacher"])
+        return teachers

@@ -77,7 +77,7 @@ class TmdeTrainingArguments(TrainingArguments):
         eval_minutes: Evaluate and save every so many minutes of training too, for runs limited by
             time.
         max_minutes: Ends the run after this many minutes of training on the wall clock. Evaluations
-            do not count.
+            and the reading of a teacher before the first step do not count.
         max_cpu_minutes: The CPU-time budget in minutes, summed over all threads of a process. Only
             the evaluation before the first step does not count. Runs with the same budget do the
             same work, also on a busy machine.

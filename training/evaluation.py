@@ -17,7 +17,7 @@ from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import batches_of
 from tmde.training.parallel_model import ParallelModel
-from tmde.training.teacher import TeacherVersion
+from tmde.training.teachers import RunTeachers
 from tmde.training.throughput import ComponentSums
 
 DEV_METRICS = ("retrieval", "document_retrieval", "nli_accuracy")
@@ -87,7 +87,7 @@ def dev_losses(
     tokenizer: PreTrainedTokenizerBase,
     rows: datasets.Dataset,
     args: TmdeTrainingArguments,
-    teacher_version: TeacherVersion | None = None,
+    teachers: RunTeachers | None = None,
 ) -> dict[str, float]:
     """Return every component of every objective on the first rows of a dev set.
 
@@ -99,7 +99,7 @@ def dev_losses(
         tokenizer: The tokenizer.
         rows: The dev set, of which the first `args.eval_loss_rows` are used.
         args: The training arguments.
-        teacher_version: The version of an objective's teacher; None for the newest.
+        teachers: The teachers of the run; None for their newest versions.
 
     Returns:
         Means by `<objective>_<component>`.
@@ -109,7 +109,7 @@ def dev_losses(
     with torch.random.fork_rng(devices):
         torch.manual_seed(0)
         measured_rows = loss_rows(rows, args)
-        for batch in batches_of(measured_rows, tokenizer, model, args, teacher_version):
+        for batch in batches_of(measured_rows, tokenizer, model, args, teachers):
             for name, components in model(batch.to(args.device)).items():
                 sums.add(name, components, model.objectives[name].count(batch.sizes))
     return sums.means()
@@ -130,7 +130,7 @@ def evaluate_model(
     tasks: Mapping[str, ClassificationData],
     args: TmdeTrainingArguments,
     autocast: Callable[[], AbstractContextManager],
-    teacher_version: TeacherVersion | None = None,
+    teachers: RunTeachers | None = None,
 ) -> dict[str, float]:
     """Measure retrieval and losses of every dev set, scores of every task, and their means.
 
@@ -141,7 +141,7 @@ def evaluate_model(
         tasks: Classification tasks by name.
         args: The training arguments.
         autocast: The precision in which texts are encoded.
-        teacher_version: The version of an objective's teacher; None for the newest.
+        teachers: The teachers of the run; None for their newest versions.
 
     Returns:
         `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of
@@ -155,7 +155,7 @@ def evaluate_model(
     for set_name, rows in dev_sets.items():
         with autocast():
             retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
-            losses = dev_losses(model, tokenizer, rows, args, teacher_version)
+            losses = dev_losses(model, tokenizer, rows, args, teachers)
         for measure, value in {**retrieval, **losses}.items():
             metrics[f"{set_name}_{measure}"] = value
         for measure, value in retrieval.items():

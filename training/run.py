@@ -46,7 +46,7 @@ from tmde.training.starts import (
     has_packaged_languages,
     share_tokenizer,
 )
-from tmde.training.teacher import prepare_teacher_vectors
+from tmde.training.teachers import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -253,14 +253,14 @@ def build_trainer(
     tokenizer: PreTrainedTokenizerBase,
     model: PreTrainedModel,
 ) -> TmdeTrainer:
-    """Build the trainer, after a teacher has read the rows."""
+    """Build the trainer, after teachers have read the rows."""
     arguments = run.arguments
     data = inputs.data
     parallel_model = ParallelModel(
         model, run.objectives, arguments.token_dropout, arguments.token_dropout_share
     )
     measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
-    teacher_version = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
+    teachers = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
     return TmdeTrainer(
         parallel_model,
         arguments,
@@ -268,7 +268,7 @@ def build_trainer(
         tokenizer,
         eval_dataset=data.dev,
         eval_tasks=inputs.eval_tasks,
-        teacher_version=teacher_version,
+        teachers=teachers,
     )
 
 

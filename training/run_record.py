@@ -50,7 +50,7 @@ def tell_licenses(
     card: CardSection | None = None,
     is_pushed: bool = False,
 ) -> None:
-    """Say what the licenses of a run's start, data and teacher ask of the trained model.
+    """Say what the licenses of a run's start, data and teachers ask of the trained model.
 
     Args:
         origins: What `describe_origins` returns.
@@ -62,9 +62,7 @@ def tell_licenses(
         TmdeError: The run would push a model whose license is not one that they allow.
     """
     chain = license_chain(origins["begun_with"], sources)
-    teacher = origins.get("teacher")
-    teachers = [] if teacher is None else [teacher]
-    for sentence in [*describe_start(chain), *describe_teachers(teachers)]:
+    for sentence in [*describe_start(chain), *describe_teachers(origins.get("teachers", ()))]:
         logger.warning(sentence)
     if is_pushed:
         card = card or CardSection()
@@ -114,6 +112,9 @@ def write_results(
     """
     args = trainer.args
     meter = trainer.meter
+    teachers = trainer.teachers
+    teacher_seconds = 0.0 if teachers is None else teachers.seconds
+    teacher_cpu_seconds = 0.0 if teachers is None else teachers.cpu_seconds
     counts = meter.chunk_counts
     results = {
         "steps": trainer.state.global_step,
@@ -123,9 +124,12 @@ def write_results(
         **baseline_results(trainer, folder),
         # The number of texts that were searched, by dev set and measure: chance is one in them.
         "dev_pools": _pool_sizes(trainer, data.dev, languages),
-        "minutes": round(meter.seconds / 60, 6),
+        # All of the run: training, evaluations, and what the teachers read before it.
+        "minutes": round((meter.seconds + teacher_seconds) / 60, 6),
         "evaluation_minutes": round(meter.evaluation_seconds / 60, 6),
-        "cpu_minutes": round(meter.cpu_seconds / 60, 6),
+        "teacher_minutes": round(teacher_seconds / 60, 6),
+        "cpu_minutes": round((meter.cpu_seconds + teacher_cpu_seconds) / 60, 6),
+        "teacher_cpu_minutes": round(teacher_cpu_seconds / 60, 6),
         "seen": {name: value * args.world_size for name, value in meter.seen.items()},
         "rows": dict(counts),
         "corpus": asdict(data.report),

@@ -46,7 +46,7 @@ from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
-from tmde.training.teacher import TeacherVersion
+from tmde.training.teachers import RunTeachers
 from tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
@@ -74,8 +74,8 @@ class TmdeTrainer(HubTrainer):
         processing_class: The tokenizer.
         eval_dataset: Dev sets by name, map-style rows; a column `doc_id` names their documents.
         eval_tasks: Classification tasks by name, from `load_eval_tasks`.
-        teacher_version: The version of an objective's teacher, from `prepare_teacher_vectors`; None
-            for the newest.
+        teachers: The teachers of the run, from `prepare_teacher_vectors`; None for their newest
+            versions.
         kwargs: `callbacks` and `optimizers` of `Trainer`.
 
     Raises:
@@ -95,7 +95,7 @@ class TmdeTrainer(HubTrainer):
         processing_class: PreTrainedTokenizerBase,
         eval_dataset: dict[str, datasets.Dataset] | None = None,
         eval_tasks: dict[str, ClassificationData] | None = None,
-        teacher_version: TeacherVersion | None = None,
+        teachers: RunTeachers | None = None,
         **kwargs: Any,
     ):
         args = _parallel_arguments(args, model)
@@ -103,7 +103,7 @@ class TmdeTrainer(HubTrainer):
         self.step_limit = limit_steps(args, streaming=is_stream)
         self.parallel_dataset = train_dataset
         self.eval_tasks = eval_tasks or {}
-        self.teacher_version = teacher_version
+        self.teachers = teachers
         self.position = Position()
         self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
@@ -195,7 +195,7 @@ class TmdeTrainer(HubTrainer):
             tokenizer,
             model,
             args,
-            self.teacher_version,
+            self.teachers,
             tokens=open_tokens(rows, tokenizer, model.texts, args.token_cache_dir),
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
@@ -409,7 +409,7 @@ class TmdeTrainer(HubTrainer):
             self.eval_tasks if self.is_world_process_zero() else {},
             self.args,
             self.compute_loss_context_manager,
-            self.teacher_version,
+            self.teachers,
         )
         trained.train(was_training)
         metrics = {f"{metric_key_prefix}_{key}": value for key, value in measured.items()}

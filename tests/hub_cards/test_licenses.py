@@ -105,8 +105,14 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
 def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, caplog):
     teacher = {"name": "teacher", "hub": True, "license": license, "sources": None}
     with caplog.at_level(logging.WARNING, logger="tmde.training"):
-        tell_licenses({"begun_with": [], "teacher": teacher})
+        tell_licenses({"begun_with": [], "teachers": [teacher]})
     assert sentence in caplog.text
+
+
+def test_a_file_of_vectors_that_states_no_license_is_told(caplog):
+    teacher = {"name": "use.parquet", "hub": False, "license": None, "file": "use.parquet"}
+    tell_licenses({"begun_with": [], "teachers": [teacher]})
+    assert "the metadata of use.parquet state no license; find out that of the model" in caplog.text
 
 
 def test_a_permissive_teacher_gets_no_sentence():
@@ -115,7 +121,7 @@ def test_a_permissive_teacher_gets_no_sentence():
 
 def test_the_license_of_a_teacher_is_said_at_a_push(run, caplog):
     teacher = {"name": "teacher", "hub": True, "license": "cc-by-nc-4.0", "sources": None}
-    change(run / "run.json", teacher=teacher)
+    change(run / "run.json", teachers=[teacher])
     with caplog.at_level(logging.WARNING, logger="tmde.training"):
         _choose_license(run, "mit", None, None)
     assert "vectors of teacher, which is under cc-by-nc-4.0" in caplog.text

@@ -1,5 +1,7 @@
 """Sources, origins and recipes of runs, without secrets and paths of the machine."""
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.hub_cards.recorded_runs import change, write
@@ -79,7 +81,47 @@ def test_origins_are_followed_to_the_first_model(origins):
 
 
 def test_the_teacher_is_a_model_of_the_hub(origins):
-    assert origins["teacher"]["hub"]
+    (teacher,) = origins["teachers"]
+    assert teacher["hub"]
+
+
+def test_every_teacher_of_a_list_is_described(tmp_path):
+    """The metadata of a file say what its vectors are of; a path of the machine is not told."""
+    table = pa.table({"text": ["a"], "vector": [[1.0]]})
+    pq.write_table(table, tmp_path / "plain.parquet")
+    named = table.replace_schema_metadata({"model": "some/encoder", "license": "cc-by-4.0"})
+    pq.write_table(named, tmp_path / "named.parquet")
+    names = ["a/b", str(tmp_path / "named.parquet"), str(tmp_path / "plain.parquet")]
+    teachers = describe_origins({"objectives": {"distillation": {"teacher": names}}})["teachers"]
+    assert [teacher["name"] for teacher in teachers] == ["a/b", "some/encoder", "plain.parquet"]
+    assert [teacher["license"] for teacher in teachers] == [None, "cc-by-4.0", None]
+    assert [teacher["hub"] for teacher in teachers] == [True, False, False]
+    assert str(tmp_path) not in str(teachers)
+
+
+def test_the_card_names_several_teachers(run):
+    teachers = [
+        {"name": "a/b", "hub": True, "license": "mit", "sources": None},
+        {
+            "name": "use",
+            "hub": False,
+            "license": "apache-2.0",
+            "sources": None,
+            "file": "u.parquet",
+        },
+    ]
+    change(run / "run.json", teachers=teachers)
+    change(run / "results.json", minutes=12.0, teacher_minutes=4.0)
+    card = model_card(run).text
+    assert "| Teachers | [a/b](https://huggingface.co/a/b), `use` |" in card
+    assert "`use` (license: apache-2.0), whose training text is not recorded." in card
+    assert "So may those of its teachers." in card
+    assert "| Wall clock | 12.0 minutes |\n| Of it, reading by the teachers | 4.0 minutes |" in card
+
+
+def test_the_teacher_of_an_earlier_record_is_named(run):
+    change(run / "run.json", teacher={"name": "a/b", "hub": True, "license": None, "sources": None})
+    assert "| Teacher | [a/b](https://huggingface.co/a/b) |" in model_card(run).text
 
 
 @pytest.mark.parametrize(

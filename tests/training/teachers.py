@@ -43,14 +43,15 @@ def expected_vector(table: torch.Tensor, text: str) -> torch.Tensor:
     return table[[ENGLISH.get(word, 0) for word in text.split()]].mean(0)
 
 
-def student(teacher: Path | str, width: int = WIDTH, **options) -> ParallelModel:
+def student(teacher: Path | str | list[str], width: int = WIDTH, **options) -> ParallelModel:
     torch.manual_seed(0)
     model = BagModel(
         BagConfig(
             vocab_size=400, d_model=width, languages=list(LANGUAGES), pivot_languages=["en", "es"]
         )
     )
-    return ParallelModel(model, {"distillation": Distillation(str(teacher), **options)})
+    named = teacher if isinstance(teacher, list) else str(teacher)
+    return ParallelModel(model, {"distillation": Distillation(named, **options)})
 
 
 def arguments(folder: Path, **options) -> TmdeTrainingArguments:

@@ -201,6 +201,10 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
     taught = load_recipe("adapted", ["model.prompt=query: "], encoder="x/y").objectives.distillation
     assert taught.teacher == "x/y"
     assert taught.teacher_prompt == "query: "
+    two = ["model.prompt=query: ", "objectives.distillation.teacher=[encoder, use.parquet]"]
+    taught = load_recipe("adapted", two, encoder="x/y").objectives.distillation
+    assert taught.teacher == ["x/y", "use.parquet"]
+    assert taught.teacher_prompt == ["query: ", ""]
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
 
@@ -412,6 +416,8 @@ def test_goes_on_from_a_model_of_its_own_kind(encoders, rows_file, tmp_path):
         tmp_path / "other",
     ]
     assert "teacher=encoder needs --encoder, found --warm-start" in failure(*nameless)
+    listed = [*nameless, "objectives.distillation.teacher=[encoder, use.parquet]"]
+    assert "teacher=encoder needs --encoder, found --warm-start" in failure(*listed)
     weights = load_file(start / "model.safetensors")
     assert_equal_weights(weights, load_file(folder / "model.safetensors"))
     record = json.loads((folder / "run.json").read_text())["warm_start"]

@@ -19,7 +19,7 @@ from tmde.eval.retrieval import precision_at_1
 from tmde.training.objectives import Distillation, InfoNCE
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
-from tmde.training.teacher import Teacher
+from tmde.training.teachers.models import ModelTeacher
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def one_thread() -> Iterator[None]:
 def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_path, monkeypatch):
     recipe = recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40")
     first = train_recipe(recipe, tmp_path / "first")
-    monkeypatch.setattr(Teacher, "model", None)  # Nothing is loaded again.
+    monkeypatch.setattr(ModelTeacher, "model", None)  # Nothing is loaded again.
     second = train_recipe(recipe, tmp_path / "second")
 
     assert len(logged(first)) == 4
@@ -120,6 +120,10 @@ def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_pat
     assert_equal_weights(weights_of(second), weights_of(first))
     last = json.loads((tmp_path / "first" / "results.json").read_text())["best"]
     assert -1 <= last["eval_dev_distillation_cosine"] <= 1
+    results = json.loads((tmp_path / "second" / "results.json").read_text())
+    # The second run reads nothing, but its model needed the reading as well.
+    assert results["teacher_minutes"] == pytest.approx(first.teachers.seconds / 60, abs=1e-6)
+    assert results["minutes"] > results["teacher_minutes"] + results["evaluation_minutes"]
 
 
 @pytest.mark.slow

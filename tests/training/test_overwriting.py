@@ -33,6 +33,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("small", "warm_start.checkpoint=run/model"),
         ("adapted", "model.encoder=run/model"),
         ("distil", "objectives.distillation.teacher=run/model"),
+        ("distil", "objectives.distillation.teacher=[a/b, run/model]"),
         ("quickstart", "data.train=[sample, 'run/*.jsonl']"),
         ("quickstart", "data.train=run/corpus.de-en"),
         ("quickstart", "data.train=linked/rows.jsonl"),

@@ -10,22 +10,20 @@ import torch
 
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
+from tmde.data import tokens
 from tmde.data.tokens import open_tokens
 from tmde.training.batches import ParallelBatches
-from tmde.training.objectives import Distillation
-from tmde.training.teacher import (
-    RECORD,
-    TAUGHT,
-    TRUNCATED,
-    UNTAUGHT,
-    Teacher,
+from tmde.training.teachers import (
     TeacherVectors,
     TeacherVersion,
     find_version,
     open_teacher_vectors,
-    pin_version,
     prepare_teacher_vectors,
 )
+from tmde.training.teachers.models import ModelTeacher
+from tmde.training.teachers.selection import TextSelection
+from tmde.training.teachers.vectors import TeacherReader
+from tmde.training.teachers.versions import RECORD, pin_versions
 
 pytest.importorskip("sentence_transformers")
 
@@ -41,6 +39,11 @@ def english_of(text: str) -> str:
     for words in WORDS.values():
         translations |= dict(zip(words, WORDS["en"], strict=True))
     return " ".join(translations[word] for word in text.split())
+
+
+def english_reader(name: str) -> TeacherReader:
+    """Return a reader of English whose vectors have two numbers."""
+    return TeacherReader(ModelTeacher(TeacherVersion(name), 2), TextSelection(("en",)))
 
 
 def read_vectors(rows, parallel, folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -72,7 +75,7 @@ def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
 def test_a_row_has_the_vector_of_the_first_language_it_has(
     languages, taught, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tmde.data.tokens.BLOCK_ROWS", 4)
+    monkeypatch.setattr("tmde.training.teachers.storage.CHUNK_ROWS", 4)
     folder, table = taught
     rows = make_rows(13, seed=3)
     for row in rows[::3]:
@@ -97,7 +100,7 @@ def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypat
     rows = make_rows(13, seed=3)
     parallel = student(taught[0])
     vectors, _ = read_vectors(rows, parallel, tmp_path)
-    monkeypatch.setattr(Teacher, "encode", None)
+    monkeypatch.setattr(ModelTeacher, "encode", None)
 
     again = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))
     picked, _ = again(None, np.array([5, 0, 5]))
@@ -106,7 +109,12 @@ def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypat
 
 
 @pytest.mark.parametrize("folder", ["caches", None])
-def test_a_log_says_how_far_the_teacher_is(folder, taught, tmp_path, every_line, capsys):
+def test_a_log_says_how_far_the_teacher_is(
+    folder, taught, tmp_path, every_line, capsys, monkeypatch
+):
+    storage = "tmde.training.teachers.storage"
+    monkeypatch.setattr(f"{storage}.CHUNK_ROWS", 4)
+    monkeypatch.setattr(f"{storage}.progress_bar", tokens.progress_bar)  # Every line of it.
     folder = None if folder is None else str(tmp_path / folder)
     args = arguments(tmp_path, token_cache_dir=folder)
     open_teacher_vectors(make_dataset(make_rows(10)), student(taught[0]), args)
@@ -123,10 +131,9 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
 ):
     messages = []
     state = SimpleNamespace(is_main_process=is_main_process)
-    monkeypatch.setattr("tmde.training.teacher.PartialState", lambda: state)
-    monkeypatch.setattr("tmde.training.teacher.logger.warning_once", messages.append)
-    teacher = Teacher(TeacherVersion("any"), Distillation("any"), 2)
-    TeacherVectors(teacher, None).warn(np.array([TAUGHT, UNTAUGHT]))
+    monkeypatch.setattr("tmde.training.teachers.vectors.PartialState", lambda: state)
+    monkeypatch.setattr("tmde.training.teachers.vectors.logger.warning_once", messages.append)
+    TeacherVectors([english_reader("any")], 2).warn(truncated=0, unread=1)
     assert len(messages) == warnings
 
 
@@ -145,13 +152,13 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
         dataset = dataset.to_iterable_dataset()
     teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
     assert teacher.is_of_stream == (kind == "stream")
-    tokens = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
+    token_ids = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
     options = {
         "buffer_rows": 20,
         "pivots_only": False,
         "epochs": 2,
-        "tokens": tokens,
+        "tokens": token_ids,
         "teacher": teacher,
     }
     seen = 0
@@ -172,15 +179,15 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
     assert seen >= 2 * 60
 
 
-def test_longer_texts_than_the_teacher_reads_are_marked(tokenizer, monkeypatch):
+def test_longer_texts_than_the_teacher_reads_are_counted(tokenizer, monkeypatch):
     model = SimpleNamespace(max_seq_length=6, tokenizer=tokenizer, get_model_kwargs=list)
     model.encode = lambda texts, **options: np.ones((len(texts), 2))
-    monkeypatch.setattr(Teacher, "model", model)
+    monkeypatch.setattr(ModelTeacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
-    teacher = Teacher(TeacherVersion("any"), Distillation("any"), 2)
-    table = teacher.read(rows.with_format("arrow")[:])
-    assert table["state"].to_pylist() == [TRUNCATED, TAUGHT, UNTAUGHT]
-    assert table["vector"].to_pylist() == [[1, 1], [1, 1], [0, 0]]
+    read = english_reader("any").read(rows.with_format("arrow")[:])
+    assert read.truncated == 1
+    assert read.rows.tolist() == [0, 1]
+    assert read.vectors.tolist() == [[1, 1], [1, 1]]
 
 
 def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, tmp_path):
@@ -188,21 +195,19 @@ def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, 
     (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
     model = SimpleNamespace(max_seq_length=6, tokenizer=tokenizer, get_model_kwargs=list)
     model.encode = lambda texts, prompt, **options: np.full((len(texts), 2), len(prompt.split()))
-    monkeypatch.setattr(Teacher, "model", model)
+    monkeypatch.setattr(ModelTeacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": "house"}]).with_format("arrow")[:]
-    teacher = Teacher(TeacherVersion(str(tmp_path)), Distillation(str(tmp_path)), 2)
-    table = teacher.read(rows)
-    assert table["vector"].to_pylist() == [[5, 5]]
-    assert table["state"].to_pylist() == [TRUNCATED]
-    chosen = Distillation(str(tmp_path), teacher_prompt="house ")
-    assert Teacher(teacher.version, chosen, 2).prompt == "house "
+    read = english_reader(str(tmp_path)).read(rows)
+    assert read.vectors.tolist() == [[5, 5]]
+    assert read.truncated == 1
+    assert ModelTeacher(TeacherVersion(str(tmp_path)), 2, "house ").prompt == "house "
 
 
 def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
     folder, _ = taught
     objective = student(folder).objectives["distillation"]
-    version = pin_version(objective, tmp_path / "run")
-    record = json.loads((tmp_path / "run" / RECORD).read_text())
+    (version,) = pin_versions(objective, tmp_path / "run")
+    (record,) = json.loads((tmp_path / "run" / RECORD).read_text())
     assert version == find_version(str(folder))
     assert record["sha256"] == version.sha256
     (folder / "README.md").write_text("words")  # It decides no vector.
@@ -210,16 +215,16 @@ def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
     assert find_version(str(folder)) == version
     static_teacher(folder, seed=1)
     with pytest.raises(ValueError, match="the run began with .*put that back"):
-        pin_version(objective, tmp_path / "run")
+        pin_versions(objective, tmp_path / "run")
 
 
 def test_a_hub_teacher_is_pinned_to_its_commit(tmp_path, monkeypatch):
     commits = iter(["aaa", "bbb"])
-    path = "tmde.training.teacher.snapshot_download"
+    path = "tmde.training.teachers.versions.snapshot_download"
     monkeypatch.setattr(path, lambda name, **options: f"/cache/snapshots/{next(commits)}")
     for _ in range(2):  # whatever is the newest by now
         objective = student("someone/labse").objectives["distillation"]
-        version = pin_version(objective, tmp_path)
+        (version,) = pin_versions(objective, tmp_path)
         assert version.identity == "someone/labse@aaa"
 
 
@@ -252,9 +257,7 @@ def test_what_cannot_teach_is_refused(options, training, message, taught, tmp_pa
 def test_vectors_without_numbers_are_refused(tmp_path):
     static_teacher(tmp_path / "nan", house=[float("nan")] * WIDTH)
     with pytest.raises(ValueError, match="found a vector of 'house' with NaN"):
-        Teacher(find_version(str(tmp_path / "nan")), Distillation("nan"), WIDTH).encode(
-            ["house"], "en"
-        )
+        ModelTeacher(find_version(str(tmp_path / "nan")), WIDTH).encode(["house"], "en")
 
 
 def test_rows_without_the_teacher_s_language_are_refused_before_training(taught, tmp_path):

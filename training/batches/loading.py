@@ -29,7 +29,7 @@ from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, toke
 from tmde.training.batches.batch import ParallelBatch, Position, WordCounts
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch
 from tmde.training.objectives.base import BatchSizes, check_range
-from tmde.training.teacher import TeacherVectors, TeacherVersion, open_teacher_vectors
+from tmde.training.teachers import RunTeachers, TeacherVectors, open_teacher_vectors
 
 if TYPE_CHECKING:
     from tmde.training.arguments import TmdeTrainingArguments
@@ -375,7 +375,7 @@ def batches_of(
     tokenizer: PreTrainedTokenizerBase,
     model: ParallelModel,
     args: TmdeTrainingArguments,
-    teacher_version: TeacherVersion | None = None,
+    teachers: RunTeachers | None = None,
     **options: Any,
 ) -> ParallelBatches:
     """Return the batches on which a model with its objectives is trained or measured.
@@ -385,7 +385,7 @@ def batches_of(
         tokenizer: The tokenizer.
         model: Its objectives say what they need of the rows.
         args: The options that training and measuring share.
-        teacher_version: The version of an objective's teacher; None for the newest.
+        teachers: The teachers of the run; None for their newest versions.
         options: Options of `ParallelBatches` that they do not share.
     """
     return ParallelBatches(
@@ -396,7 +396,7 @@ def batches_of(
         micro_batch_tokens=args.micro_batch_tokens,
         pivots_only=args.pivot_pairs or model.needs_pivot,
         max_length=args.train_max_length,
-        teacher=open_teacher_vectors(rows, model, args, teacher_version),
+        teacher=open_teacher_vectors(rows, model, args, teachers),
         **options,
     )
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import nn
 
@@ -23,29 +25,39 @@ class Distillation(Objective):
     their mean over the batch is subtracted, which for the student is the mean over all languages,
     and scaled to length 1. Use it beside an InfoNCE with `center`.
 
+    Several teachers teach as one. Their vectors are centered, scaled to length 1 and concatenated,
+    and projected to the student's width where they are wider, see `teachers.combination`.
+
     Args:
-        teacher: The folder or Hub id of any model that sentence-transformers opens, one of this
-            package included; in a recipe also `encoder`, the encoder that is trained, as it was
-            before the run. Its vectors must be as wide as the student's, and are taken as they are,
-            normalized or not, unless `center` is set.
+        teacher: A teacher, or a list of teachers. Each is the folder or Hub id of any model that
+            sentence-transformers opens, one of this package included; or a parquet file with the
+            columns `text` and `vector`, of any model; in a recipe also `encoder`, the encoder that
+            is trained, as it was before the run. The vectors of one teacher that is as wide as the
+            student are taken as they are, normalized or not, unless `center` is set. Those of
+            several, of a file that is wider, and of a wider model in a list of one are projected.
+            With fewer rows than the student's width, the last coordinates of a projection are 0.
         weight: Factor of this loss in the total.
         center: Compare directions from the mean of the batch, see above.
-        teacher_share: The share of the rows that the teacher reads, chosen by their text. Other
+        teacher_share: The share of the rows that the teachers read, chosen by their text. Other
             rows are not taught.
-        teacher_prompt: What the teacher expects before every text, such as `"query: "`.
-        teacher_languages: The languages that the teacher knows; it reads the first of these that a
-            row has. None for the pivot languages. A row without any of them is not taught.
+        teacher_prompt: What the models expect before every text, such as `"query: "`; or a list
+            with a prompt for each teacher. "" stands for a model's own default. Files have no use
+            for it.
+        teacher_languages: The languages that the teachers know; they read the first of these that a
+            row has, and that is in every file. None for the pivot languages. A row without any such
+            text is not taught.
         trust_remote_code: Run code from the teacher's folder or repository, which some models need.
-        teacher_revision: The branch, tag or commit of a teacher on the Hub; None for the newest
-            when a run begins. Either way a run keeps the weights with which it began, see
-            `teacher.pin_version`.
+        teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one for
+            each teacher; None for the newest when a run begins. Either way a run keeps the weights
+            with which it began, see `teachers.versions`.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
     one, (rows,). The sum has one term for every text of such a row. Components: `loss`, and
     `cosine` of student and teacher.
 
     Raises:
-        TmdeError: There is no teacher, or the share is not in (0, 1].
+        TmdeError: There is no teacher, or the share is not in (0, 1]; or prompts or revisions are
+            not as many as teachers.
 
     Example:
         ```python
@@ -57,29 +69,42 @@ class Distillation(Objective):
 
     def __init__(
         self,
-        teacher: str | None = None,
+        teacher: str | list[str] | None = None,
         weight: float = 1.0,
         center: bool = False,
         teacher_share: float = 1.0,
-        teacher_prompt: str = "",
+        teacher_prompt: str | list[str] = "",
         teacher_languages: list[str] | None = None,
         trust_remote_code: bool = False,
-        teacher_revision: str | None = None,
+        teacher_revision: str | list[str | None] | None = None,
     ):
         super().__init__(weight)
-        if not teacher:
+        teachers = [teacher] if isinstance(teacher, str) else list(teacher or [])
+        if not teachers or not all(teachers):
             raise TmdeError(
                 "objectives.distillation.teacher: give a sentence-transformers model, folder or "
-                "Hub id"
+                "Hub id, or a parquet file with vectors"
             )
         check_range("teacher_share", teacher_share, "(0, 1]")
         self.center = center
         self.teacher = teacher
+        self.teachers = teachers
+        self.prompts = self._one_for_each("prompt", teacher_prompt)
+        self.revisions = self._one_for_each("revision", teacher_revision)
         self.teacher_share = teacher_share
-        self.teacher_prompt = teacher_prompt
         self.teacher_languages = teacher_languages
         self.trust_remote_code = trust_remote_code
-        self.teacher_revision = teacher_revision
+
+    def _one_for_each(self, name: str, option: Any) -> list[Any]:
+        """Return an option of each teacher: the same for all, or those of a list."""
+        if not isinstance(option, list | tuple):
+            return [option] * len(self.teachers)
+        if len(option) != len(self.teachers):
+            raise TmdeError(
+                f"objectives.distillation.teacher_{name}: found {len(option)} for "
+                f"{len(self.teachers)} teachers, expected one for each"
+            )
+        return list(option)
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of texts in rows that are taught."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -31,7 +31,7 @@ def load_recipe(
 ) -> Recipe:
     """Return a recipe of the package or of a YAML file, with overrides applied.
 
-    If the teacher of a loss is `encoder`, it becomes the encoder of the recipe, with its prompt.
+    A teacher `encoder` of a loss becomes the encoder of the recipe, with its prompt.
 
     Args:
         name_or_path: The name of a recipe that comes with the package, or the path of a YAML file.
@@ -50,6 +50,14 @@ def load_recipe(
     apply_overrides(sections, overrides)
     _name_teachers(sections)
     return validate_recipe(name, description, sections)
+
+
+def has_encoder_as_teacher(options: Mapping[str, Any]) -> bool:
+    """Return whether a teacher of a loss with these options is the encoder that is trained."""
+    teacher = options.get("teacher")
+    if isinstance(teacher, list):
+        return ENCODER_AS_TEACHER in teacher
+    return bool(teacher == ENCODER_AS_TEACHER)
 
 
 def packaged_names(package: str = RECIPES) -> list[str]:
@@ -120,9 +128,16 @@ def _name_teachers(sections: Sections) -> None:
         return
     prompt = sections["model"].get("prompt") or ""
     for name, options in sections["objectives"].items():
-        if isinstance(options, dict) and options.get("teacher") == ENCODER_AS_TEACHER:
-            sections["objectives"][name] = {
-                "teacher_prompt": prompt,
-                **options,
-                "teacher": encoder,
-            }
+        if not isinstance(options, dict) or not has_encoder_as_teacher(options):
+            continue
+        teacher = options["teacher"]
+        named_teacher: Any = encoder
+        named_prompt: Any = prompt
+        if isinstance(teacher, list):
+            named_teacher = [encoder if one == ENCODER_AS_TEACHER else one for one in teacher]
+            named_prompt = [prompt if one == ENCODER_AS_TEACHER else "" for one in teacher]
+        sections["objectives"][name] = {
+            "teacher_prompt": named_prompt,
+            **options,
+            "teacher": named_teacher,
+        }

@@ -15,7 +15,7 @@ from tmde.embedding.loading import default_prompt, local_or_hub
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.generated_sections import AdaptedSection
-from tmde.training.recipe.loading import ENCODER_AS_TEACHER
+from tmde.training.recipe.loading import has_encoder_as_teacher
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.base import BegunModel, Rows, Start, open_config
 from tmde.training.starts.checkpoint import take_checkpoint, with_bag_options
@@ -155,7 +155,7 @@ class FromAdapted(Start):
     def _check_needs_no_encoder(self, config: PreTrainedConfig) -> None:
         section = self.recipe.model
         for name, options in self.recipe.objectives.settings().items():
-            if options.get("teacher") == ENCODER_AS_TEACHER:
+            if has_encoder_as_teacher(options):
                 raise self._needs_encoder(f"objectives.{name}.teacher=encoder")
         if section.encoder_layers:
             raise self._needs_encoder("model.encoder_layers")

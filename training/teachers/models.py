@@ -1,0 +1,145 @@
+"""A teacher that is a model: anything that sentence-transformers opens."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from transformers import PreTrainedTokenizerBase
+
+from modeling_tmde import TmdeError
+from modeling_tmde.inspection import NO_LIMIT
+from tmde.embedding.loading import default_prompt, reading
+from tmde.training.precision import has_fast_bf16
+from tmde.training.teachers.half_precision import first_invalid_row
+from tmde.training.teachers.versions import KEY, TeacherVersion
+
+if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
+
+BATCH_SIZE = 64  # The number of texts that a teacher reads at a time.
+SHOWN_CHARACTERS = 60  # The length at which an error cuts a text that it quotes.
+
+
+@dataclass(frozen=True)
+class ModelTeacher:
+    """Any model that `sentence_transformers.SentenceTransformer` opens.
+
+    It is loaded when it is first needed.
+
+    Args:
+        version: From `find_version`.
+        width: The width that its vectors must have; None for any.
+        chosen_prompt: What comes before every text; "" for the model's default prompt.
+        trust_remote_code: Run code from the teacher's folder or repository.
+        device: Where it computes, in bfloat16 where that is faster.
+    """
+
+    version: TeacherVersion
+    width: int | None = None
+    chosen_prompt: str = ""
+    trust_remote_code: bool = False
+    device: torch.device = torch.device("cpu")
+
+    @cached_property
+    def model(self) -> SentenceTransformer:
+        """The model."""
+        from sentence_transformers import SentenceTransformer
+
+        path = self.version.name
+        if self.version.commit is None:
+            path = str(self.version.path)
+        dtype = torch.bfloat16 if self.half_precision else torch.float32
+        devices = [self.device] if self.device.type == "cuda" else []
+        # Loading draws numbers, which must not depend on whether the vectors are there already.
+        with (
+            torch.random.fork_rng(devices),
+            reading(f"{KEY}={self.version.name}: sentence-transformers can't open it"),
+        ):
+            model = SentenceTransformer(
+                path,
+                device=str(self.device),
+                revision=self.version.commit,
+                trust_remote_code=self.trust_remote_code,
+                model_kwargs={"dtype": dtype},
+            )
+        return model.eval()
+
+    def release(self) -> None:
+        """Free the memory of the weights. They are loaded again when they are needed."""
+        self.__dict__.pop("model", None)
+
+    @cached_property
+    def prompt(self) -> str:
+        """The prompt before every text: the chosen one, or else the model's default."""
+        if self.chosen_prompt:
+            return self.chosen_prompt
+        return default_prompt(self.version.name, revision=self.version.commit)
+
+    @property
+    def half_precision(self) -> bool:
+        """Whether it computes in bfloat16."""
+        return has_fast_bf16(self.device.type == "cpu")
+
+    @property
+    def content(self) -> list[Any]:
+        """What decides the vector of a text; the width is part of it because it is checked."""
+        return [self.version.identity, self.prompt, self.width, self.half_precision]
+
+    @torch.no_grad()
+    def encode(self, texts: list[str], language: str) -> np.ndarray:
+        """Return the vectors (texts, d) float32 of texts in a language, as the teacher gives them.
+
+        Raises:
+            TmdeError: The vectors are not as wide as they must be, or hold NaN or numbers that
+                float16 can't hold.
+        """
+        options: dict[str, Any] = {}
+        if "language" in self.model.get_model_kwargs():
+            # A model of this package with a part for each language.
+            options["language"] = language
+        # The precision of the training around it must not change the vectors.
+        with torch.autocast(self.device.type, enabled=False):
+            vectors = self.model.encode(
+                texts,
+                batch_size=BATCH_SIZE,
+                show_progress_bar=False,
+                prompt=self.prompt,
+                **options,
+            )
+        vectors = np.asarray(vectors, dtype=np.float32)
+        self._check(vectors, texts)
+        return vectors
+
+    def _check(self, vectors: np.ndarray, texts: list[str]) -> None:
+        width = vectors.shape[1]
+        if self.width is not None and width != self.width:
+            advice = f"set its width (model.d_model={width})"
+            if width > self.width:
+                advice += f", give {KEY}=[{self.version.name}], which projects to its width"
+            raise TmdeError(
+                f"{KEY}={self.version.name}: found vectors of d={width}, and the model that learns "
+                f"them has d={self.width}; {advice}, or take another teacher"
+            )
+        row = first_invalid_row(vectors)
+        if row is not None:
+            text = texts[row][:SHOWN_CHARACTERS]
+            raise TmdeError(
+                f"{KEY}={self.version.name}: found a vector of {text!r} with NaN or too large "
+                "numbers, expected numbers between -65504 and 65504; leave the row out, or take "
+                "another teacher"
+            )
+
+    def count_truncated(self, texts: list[str]) -> int:
+        """Return how many texts are longer than the teacher reads, as far as that is known."""
+        limit = self.model.max_seq_length
+        tokenizer = self.model.tokenizer
+        # Models without a limit of their own say inf or 1e30.
+        if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase):
+            return 0
+        prompted = [self.prompt + text for text in texts]
+        encoded = tokenizer(prompted, truncation=False, verbose=False)
+        return sum(len(ids) > limit for ids in encoded["input_ids"])

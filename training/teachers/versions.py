@@ -1,0 +1,214 @@
+"""The versions of teachers: what a name in a recipe stands for, and what a run keeps of it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from accelerate import PartialState
+from huggingface_hub import snapshot_download
+
+from modeling_tmde import TmdeError
+from tmde.data.io import digests, write_atomically
+from tmde.embedding.loading import reading
+from tmde.training.objectives import Distillation
+
+KEY = "objectives.distillation.teacher"  # The key in a recipe.
+RECORD = "teacher.json"  # The name of the file in the run's folder.
+FILE_SUFFIX = ".parquet"  # The end of the name of a file with vectors.
+# Suffixes of the files that decide the vectors of a folder.
+WEIGHT_SUFFIXES = {".safetensors", ".bin", ".json", ".txt", ".model", ".py"}
+# Files that a run writes beside its model, which decide no vector.
+REPORTS = {"results.json", "run.json", "data_state.json", "trainer_state.json", RECORD}
+
+
+@dataclass(frozen=True)
+class TeacherVersion:
+    """A teacher and its weights, or its vectors.
+
+    Attributes:
+        name: The folder, Hub id or file.
+        revision: The revision of a Hub model that was asked for; None for the newest.
+        commit: The commit of a Hub model; None for a folder or file.
+        sha256: The digest of a file's content, or of the names and contents of a folder's files;
+            None for a Hub model.
+    """
+
+    name: str
+    revision: str | None = None
+    commit: str | None = None
+    sha256: str | None = None
+
+    @property
+    def path(self) -> Path:
+        """The folder or file, if it is not a model of the Hub."""
+        return Path(self.name).expanduser()
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the teacher is a file of vectors."""
+        return self.commit is None and not self.path.is_dir()
+
+    @property
+    def identity(self) -> str:
+        """Identifies the weights: it changes when they change, not when a folder is copied."""
+        if self.sha256 is not None:
+            return self.sha256
+        return f"{self.name}@{self.commit}"
+
+    def pins(self, name: str, revision: str | None) -> bool:
+        """Return whether this commit is what a name and revision stand for in a run."""
+        if name != self.name or self.commit is None:
+            return False
+        return revision in (None, self.revision, self.commit)
+
+
+# ---- What a name stands for now
+
+
+def find_version(name: str, revision: str | None = None) -> TeacherVersion:
+    """Return what a name stands for now.
+
+    This is a commit on the Hub (offline: in its cache), the checksum of a file, or the checksum of
+    the names and contents of a folder's files, without reports of runs beside them.
+
+    Args:
+        name: A folder, Hub id or parquet file.
+        revision: The branch, tag or commit of a Hub model; None for the newest.
+
+    Raises:
+        TmdeError: There is no such model or file, a folder has no model, a file is not parquet, or
+            a revision is given that is not of a Hub model.
+    """
+    path = Path(name).expanduser()
+    if not path.exists():
+        return _find_on_hub(name, revision)
+    if revision is not None:
+        kind = "file" if path.is_file() else "folder"
+        raise TmdeError(f"{KEY}_revision: found {revision!r} of the {kind} {name}, expected null")
+    if path.is_file():
+        return TeacherVersion(name, sha256=_digest_of_file(path))
+    checksums = digests(_files_of_teacher(path), path)
+    return TeacherVersion(name, sha256=hashlib.sha256(checksums.encode()).hexdigest())
+
+
+def _find_on_hub(name: str, revision: str | None) -> TeacherVersion:
+    if name.endswith(FILE_SUFFIX):
+        raise TmdeError(f"{KEY}={name}: found no such file, expected a parquet file with vectors")
+    problem = f"{KEY}={name} is neither a folder nor a model that the Hub returns ({revision=})"
+    with reading(problem):
+        snapshot = snapshot_download(
+            name, revision=revision, allow_patterns=["modules.json", "config.json"]
+        )
+    return TeacherVersion(name, revision, commit=Path(snapshot).name)  # snapshots/<commit>
+
+
+def _digest_of_file(path: Path) -> str:
+    if path.suffix != FILE_SUFFIX:
+        raise TmdeError(
+            f"{KEY}={path}: found a file {path.suffix or 'without a suffix'}, expected "
+            f"{FILE_SUFFIX}, a folder or a Hub id"
+        )
+    checksum, _, _ = digests([path], path.parent).partition(" ")
+    return checksum
+
+
+def _files_of_teacher(folder: Path) -> list[Path]:
+    """Return the files that decide the vectors of a folder's model."""
+    modules = folder / "modules.json"
+    has_modules = modules.is_file()
+    # Without modules, sentence-transformers takes the mean of an encoder's outputs.
+    if not has_modules and not (folder / "config.json").is_file():
+        raise TmdeError(
+            f"{KEY}={folder}: found no modules.json and no config.json, expected the folder of an "
+            "encoder"
+        )
+    folders = {folder}
+    if has_modules:
+        for module in json.loads(modules.read_text()):
+            folders.add(folder / module["path"])
+    files = []
+    for module_folder in folders:
+        for path in module_folder.glob("*"):
+            if path.suffix in WEIGHT_SUFFIXES and path.name not in REPORTS:
+                files.append(path)
+    return files
+
+
+def find_versions(objective: Distillation) -> tuple[TeacherVersion, ...]:
+    """Return what the names of an objective's teachers stand for now.
+
+    Raises:
+        TmdeError: As `find_version`.
+    """
+    names_and_revisions = zip(objective.teachers, objective.revisions, strict=True)
+    return tuple(find_version(name, revision) for name, revision in names_and_revisions)
+
+
+# ---- What a run keeps
+
+
+def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVersion, ...]:
+    """Return the versions of an objective's teachers that stay until the end of the run.
+
+    Every process must call it.
+
+    Args:
+        objective: Names the teachers.
+        run_folder: Keeps the versions in `teacher.json`; where there is one, the run goes on with
+            it.
+
+    Raises:
+        TmdeError: As `find_version`; or the run began with other teachers.
+    """
+    record = run_folder / RECORD
+    with PartialState().main_process_first():
+        if not record.exists():
+            run_folder.mkdir(parents=True, exist_ok=True)
+            versions = find_versions(objective)
+            content = [asdict(version) for version in versions]
+            write_atomically(record, json.dumps(content, indent=2) + "\n")
+    recorded_versions = _read_record(record)
+    if len(recorded_versions) != len(objective.teachers):
+        raise TmdeError(
+            f"{KEY}: found {len(objective.teachers)} teachers, and the run began with "
+            f"{len(recorded_versions)} ({record}): name those, or begin a new run, in another "
+            "folder or with --overwrite"
+        )
+    names_and_revisions = zip(objective.teachers, objective.revisions, strict=True)
+    current_versions = []
+    for recorded, (name, revision) in zip(recorded_versions, names_and_revisions, strict=True):
+        current_versions.append(_check_pinned(recorded, name, revision, record))
+    return tuple(current_versions)
+
+
+def _read_record(record: Path) -> list[TeacherVersion]:
+    content: Any = json.loads(record.read_text(encoding="utf-8"))
+    if isinstance(content, dict):
+        # Runs of earlier versions had one teacher, and no list.
+        content = [content]
+    return [TeacherVersion(**version) for version in content]
+
+
+def _check_pinned(
+    recorded: TeacherVersion, name: str, revision: str | None, record: Path
+) -> TeacherVersion:
+    """Return the current version of a teacher, after a check that it is the recorded one."""
+    # A commit stays, whatever is the newest by now; files may have changed.
+    current = recorded if recorded.pins(name, revision) else find_version(name, revision)
+    if current.identity != recorded.identity:
+        raise TmdeError(
+            f"{KEY}={name}: found {current.identity}, and the run began with {recorded.name} "
+            f"({recorded.identity}, in {record}): put that back, or begin a new run, in another "
+            "folder or with --overwrite"
+        )
+    return current
+
+
+def names_of(versions: Sequence[TeacherVersion]) -> str:
+    """Return the names of teachers, for a message."""
+    return ", ".join(version.name for version in versions)

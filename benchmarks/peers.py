@@ -48,6 +48,7 @@ from tmde.eval import (
 from tmde.eval.figures import COLORS
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, write_results
+from tmde.eval.role_prompts import Role, prompt_of_role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
 from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores
@@ -104,20 +105,33 @@ class Model(EmbeddingSystem):
         cache: The folder of vectors.
         prompt: The text before every text; None for that of the model.
         dtype: The type of the weights; None for that of the checkpoint.
+        document_prompt: The text before every document where queries search documents; None for
+            that of the model, or `prompt`.
     """
 
     def __init__(
-        self, name: str, folder: Path, cache: Path, prompt: str | None, dtype: str | None
+        self,
+        name: str,
+        folder: Path,
+        cache: Path,
+        prompt: str | None,
+        dtype: str | None,
+        document_prompt: str | None = None,
     ) -> None:
         max_length = None
         settings_file = folder / "sentence_bert_config.json"
         if settings_file.exists():
             max_length = json.loads(settings_file.read_text()).get("max_seq_length")
+        prompts = {} if document_prompt is None else {"document": document_prompt}
         embedder = DocumentEmbedder.from_pretrained(
-            folder, max_length=max_length, device="cpu", dtype=dtype, prompt=prompt
+            folder, max_length=max_length, device="cpu", dtype=dtype, prompt=prompt, prompts=prompts
         )
         self.folder = folder
         self.settings = f"{embedder.prompt}\n{dtype}"
+        for role in ("query", "document"):
+            role_prompt = prompt_of_role(embedder, role)
+            if role_prompt != embedder.prompt:
+                self.settings += f"\n{role}: {role_prompt}"
         super().__init__(name, embedder, cache, batch_tokens=4096)
 
     @property
@@ -132,7 +146,7 @@ class Model(EmbeddingSystem):
 
     def encode(self, texts: list[str]) -> np.ndarray:
         """Compute the vectors of texts, (n, d) float32, without the cache."""
-        vectors, _ = self._encode(texts, "en")
+        vectors, _ = self._encode(texts, "en", self.embedder.prompt)
         return vectors
 
 
@@ -169,7 +183,11 @@ class Static:
         return {"pooling": "mean", "dtype": "float32"}
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: Language = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str] = (),
+        language: Language = None,
+        role: Role = None,
     ) -> np.ndarray:
         """Return the vectors of texts, (n, d) float32.
 
@@ -177,6 +195,7 @@ class Static:
             texts: n texts.
             fit_on: Not used.
             language: Not used.
+            role: Not used.
         """
         key = text_fingerprint(texts)
         if key not in self._vectors:
@@ -250,8 +269,10 @@ def load_systems(
     dtypes: Mapping[str, str],
     static: Path | None,
     cache: Path,
+    document_prompts: Mapping[str, str] | None = None,
 ) -> list[MeasuredSystem]:
     """Return TF-IDF, `StaticEmbedding` and the models, as far as `names` has them."""
+    document_prompts = document_prompts or {}
     systems: list[MeasuredSystem] = []
     if TFIDF in names:
         systems.append(CharacterTfidf())
@@ -260,7 +281,15 @@ def load_systems(
     for name, folder in folders.items():
         if name in names:
             path = Path(local_or_hub(folder))
-            systems.append(Model(name, path, cache, prompts.get(name), dtypes.get(name)))
+            model = Model(
+                name,
+                path,
+                cache,
+                prompts.get(name),
+                dtypes.get(name),
+                document_prompts.get(name),
+            )
+            systems.append(model)
     return systems
 
 

@@ -58,11 +58,13 @@ SYSTEM_TITLES = (
     ("small", "`small`"),
     ("hybrid", "`hybrid`"),
     ("adapted", "`adapted`"),
+    ("accurate", "`accurate`"),
     ("e5-small", "multilingual-e5-small"),
+    ("USE", "universal-sentence-encoder-multilingual 3"),
     ("MiniLM", "all-MiniLM-L6-v2 (English)"),
 )
 # Systems of this package, which the figure shows in color.
-OUR_SYSTEMS = ("default", "small", "hybrid", "adapted")
+OUR_SYSTEMS = ("default", "small", "hybrid", "adapted", "accurate")
 OUR_COLOR = "#1f5fa8"
 OTHER_COLOR = "#757575"
 SPEED_TICKS = (100, 300, 1000, 3000, 10_000, 30_000)
@@ -98,12 +100,12 @@ class Measure:
     spread: str = INTERVAL
 
     @classmethod
-    def of(cls, numbers: Sequence[float], scale: float = 1.0) -> "Measure":
+    def of(cls, numbers: Sequence[float], scale: float = 1.0, spread: str = INTERVAL) -> "Measure":
         """Return the measure of a list `[value]` or `[value, low, high]`, times `scale`."""
         scaled = [scale * number for number in numbers]
         if len(scaled) not in (1, 3):
             raise ReportError(f"a measure has 1 or 3 numbers (value, low, high), found {numbers}")
-        return cls(*scaled)
+        return cls(*scaled, spread=spread)
 
     @property
     def margin(self) -> float:
@@ -330,12 +332,15 @@ class Measurements:
         return json.loads(path.read_text(encoding="utf-8"))
 
     def by_system(self, name: str) -> dict[str, dict[str, Measure]]:
-        """Return the measures of each system of a file whose `results` are a list of systems."""
+        """Return the measures of each system of a file whose `results` are a list of systems.
+
+        The `spread` of a result says what the bounds of its measures are: by default, intervals.
+        """
         systems = {}
         for result in self.load(name)["results"]:
             measures = {}
             for title, numbers in result["measures"].items():
-                measures[title] = Measure.of(numbers)
+                measures[title] = Measure.of(numbers, spread=result.get("spread", INTERVAL))
             systems[result["system"]] = measures
         return systems
 
@@ -629,7 +634,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     write_pages(pages, options.output)
     options.readme.write_text(made_readme, encoding="utf-8")
     summary = Measurements(options.results).summary()
-    systems = [summary[name] for name, _ in SYSTEM_TITLES]
+    systems = [summary[name] for name, _ in SYSTEM_TITLES if name in summary]
     draw_quality_and_speed(systems, options.figure)
     return 0
 

@@ -1,97 +1,216 @@
 r"""The figures of the README: models on test data, which chose nothing, with size and speed.
 
-    python benchmarks/test_data.py default=default small=runs/small adapted=runs/adapted \
-        e5-small=E5 --prompt "e5-small=query: " --data DATA/test \
-        --json benchmarks/results/test_data.json
+    python benchmarks/test_data.py default=default adapted=runs/adapted-1 adapted=runs/adapted-2 \
+        adapted=runs/adapted-3 e5-small=E5 MiniLM=MINILM --static runs/static \
+        --prompt "e5-small=query: " --document-prompt "e5-small=passage: " \
+        --vectors USE=use.parquet --data DATA/test --json benchmarks/results/test_data.json
 
 `--data` holds `tatoeba.parquet` (columns pair, sentence1, sentence2), `tldr_documents.parquet`
-(doc_id, language, text) and `sts.parquet` (lang, sentence1, sentence2, score). Every model reads
-plain text in float32 unless `--dtype` says otherwise. Vectors and results are cached as in
-`peers.py`, whose models these are.
+(doc_id, language, text), `sts.parquet` (lang, sentence1, sentence2, score) and `xquad.parquet`
+(language, paragraph_id, paragraph, question_id, question). Every model reads plain text in float32
+unless `--dtype` says otherwise. Vectors and results are cached as in `peers.py`, whose models these
+are.
+
+A name that comes several times is one system with a model for each seed: its row has the mean and
+the standard deviation over seeds. Size and speed are those of its first model.
+
+`--vectors NAME=FILE` adds a model that cannot be opened here by its vectors: a parquet file with
+the columns `text` and `vector`, which has every text of the test data. `--write-texts FILE` writes
+these texts, and measures nothing. The speed of such a system is not measured.
 """
 
-import json
+import hashlib
+import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import pandas as pd
+import pyarrow.parquet as pq
 import typer
-from common import write_json
+from common import markdown, write_json
 from peers import (
     LANGUAGES,
+    STATIC,
     TFIDF,
-    SystemReport,
+    Measure,
+    MeasuredSystem,
+    describe_size,
     load_systems,
     measure_quality,
     measure_speed,
-    report_systems,
+    measures_of,
     split_named,
 )
-from tabulate import tabulate
 
+from modeling_tmde import TmdeError
 from tmde.eval import plan_tasks
 from tmde.eval.planning import LoadedTask
-from tmde.eval.systems import default_cache_dir
+from tmde.eval.results import TaskResult, summary_columns
+from tmde.eval.role_prompts import Role
+from tmde.eval.systems import Language, default_cache_dir
+from tmde.eval.tasks import QuestionData, RetrievalData, SimilarityData
 
-# The codes in the names of LASER's files.
-ISO3 = {"de": "deu", "en": "eng", "es": "spa", "fr": "fra", "it": "ita"}
+# The task of each title, and its file in the data folder.
+TASKS = {
+    "sentences": ("tatoeba", "tatoeba.parquet"),
+    "documents": ("document_retrieval", "tldr_documents.parquet"),
+    "similarity": ("sts", "sts.parquet"),
+    "questions": ("question_retrieval", "xquad.parquet"),
+}
 # The name of each measure in the file of results, and its column in a report.
 MEASURES = {
     "sentences": "sentences Cross",
     "documents": "documents Cross",
+    "questions_same": "questions Same",
+    "questions_across": "questions Cross",
     "similarity_same": "similarity Same",
     "similarity_across": "similarity Cross",
 }
+# What the bounds of a measure are, as the pages of results call it.
+INTERVAL = "95 % interval"
+DEVIATION = "standard deviation"
 
 
-def write_tatoeba(source: Path, folder: Path) -> Path:
-    """Write pairs of sentences as LASER's files, which the task `tatoeba` reads.
-
-    Args:
-        source: A table with the columns pair (`de-en`), sentence1 and sentence2.
-        folder: The folder to write to.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for pair, rows in pd.read_parquet(source).groupby("pair"):
-        codes = [ISO3[language] for language in pair.split("-")]
-        name = "-".join(codes)
-        for code, column in zip(codes, ("sentence1", "sentence2"), strict=True):
-            lines = [f"{sentence.strip()}\n" for sentence in rows[column]]
-            path = folder / f"tatoeba.{name}.{code}"
-            path.write_text("".join(lines), encoding="utf-8")
-    return folder
+# ---- Systems
 
 
-def write_documents(source: Path, file: Path) -> Path:
-    """Write documents as parallel rows, which the task `sentence_retrieval` reads.
+class StoredVectors:
+    """A model by the vectors that it gave to the texts of the tasks.
+
+    It follows the protocol `tmde.eval.systems.System`.
 
     Args:
-        source: A table with the columns doc_id, language and text.
-        file: The JSONL file to write.
+        name: Its name in the table.
+        file: A parquet file with the columns `text` and `vector`.
+
+    Raises:
+        TmdeError: The file lacks one of the columns, or vectors differ in length.
     """
-    lines = []
-    for _, rows in pd.read_parquet(source).groupby("doc_id"):
-        translation = dict(zip(rows["language"], rows["text"], strict=True))
-        lines.append(json.dumps({"translation": translation}) + "\n")
-    file.write_text("".join(lines), encoding="utf-8")
-    return file
+
+    dense = True
+    truncated = 0
+    seconds = 0.0
+
+    def __init__(self, name: str, file: Path) -> None:
+        self.name = name
+        self.file = file
+        table = pq.read_table(file)
+        for column in ("text", "vector"):
+            if column not in table.column_names:
+                raise TmdeError(
+                    f"{file}: found the columns {', '.join(table.column_names)}, expected a column "
+                    f"{column!r}"
+                )
+        texts = table["text"].to_pylist()
+        numbers = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+        if len(texts) == 0 or len(numbers) % len(texts):
+            raise TmdeError(
+                f"{file}: found {len(texts)} texts and {len(numbers)} numbers of vectors, expected "
+                "equally many for each text"
+            )
+        self._vectors = numbers.astype(np.float32).reshape(len(texts), -1)
+        self._row_of_text = {text: row for row, text in enumerate(texts)}
+        self.fingerprint = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
+        self.begin()
+
+    def begin(self) -> None:
+        """Start a new task: reset the count."""
+        self.texts = 0
+
+    def describe(self) -> dict[str, str | int]:
+        """Return how texts become vectors."""
+        return {"vectors": self.file.name, "dimension": self._vectors.shape[1]}
+
+    def represent(
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str] = (),
+        language: Language = None,
+        role: Role = None,
+    ) -> np.ndarray:
+        """Return the vectors of texts, (n, d) float32.
+
+        Args:
+            texts: n texts.
+            fit_on: Not used.
+            language: Not used.
+            role: Not used.
+
+        Raises:
+            TmdeError: The file lacks a text.
+        """
+        missing = [text for text in texts if text not in self._row_of_text]
+        if missing:
+            raise TmdeError(
+                f"{self.file}: found no vector of {missing[0][:60]!r} and of {len(missing)} of "
+                f"{len(texts)} texts in all, expected one of every text; write the texts with "
+                "--write-texts"
+            )
+        self.texts += len(texts)
+        return self._vectors[[self._row_of_text[text] for text in texts]]
 
 
-def load_test_tasks(data: Path, cache: Path) -> list[LoadedTask]:
+def folders_of_models(models: Sequence[str]) -> dict[str, list[str]]:
+    """Return the folders of `NAME=FOLDER` by name: several are the seeds of one system."""
+    folders: dict[str, list[str]] = {}
+    for model in models:
+        name, folder = model.split("=", 1)
+        folders.setdefault(name, []).append(folder)
+    return folders
+
+
+def seed_names(name: str, count: int) -> list[str]:
+    """Return the names of the models of a system; the first model has the name of the system."""
+    return [name, *(f"{name}, seed {number}" for number in range(2, count + 1))]
+
+
+def of_seeds(values: Mapping[str, str], seeds: Mapping[str, list[str]]) -> dict[str, str]:
+    """Return the values of systems by the names of their models."""
+    value_by_name = {}
+    for system, value in values.items():
+        for name in seeds.get(system, [system]):
+            value_by_name[name] = value
+    return value_by_name
+
+
+# ---- Tasks
+
+
+def load_test_tasks(data: Path) -> list[LoadedTask]:
     """Return the tasks on the files of the data folder."""
-    specs = {
-        "sentences": f"tatoeba={write_tatoeba(data / 'tatoeba.parquet', cache / 'tatoeba')}",
-        "documents": "sentence_retrieval="
-        f"{write_documents(data / 'tldr_documents.parquet', cache / 'tldr.jsonl')}",
-        "similarity": f"sts={data / 'sts.parquet'}",
-    }
     tasks = []
-    for title, spec in specs.items():
-        (planned,) = plan_tasks([spec])
+    for title, (name, file) in TASKS.items():
+        (planned,) = plan_tasks([f"{name}={data / file}"])
         task = planned.load(known=LANGUAGES)
         tasks.append(replace(task, name=title))
     return tasks
+
+
+def texts_of_tasks(tasks: Sequence[LoadedTask]) -> list[str]:
+    """Return every text of the tasks once."""
+    texts: dict[str, None] = {}
+    for task in tasks:
+        for column in _columns_of_texts(task):
+            texts.update(dict.fromkeys(text for text in column if text is not None))
+    return list(texts)
+
+
+def _columns_of_texts(task: LoadedTask) -> list[Sequence[str | None]]:
+    """Return the texts of a task in lists."""
+    columns: list[Sequence[str | None]] = []
+    data = task.data
+    if isinstance(data, RetrievalData):
+        columns += data.texts.values()
+    if isinstance(data, QuestionData):
+        for questions in data.questions.values():
+            columns += [questions.texts, list(questions.paragraphs.values())]
+    if isinstance(data, SimilarityData):
+        for pairs in data.pairs.values():
+            columns += [pairs.first, pairs.second]
+    return columns
 
 
 def speed_texts(data: Path) -> list[str]:
@@ -101,60 +220,165 @@ def speed_texts(data: Path) -> list[str]:
     return texts.sample(frac=1, random_state=0).tolist()
 
 
-def json_row(report: SystemReport, dtype: str, training: str | None) -> dict[str, Any]:
-    """Return a row of the file of results: sizes in MB, measures in % with their interval."""
+# ---- Results
+
+
+def spread_over_seeds(measures: Sequence[Measure]) -> Measure:
+    """Return the mean of a measure over seeds, one standard deviation below and above it."""
+    values = [measure.value for measure in measures]
+    mean = statistics.fmean(values)
+    deviation = statistics.stdev(values)
+    return Measure(mean, mean - deviation, mean + deviation)
+
+
+def mean_reciprocal_ranks(results: Sequence[TaskResult]) -> dict[str, float]:
+    """Return the mean reciprocal ranks of questions in % by the name of the measure."""
+    names = {"Same": "questions_same", "Cross": "questions_across"}
+    ranks = {}
+    for result in results:
+        if result.task != "questions":
+            continue
+        for column in summary_columns(result):
+            if column.title in names:
+                ranks[names[column.title]] = 100 * column.extra["mrr"]
+    return ranks
+
+
+def quality_row(results: Sequence[TaskResult], names: Sequence[str]) -> dict[str, Any]:
+    """Return what a row of the file of results says of quality, in %.
+
+    Args:
+        results: The results of all models on all tasks.
+        names: The names of the models of the system, one for each seed.
+    """
+    results_of_seeds = []
+    for name in names:
+        results_of_seeds.append([result for result in results if result.system == name])
+    columns_of_seeds = [measures_of(results_of_seed) for results_of_seed in results_of_seeds]
     measures = {}
+    seed_measures = {}
     for name, column in MEASURES.items():
-        measure = report.measures[column]
+        values = [columns[column] for columns in columns_of_seeds]
+        measure = values[0] if len(values) == 1 else spread_over_seeds(values)
         measures[name] = [measure.value, measure.low, measure.high]
-    return {
-        "system": report.name,
-        "megabytes": report.size["MB"],
-        "texts_per_second": report.speed["median"],
-        "seeds": 1,
-        "dtype": dtype,
-        "training": training,
+        seed_measures[name] = [[value.value, value.low, value.high] for value in values]
+    ranks_of_seeds = [
+        mean_reciprocal_ranks(results_of_seed) for results_of_seed in results_of_seeds
+    ]
+    ranks = {}
+    for name in ranks_of_seeds[0]:
+        ranks[name] = statistics.fmean(ranks_of_seed[name] for ranks_of_seed in ranks_of_seeds)
+    row: dict[str, Any] = {
+        "seeds": len(names),
+        "spread": INTERVAL,
         "measures": measures,
+        "mrr": ranks,
     }
+    if len(names) > 1:
+        row["spread"] = DEVIATION
+        row["seed_measures"] = seed_measures
+    return row
+
+
+def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the printed table."""
+    cells = {
+        "system": row["system"],
+        "MB": row.get("megabytes"),
+        "texts/s": row.get("texts_per_second"),
+        "seeds": row["seeds"],
+    }
+    for name, (value, low, high) in row["measures"].items():
+        if row["spread"] == DEVIATION:
+            cells[name] = f"{value:.1f} ± {high - value:.1f}"
+        else:
+            cells[name] = f"{value:.1f} [{low:.1f}, {high:.1f}]"
+    return cells
 
 
 def main(
-    models: Annotated[list[str], typer.Argument(metavar="NAME=FOLDER", help="Models.")],
     data: Annotated[Path, typer.Option(help="Folder of the test data.")],
+    models: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="NAME=FOLDER", help="Models; a name several times: seeds."),
+    ] = None,
     prompt: Annotated[
         list[str] | None, typer.Option(help="NAME=TEXT before every text of a model.")
+    ] = None,
+    document_prompt: Annotated[
+        list[str] | None,
+        typer.Option(help="NAME=TEXT before the paragraphs that questions search."),
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="NAME=bfloat16.")] = None,
     training: Annotated[
         list[str] | None, typer.Option(help="NAME=TEXT: how long a model was trained.")
     ] = None,
     static: Annotated[Path | None, typer.Option(help="Folder of a StaticEmbedding.")] = None,
+    vectors: Annotated[
+        list[str] | None, typer.Option(help="NAME=FILE: vectors of a model in a parquet file.")
+    ] = None,
+    write_texts: Annotated[
+        Path | None, typer.Option(help="Write all texts to this parquet file, and stop.")
+    ] = None,
     cache: Annotated[
         Path | None, typer.Option(help="Of vectors and results. Default: $TMDE_CACHE.")
     ] = None,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
 ) -> None:
     """Measure all models on all test data."""
+    tasks = load_test_tasks(data)
+    if write_texts is not None:
+        pd.DataFrame({"text": texts_of_tasks(tasks)}).to_parquet(write_texts)
+        return
     cache = cache or default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
-    folders = split_named(models)
     prompts = split_named(prompt or [])
+    document_prompts = split_named(document_prompt or [])
     dtypes = split_named(dtype or [])
     trainings = split_named(training or [])
-    names = [TFIDF, *folders]
-    if static is not None:
-        names.insert(1, "StaticEmbedding")
-    systems = load_systems(folders, names, prompts, dtypes, static, cache)
-    tasks = load_test_tasks(data, cache)
-    results = measure_quality(tasks, systems, cache)
-    speeds = measure_speed(systems, speed_texts(data))
-    reports = report_systems(systems, results, speeds)
+
+    folders = {}
+    seeds = {}  # the names of the models of each system
+    for system, folders_of_system in folders_of_models(models or []).items():
+        seeds[system] = seed_names(system, len(folders_of_system))
+        folders |= dict(zip(seeds[system], folders_of_system, strict=True))
+    computed: list[MeasuredSystem] = load_systems(
+        folders,
+        [TFIDF, STATIC, *folders],
+        of_seeds(prompts, seeds),
+        of_seeds(dtypes, seeds),
+        static,
+        cache,
+        of_seeds(document_prompts, seeds),
+    )
+    stored = []
+    for name, file in split_named(vectors or []).items():
+        stored.append(StoredVectors(name, Path(file)))
+    results = measure_quality(tasks, [*computed, *stored], cache)
+    first_models = [system for system in computed if system.name not in folders]
+    first_models += [system for system in computed if system.name in seeds]
+    speeds = measure_speed(first_models, speed_texts(data))
+
     rows = []
-    for report in reports:
-        dtype_of_model = dtypes.get(report.name, "float32")
-        rows.append(json_row(report, dtype_of_model, trainings.get(report.name)))
-    typer.echo(tabulate([report.table_row() for report in reports], "keys", "pipe", floatfmt=".1f"))
-    settings = {"prompts": prompts, "dtypes": dtypes, "languages": list(LANGUAGES)}
+    for system in first_models:
+        row = {
+            "system": system.name,
+            "megabytes": describe_size(system)["MB"],
+            "texts_per_second": speeds[system.name]["median"],
+            "dtype": dtypes.get(system.name, "float32"),
+            "training": trainings.get(system.name),
+        }
+        rows.append(row | quality_row(results, seeds.get(system.name, [system.name])))
+    for system in stored:
+        row = {"system": system.name, "training": trainings.get(system.name)}
+        rows.append(row | quality_row(results, [system.name]))
+    typer.echo(markdown([table_row(row) for row in rows]))
+    settings = {
+        "prompts": prompts,
+        "document_prompts": document_prompts,
+        "dtypes": dtypes,
+        "languages": list(LANGUAGES),
+    }
     write_json(json_path, "test_data", settings, rows)
 
 

@@ -14,6 +14,7 @@ print(markdown_report(results))
 from .classification import evaluate_classification
 from .contrast import evaluate_contrast
 from .planning import plan_tasks
+from .questions import evaluate_questions
 from .report import markdown_report
 from .results import read_results, summarize, write_results
 from .retrieval import evaluate_retrieval
@@ -32,6 +33,7 @@ __all__ = [
     "evaluate",
     "evaluate_classification",
     "evaluate_contrast",
+    "evaluate_questions",
     "evaluate_retrieval",
     "evaluate_similarity",
     "markdown_report",

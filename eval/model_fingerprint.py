@@ -14,12 +14,13 @@ from transformers import PreTrainedTokenizerBase
 
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.imported_code import imported_files
+from tmde.eval.role_prompts import prompt_of_role
 
 
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
     """Return a hash of everything that affects the vectors of an embedder.
 
-    It covers weights, configuration, tokenizer, prompt, limits, code, and the version of the
+    It covers weights, configuration, tokenizer, prompts, limits, code, and the version of the
     library that finds sentences.
 
     Args:
@@ -38,6 +39,8 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
             type(embedder.model).__name__,
             embedder.pooling,
             embedder.prompt,
+            prompt_of_role(embedder, "query"),
+            prompt_of_role(embedder, "document"),
             embedder.max_length,
         ],
         embedder.long_document_settings,

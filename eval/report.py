@@ -373,6 +373,12 @@ def _notes(section: Section) -> list[str]:
             "Left out because they repeat a text of an earlier row: "
             f"up to {left_out:,.0f} rows per pair."
         )
+    unanswered = max(cell.extra.get("unanswered", 0) for cell in section.results[0].cells)
+    if unanswered:
+        notes.append(
+            "Left out because the other language lacks their paragraph: "
+            f"up to {unanswered:,.0f} questions per pair."
+        )
     return [f"**Note:** {note}" for note in notes]
 
 

@@ -81,6 +81,15 @@ METRICS = {
         hub_type="precision_at_1",
         hub_name="Precision at 1",
     ),
+    "question_precision_at_1": Metric(
+        title="Precision at 1 (%)",
+        rows="question",
+        columns="paragraph",
+        task_type="text-retrieval",
+        task_name="Question retrieval",
+        hub_type="precision_at_1",
+        hub_name="Precision at 1",
+    ),
     "recall": Metric(
         title="Recall (%)",
         rows="documents",
@@ -142,8 +151,8 @@ class Cell:
         target: The test language, or the language of the candidates.
         metric: A key of `METRICS`.
         value: A share (0 to 1) or a correlation (-1 to 1), averaged over seeds.
-        ids: n ids of test items. Items of different cells with the same id are translations and
-            are resampled together.
+        ids: n ids of test items. Items with the same id are resampled together: translations in
+            different cells, or questions about one paragraph in the same cell.
         outcomes: The outcome of each item, (n,), averaged over seeds; their mean is `value`. For
             `spearman` the gold and the measured similarity, (n, 2).
         chance: The value of guessing uniformly.
@@ -180,8 +189,8 @@ class TaskResult:
     Args:
         task: The name of the task, as in the report.
         system: The name of the system.
-        protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `alignment`, `contrast` or
-            `similarity`.
+        protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `questions`, `alignment`,
+            `contrast` or `similarity`.
         cells: The numbers, all of one metric.
         intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
         folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they

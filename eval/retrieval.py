@@ -141,7 +141,7 @@ def evaluate_retrieval(
             continue
         if progress is not None:
             progress(f"{source} -> {target}: {len(rows)} rows")
-        query_rows = _draw_queries(rows, max_queries, seed)
+        query_rows = draw_queries(rows, max_queries, seed)
         queries, candidates = _vectors_of_pair(data, system, source, target, rows, query_rows)
         translations = np.searchsorted(rows, query_rows)
         ranks = target_ranks(queries, candidates, translations, scoring, k)
@@ -158,8 +158,14 @@ def evaluate_retrieval(
     return cells
 
 
-def _draw_queries(rows: list[int], max_queries: int | None, seed: int) -> list[int]:
-    """Return the rows whose sources are queries, in order."""
+def draw_queries(rows: list[int], max_queries: int | None, seed: int) -> list[int]:
+    """Return the rows of the queries, in order.
+
+    Args:
+        rows: All rows, in order.
+        max_queries: At most so many are drawn at random; None for all.
+        seed: The seed of the draw.
+    """
     if max_queries is None or max_queries >= len(rows):
         return rows
     drawn = np.random.default_rng(seed).choice(rows, max_queries, replace=False)

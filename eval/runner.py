@@ -19,6 +19,7 @@ from tmde.eval.folds import run_folds
 from tmde.eval.heads import Head, get_head
 from tmde.eval.imported_code import imported_files
 from tmde.eval.planning import LoadedTask
+from tmde.eval.questions import evaluate_questions
 from tmde.eval.results import Cell, TaskResult, read_results, write_results
 from tmde.eval.retrieval import evaluate_retrieval
 from tmde.eval.similarity import evaluate_similarity
@@ -29,6 +30,7 @@ from tmde.eval.tasks.base import (
     AlignmentData,
     ClassificationData,
     ContrastData,
+    QuestionData,
     RetrievalData,
 )
 
@@ -211,6 +213,8 @@ def _run_protocol(
         return _classify(task, data, system, options, progress)
     if isinstance(data, RetrievalData):
         return _retrieve(data, system, options, progress)
+    if isinstance(data, QuestionData):
+        return _ask(data, system, options, progress)
     if isinstance(data, AlignmentData):
         return _align(data, system, options, progress)
     if isinstance(data, ContrastData):
@@ -230,6 +234,18 @@ def _retrieve(
     }
     cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
     return _Measurement("retrieval", cells, settings)
+
+
+def _ask(
+    data: QuestionData, system: System, options: EvaluationOptions, progress: Progress
+) -> _Measurement:
+    settings: dict[str, Any] = {
+        "scoring": options.scoring,
+        "k": options.k,
+        "max_queries": options.max_queries,
+    }
+    cells = evaluate_questions(data, system, progress=progress, seed=options.seed, **settings)
+    return _Measurement("questions", cells, settings)
 
 
 def _align(

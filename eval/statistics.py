@@ -2,7 +2,7 @@
 
 Test items that are translations of each other are one observation: they carry the same id in all
 cells of a task and are resampled together (a cluster bootstrap). The same holds for the outcomes of
-one item under several classifiers.
+one item under several classifiers, and for the questions about one paragraph.
 """
 
 from __future__ import annotations

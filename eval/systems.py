@@ -23,6 +23,7 @@ from tmde.data.io import replacing
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.document_embedder import logger as embedding_logger
 from tmde.eval.model_fingerprint import model_fingerprint
+from tmde.eval.role_prompts import Role, prompt_of_role
 from tmde.eval.tasks.base import text_fingerprint
 
 # The code of one language for all texts, one code per text, or None where it plays no part.
@@ -83,7 +84,11 @@ class System(Protocol):
         """Return how texts become vectors, for the report."""
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str], language: Language = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str],
+        language: Language = None,
+        role: Role = None,
     ) -> np.ndarray | scipy.sparse.csr_matrix:
         """Return the vectors of texts.
 
@@ -94,6 +99,8 @@ class System(Protocol):
                 embedder ignores them.
             language: The language of the texts. Only an embedder that has an encoder for each
                 language, or that splits texts into sentences, uses it.
+            role: What the texts are in a search. An embedder puts its prompt for queries or for
+                documents before them.
 
         Returns:
             A matrix of shape (n, d).
@@ -162,9 +169,11 @@ class EmbeddingSystem:
         self.seconds = 0.0
         self._vectors_in_memory: dict[str, np.ndarray] = {}
         self._counted_keys: set[str] = set()
+        # By role, the prompts that were used.
+        self._role_prompts: dict[str, str] = {}
 
     def describe(self) -> dict[str, str | int]:
-        """Return how texts become vectors."""
+        """Return how texts become vectors, with the prompts of roles that the task has used."""
         embedder = self.embedder
         description: dict[str, str | int] = {
             "pooling": embedder.pooling,
@@ -173,12 +182,19 @@ class EmbeddingSystem:
         }
         if embedder.prompt:
             description["prompt"] = embedder.prompt
+        for role, prompt in self._role_prompts.items():
+            if prompt != embedder.prompt:
+                description[f"{role}_prompt"] = prompt
         if embedder.long_documents != "truncate":
             description |= embedder.long_document_settings
         return description
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: Language = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str] = (),
+        language: Language = None,
+        role: Role = None,
     ) -> np.ndarray:
         """Return the vectors of texts, from memory, from the cache on disk, or computed.
 
@@ -186,6 +202,7 @@ class EmbeddingSystem:
             texts: n texts.
             fit_on: Not used.
             language: The language of the texts, or of each text.
+            role: What the texts are in a search, which decides their prompt.
 
         Returns:
             A float32 matrix of shape (n, d).
@@ -194,22 +211,29 @@ class EmbeddingSystem:
             TmdeError: A vector is not finite, or the model does not have the language.
         """
         texts = list(texts)
-        key = self._key_of_texts(texts, language)
+        prompt = prompt_of_role(self.embedder, role)
+        if role is not None:
+            self._role_prompts[role] = prompt
+        key = self._key_of_texts(texts, language, prompt)
         vectors = self._vectors_in_memory.get(key)
         if vectors is None:
-            vectors, counts = self._read_or_encode(key, texts, language)
+            vectors, counts = self._read_or_encode(key, texts, language, prompt)
             self._count(key, counts)
             self._keep_in_memory(key, vectors)
         return vectors
 
-    def _key_of_texts(self, texts: list[str], language: Language) -> str:
-        """Return a hash of the texts, and of their languages where vectors depend on these."""
-        splits_sentences = self.embedder.long_documents == "sentences"
-        if not self.embedder.needs_language and not splits_sentences:
-            return text_fingerprint(texts)
-        if language is None or isinstance(language, str):
-            return text_fingerprint(texts, [language] * len(texts))
-        return text_fingerprint(texts, language)
+    def _key_of_texts(self, texts: list[str], language: Language, prompt: str) -> str:
+        """Return a hash of the texts, and of languages and prompt where vectors depend on these."""
+        columns: list[Sequence[str | None]] = [texts]
+        if self.embedder.needs_language or self.embedder.long_documents == "sentences":
+            if language is None or isinstance(language, str):
+                columns.append([language] * len(texts))
+            else:
+                columns.append(language)
+        if prompt != self.embedder.prompt:
+            # The fingerprint of the model covers its own prompt.
+            columns.append(["prompt", prompt])
+        return text_fingerprint(*columns)
 
     def _count(self, key: str, counts: _Counts) -> None:
         """Add the texts to the counts of the task, unless they were counted before."""
@@ -230,30 +254,33 @@ class EmbeddingSystem:
             size -= self._vectors_in_memory.pop(oldest_key).nbytes
 
     def _read_or_encode(
-        self, key: str, texts: list[str], language: Language
+        self, key: str, texts: list[str], language: Language, prompt: str
     ) -> tuple[np.ndarray, _Counts]:
         """Return vectors and counts from the cache on disk, or compute and store them."""
         if self.cache is None:
-            return self._encode(texts, language)
+            return self._encode(texts, language, prompt)
         path = self.cache / "vectors" / self.fingerprint / f"{key}.npz"
         try:
             with np.load(path) as stored:
                 return stored["vectors"], _Counts(**json.loads(str(stored["counts"])))
         except Exception:
             # The file is missing or damaged, in whatever way.
-            vectors, counts = self._encode(texts, language)
+            vectors, counts = self._encode(texts, language, prompt)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(asdict(counts))))
         return vectors, counts
 
-    def _encode(self, texts: list[str], language: Language) -> tuple[np.ndarray, _Counts]:
+    def _encode(
+        self, texts: list[str], language: Language, prompt: str
+    ) -> tuple[np.ndarray, _Counts]:
         with _truncation_counted():
             vectors, report = self.embedder.encode_with_report(
                 texts,
                 batch_tokens=self.batch_tokens,
                 show_progress_bar=self.show_progress_bar,
                 language=language,
+                prompt=prompt,
             )
         array = np.asarray(vectors)
         self._check_finite(array)
@@ -313,7 +340,11 @@ class CharacterTfidf:
         return {"ngrams": "characters 2 to 5, within words", "columns": self.COLUMNS}
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str], language: Language = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str],
+        language: Language = None,
+        role: Role = None,
     ) -> scipy.sparse.csr_matrix:
         """Return the TF-IDF rows of texts.
 
@@ -321,6 +352,7 @@ class CharacterTfidf:
             texts: n texts.
             fit_on: The texts that give the document frequencies and the columns.
             language: Not used.
+            role: Not used.
 
         Returns:
             A sparse matrix of shape (n, number of n-grams in `fit_on`); rows have length 1.

@@ -9,6 +9,8 @@ from .base import (
     ContrastData,
     DocumentCollection,
     Provenance,
+    QuestionData,
+    Questions,
     RetrievalData,
     SimilarityData,
     SimilarityPairs,
@@ -24,6 +26,7 @@ from .labeled_documents import LabeledDocuments
 from .mldoc import MLDoc
 from .parallel import XSR, EuroparlMatrix, SentenceRetrieval
 from .probing import GENERATED_PROBING, PROBING
+from .question_retrieval import QuestionRetrieval
 from .rcv import RCV
 from .sample import Sample
 from .senteval import SENTEVAL
@@ -41,6 +44,8 @@ __all__ = [
     "ContrastData",
     "DocumentCollection",
     "Provenance",
+    "QuestionData",
+    "Questions",
     "RetrievalData",
     "SimilarityData",
     "SimilarityPairs",
@@ -57,6 +62,7 @@ _CLASSES: tuple[type[Task], ...] = (
     EuroparlMatrix,
     LabeledDocuments,
     MLDoc,
+    QuestionRetrieval,
     RCV,
     SIB200,
     STS,

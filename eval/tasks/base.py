@@ -256,6 +256,62 @@ class ContrastData(_AlignedTexts):
             yield from zip(*items, strict=True)
 
 
+@dataclass(frozen=True)
+class Questions:
+    """Questions of one language, and the paragraphs of that language.
+
+    Args:
+        ids: The n unique ids of the questions.
+        texts: The n questions.
+        paragraph_ids: The id of the paragraph that answers each question, a key of `paragraphs`.
+        paragraphs: The text of each paragraph by its id. Paragraphs of different languages with one
+            id are translations.
+    """
+
+    ids: Sequence[str]
+    texts: Sequence[str]
+    paragraph_ids: Sequence[str]
+    paragraphs: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class QuestionData:
+    """Questions, and the paragraphs that answer them, in several languages.
+
+    Args:
+        questions: By language.
+        provenance: Where the data come from.
+    """
+
+    questions: Mapping[str, Questions]
+    provenance: Provenance
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages, in order."""
+        return list(self.questions)
+
+    def rows(self) -> dict[str, dict[str, int]]:
+        """Return the number of questions and of paragraphs by language."""
+        counts = {}
+        for language, questions in self.questions.items():
+            counts[language] = {
+                "questions": len(questions.ids),
+                "paragraphs": len(questions.paragraphs),
+            }
+        return counts
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Yield everything that decides a result, for a fingerprint."""
+        for language, questions in self.questions.items():
+            yield [language]
+            yield questions.ids
+            yield questions.texts
+            yield questions.paragraph_ids
+            yield list(questions.paragraphs)
+            yield list(questions.paragraphs.values())
+
+
 class ScoredPair(NamedTuple):
     """Two texts with a gold similarity.
 
@@ -406,7 +462,14 @@ def _unique_codes(pairs: Iterable[tuple[str, str]]) -> list[str]:
     return list(codes)
 
 
-TaskData = ClassificationData | RetrievalData | SimilarityData | ContrastData | AlignmentData
+TaskData = (
+    ClassificationData
+    | RetrievalData
+    | QuestionData
+    | SimilarityData
+    | ContrastData
+    | AlignmentData
+)
 
 
 class Task(abc.ABC):

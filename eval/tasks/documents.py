@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import os
 
+from tmde.data.checks import Unquoted, bad_value
+
 from .base import ClassificationData, Languages, Provenance, RetrievalData, Source, Task
 from .sources import (
+    SPLIT_NAMES,
     Splits,
     check_parallel,
     choose_languages,
     labeled_splits,
     named_files,
+    open_tables,
     provenance_of,
+    read_columns,
     source_of,
 )
 
@@ -38,7 +43,7 @@ class _DocumentationPages(Task):
         chosen = choose_languages(source, languages, splits, self.languages)
         return {language: splits[language] for language in chosen}
 
-    def _provenance_of(self, source: str, split: str) -> Provenance:
+    def _provenance_of(self, source: str, split: str | None) -> Provenance:
         """Return where documents come from.
 
         Only files of the benchmark's name count as copies of it: any documents may have these
@@ -80,10 +85,11 @@ class TopicDocuments(_DocumentationPages):
 
 
 class DocumentRetrieval(_DocumentationPages):
-    """The documents of one split of [`TopicDocuments`], to find the translations of."""
+    """Documents to find the translations of, such as those of one split of [`TopicDocuments`]."""
 
     name = "document_retrieval"
-    description = "translations of documentation pages, 5 languages"
+    description = "translations of whole documents, such as documentation pages, 5 languages"
+    needs = "a file with doc_id, language and text; perhaps title and split"
 
     def load(
         self,
@@ -95,24 +101,69 @@ class DocumentRetrieval(_DocumentationPages):
         """Load documents aligned by `doc_id`, in the order of the first language.
 
         Args:
-            source: As for [`TopicDocuments`].
+            source: A file, a folder or a Hub dataset with the columns doc_id, language and text.
+                Titles of a column title are put before the texts, with a blank line between.
             languages: None for those of the task that the source has.
             streaming: Read the Hub without downloading whole files first.
-            split: The split of the documents.
+            split: The split of the documents. A file without a column split has only this one.
 
         Raises:
-            CorpusError: Missing languages or columns.
+            CorpusError: Missing languages or columns, a split without documents, or a document that
+                comes twice in a language.
         """
         source = source_of(self, source, ADVICE)
-        text_of: dict[str, dict[str, str]] = {}
-        for language, by_name in self._read_splits(source, languages, streaming).items():
-            if split in by_name:
-                documents = by_name[split]
-                text_of[language] = dict(zip(documents.ids, documents.texts, strict=True))
+        text_of, has_splits = _read_documents(self, source, streaming, split)
+        chosen = choose_languages(source, languages, text_of, self.languages)
         ids: dict[str, None] = {}
-        for by_id in text_of.values():
-            ids.update(dict.fromkeys(by_id))
+        for language in chosen:
+            ids.update(dict.fromkeys(text_of[language]))
         texts = {}
-        for language, by_id in text_of.items():
-            texts[language] = [by_id.get(doc_id) for doc_id in ids]
-        return RetrievalData(list(ids), texts, self._provenance_of(source, split))
+        for language in chosen:
+            texts[language] = [text_of[language].get(doc_id) for doc_id in ids]
+        provenance = self._provenance_of(source, split if has_splits else None)
+        return RetrievalData(list(ids), texts, provenance)
+
+
+def _read_documents(
+    task: Task, source: str, streaming: bool, split: str
+) -> tuple[dict[str, dict[str, str]], bool]:
+    """Return the documents of a split by language and id, and whether the source has splits.
+
+    Raises:
+        CorpusError: A column is missing, a value is bad, or there are no documents.
+    """
+    text_of: dict[str, dict[str, str]] = {}
+    has_splits = False
+    for table in open_tables(task, source, streaming):
+        numbers, columns = read_columns(table, ["language", "text"], ["doc_id"])
+        has_splits = has_splits or table.split is not None or "split" in columns
+        splits = columns.get("split", [table.split or split] * len(numbers))
+        titles = columns.get("title", [None] * len(numbers))
+        for row, number in enumerate(numbers):
+            if SPLIT_NAMES.get(splits[row], splits[row]) != split:
+                continue
+            language = columns["language"][row]
+            doc_id = str(columns["doc_id"][row])
+            documents = text_of.setdefault(language, {})
+            if doc_id in documents:
+                raise bad_value(
+                    table.place,
+                    number,
+                    "doc_id",
+                    doc_id,
+                    f"an id that no other document in {language} has",
+                    "Delete the row, or correct it.",
+                )
+            documents[doc_id] = columns["text"][row]
+            if titles[row]:
+                documents[doc_id] = f"{titles[row]}\n\n{documents[doc_id]}"
+    if not text_of:
+        raise bad_value(
+            source,
+            None,
+            "split",
+            Unquoted(f"no documents of split {split!r}"),
+            "some",
+            f"Pass another one, such as --set {task.name}.split=dev.",
+        )
+    return text_of, has_splits

@@ -154,6 +154,36 @@ def test_command_writes_pages_readme_and_a_figure(folder, tmp_path):
     assert figure.read_bytes() == first
 
 
+def test_a_system_of_several_seeds_and_questions_on_the_page_of_test_data(folder):
+    write_test_data(folder)
+
+    def train_three_seeds(content):
+        default, peer = content["results"]
+        for name in ("questions_same", "questions_across"):
+            default["measures"][name] = [50.0, 48.0, 52.0]
+            peer["measures"][name] = [70.0, 69.0, 71.0]
+        peer |= {"seeds": 3, "spread": "standard deviation"}
+        stored = {"system": "USE", "seeds": 1, "measures": default["measures"]}
+        content["results"].append(stored)
+
+    change(folder, "test_data", train_three_seeds)
+    page = report.make_pages(folder)["test-data"].replace(report.NO_BREAK, " ")
+    assert "| questions, one language | questions, two languages |" in page
+    assert "| multilingual-e5-small | **61 ± 3** | **61 ± 3** | **70.0 ± 1.0** |" in page
+    assert "| universal-sentence-encoder-multilingual 3 |  |  |  | 1 |  |" in page
+    text = " ".join(page.split())
+    assert "with several seeds it is one standard deviation over seeds" in text
+    # An interval and a deviation are not compared.
+    assert "has the largest value, 70.0 ± 1.0. `default` has 50 ± 2. -" in text
+
+
+def test_questions_that_nobody_measured_are_not_on_the_page_of_test_data(folder):
+    write_test_data(folder)
+    page = report.make_pages(folder)["test-data"]
+    assert "uestions" not in page
+    assert "standard deviation" not in page
+
+
 def test_tables_are_small(pages):
     for name, text in pages.items():
         for table in text.split("\n\n"):

@@ -16,6 +16,7 @@ class FakeSystem:
     Attributes:
         calls: Texts and texts to fit on of each call.
         languages: Texts and language of each call.
+        roles: The role of the texts of each call.
     """
 
     dense = True
@@ -29,6 +30,7 @@ class FakeSystem:
         self.dtype = dtype
         self.calls = []
         self.languages = []
+        self.roles = []
         self.begin()
 
     def begin(self):
@@ -38,9 +40,10 @@ class FakeSystem:
     def describe(self):
         return {"fingerprint": self.fingerprint}
 
-    def represent(self, texts, fit_on=(), language=None):
+    def represent(self, texts, fit_on=(), language=None, role=None):
         self.calls.append((list(texts), list(fit_on)))
         self.languages.append((list(texts), language))
+        self.roles.append(role)
         self.texts += len(texts)
         vectors = np.array([self.vector(text) for text in texts], dtype=self.dtype)
         return self.kind(vectors)

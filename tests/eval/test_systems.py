@@ -165,6 +165,55 @@ def test_sentences_of_another_language_are_not_taken_from_the_cache(embedder, to
     np.testing.assert_array_equal(german_again, german)
 
 
+# ---- Prompts of queries and documents
+
+
+@pytest.fixture
+def embedder_with_prompts(embedder, tokenizer):
+    prompts = {"query": "haus ", "passage": "hund "}
+    return DocumentEmbedder(embedder.model, tokenizer, max_length=12, prompts=prompts)
+
+
+@pytest.mark.parametrize("has_cache", [False, True])
+def test_queries_and_documents_have_their_prompts(embedder_with_prompts, has_cache, tmp_path):
+    embedder = embedder_with_prompts
+    system = EmbeddingSystem("ours", embedder, tmp_path if has_cache else None)
+    for _ in range(2):
+        system.begin()
+        queries = system.represent(TEXTS, role="query")
+        documents = system.represent(TEXTS, role="document")
+        plain = system.represent(TEXTS)
+        np.testing.assert_array_equal(queries, embedder.encode_query(TEXTS))
+        np.testing.assert_array_equal(documents, embedder.encode_document(TEXTS))
+        np.testing.assert_array_equal(plain, embedder.encode(TEXTS))
+        assert np.abs(queries - documents).max() > 1e-3
+
+
+def test_a_model_without_prompts_reads_queries_as_it_reads_all_texts(embedder, monkeypatch):
+    system = EmbeddingSystem("ours", embedder)
+    vectors = system.represent(TEXTS)
+    forbid_encoding(embedder, monkeypatch)
+    np.testing.assert_array_equal(system.represent(TEXTS, role="query"), vectors)
+    assert set(system.describe()) == {"pooling", "max_length", "dtype"}
+
+
+def test_prompts_of_roles_are_described_where_they_were_used(embedder_with_prompts):
+    system = EmbeddingSystem("ours", embedder_with_prompts)
+    system.represent(TEXTS)
+    assert "query_prompt" not in system.describe()
+    system.represent(TEXTS, role="query")
+    system.represent(TEXTS, role="document")
+    assert system.describe()["query_prompt"] == "haus "
+    assert system.describe()["document_prompt"] == "hund "
+    system.begin()
+    assert "query_prompt" not in system.describe()
+
+
+def test_prompts_of_roles_have_their_fingerprint(embedder, embedder_with_prompts):
+    """The results of a task with queries are kept by this fingerprint."""
+    assert model_fingerprint(embedder) != model_fingerprint(embedder_with_prompts)
+
+
 def test_vectors_that_are_not_finite_are_refused(embedder, tmp_path):
     with torch.no_grad():
         for parameter in embedder.model.parameters():

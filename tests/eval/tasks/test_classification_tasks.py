@@ -2,6 +2,7 @@
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import stats
 
@@ -488,6 +489,39 @@ def test_documents_to_find_the_translations_of(streaming, document_sources):
     assert list(data.ids) == ["docs/test0.md", "docs/test1.md", "docs/test2.md", "docs/test3.md"]
     assert data.languages == ["en", "de"]
     assert data.texts["de"][3] == "de title 3\n\ntest one 3\n\ntwo"
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv"])
+def test_documents_without_titles_labels_and_splits(suffix, tmp_path):
+    rows = [
+        {"doc_id": "a", "language": "de", "text": "eins"},
+        {"doc_id": "b", "language": "de", "text": "zwei"},
+        {"doc_id": "b", "language": "en", "text": "two"},
+    ]
+    path = tmp_path / f"pages.{suffix}"
+    frame = pd.DataFrame(rows)
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    else:
+        frame.to_csv(path, index=False)
+    data = DOCUMENTS.load(path)
+    assert list(data.ids) == ["a", "b"]
+    assert dict(data.texts) == {"de": ["eins", "zwei"], "en": [None, "two"]}
+    assert data.provenance.split is None
+    assert data.provenance.license == "as given by the source"
+
+
+def test_a_document_twice_is_refused(tmp_path):
+    row = {"doc_id": "a", "language": "de", "text": "eins"}
+    pd.DataFrame([row, row]).to_parquet(tmp_path / "pages.parquet")
+    message = r"pages\.parquet, row 2, field 'doc_id': found 'a', expected an id that no other"
+    with pytest.raises(TaskError, match=message):
+        DOCUMENTS.load(tmp_path / "pages.parquet")
+
+
+def test_a_split_without_documents_is_refused(document_sources):
+    with pytest.raises(TaskError, match=r"field 'split': found no documents of split 'tests'"):
+        DOCUMENTS.load(document_sources[0], split="tests")
 
 
 def test_documents_of_another_split(document_sources):

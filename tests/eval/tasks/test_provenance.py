@@ -47,6 +47,7 @@ COPIES = {"sib200", "xnli", "xnli_translate_train", "mldoc"}
 TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
 FROM_FILES = {
     "labeled_documents",
+    "question_retrieval",
     "sample",
     "word_order",
     "xnli_translate_test",

@@ -2,6 +2,7 @@
 
 import json
 
+import pandas as pd
 import pytest
 
 from tests.eval.numbered import numbered
@@ -247,6 +248,44 @@ def test_tatoeba_is_the_same_from_files_and_from_the_hub(streaming, tatoeba_file
     from_files = TATOEBA.load(tatoeba_files, languages, streaming)
     from_hub = TATOEBA.load(tatoeba_dataset, languages, streaming)
     assert data_fingerprint(from_files) == data_fingerprint(from_hub)
+
+
+# Pairs as ISO 639-1 codes, as ISO 639-3 codes, and with English first.
+TABLE = [
+    {"pair": "de-en", "sentence1": "eins\n", "sentence2": "one"},
+    {"pair": "spa-eng", "sentence1": "uno", "sentence2": "one"},
+    {"pair": "de-en", "sentence1": "zwei", "sentence2": "two"},
+    {"pair": "en-pl", "sentence1": "three", "sentence2": "trzy"},
+]
+
+
+@pytest.mark.parametrize("suffix", ["parquet", "csv", "jsonl"])
+def test_tatoeba_from_a_table(suffix, tmp_path):
+    path = tmp_path / f"pairs.{suffix}"
+    frame = pd.DataFrame(TABLE)
+    if suffix == "parquet":
+        frame.to_parquet(path)
+    elif suffix == "csv":
+        frame.to_csv(path, index=False)
+    else:
+        frame.to_json(path, orient="records", lines=True)
+    data = TATOEBA.load(path, ["es", "de"])
+    assert data.ids == ["de-en:0", "de-en:1", "es-en:0"]
+    assert dict(data.texts) == {
+        "es": [None, None, "uno"],
+        "de": ["eins", "zwei", None],
+        "en": ["one", "two", "one"],
+    }
+    assert TATOEBA.load(path).languages == ["de", "es", "en"]
+    assert TATOEBA.load(path, ["pl"]).texts["pl"] == ["trzy"]
+
+
+@pytest.mark.parametrize("pair", ["de-fr", "german", "en-en"])
+def test_a_pair_of_a_table_without_english_is_refused(pair, tmp_path):
+    pd.DataFrame([*TABLE, TABLE[0] | {"pair": pair}]).to_parquet(tmp_path / "pairs.parquet")
+    message = rf"pairs\.parquet, row 5, field 'pair': found '{pair}', expected a language and"
+    with pytest.raises(TaskError, match=message):
+        TATOEBA.load(tmp_path / "pairs.parquet")
 
 
 @both

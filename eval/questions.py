@@ -1,0 +1,137 @@
+"""Question retrieval: is the paragraph that answers a question the nearest one?"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from tmde.documents.ranks import target_ranks
+from tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
+from tmde.eval.results import Cell
+from tmde.eval.retrieval import draw_queries
+from tmde.eval.systems import System
+from tmde.eval.tasks import QuestionData, Questions, TaskError
+
+
+def evaluate_questions(
+    data: QuestionData,
+    system: System,
+    scoring: str = "cosine",
+    k: int = 4,
+    max_queries: int | None = None,
+    seed: int = 0,
+    progress: Callable[[str], None] | None = None,
+) -> list[Cell]:
+    """Measure precision at 1 of finding the paragraph of each question.
+
+    Questions of each language search the paragraphs of each language: of their own, and of every
+    other. The candidates are the different paragraphs of a language. A candidate that ties with the
+    right one counts as before it (see [`~tmde.documents.ranks.target_ranks`]).
+
+    Args:
+        data: Questions and paragraphs.
+        system: What represents texts; questions as queries, and paragraphs as documents. It may be
+            fitted on the questions of one language and the paragraphs of the other.
+        scoring: `cosine`, or a margin: `ratio`, `distance`.
+        k: Neighbors of a margin.
+        max_queries: At most so many questions of a language search, drawn at random; None for all.
+        seed: Seed of that draw.
+        progress: Called with a line before each pair.
+
+    Returns:
+        One cell for each question language and paragraph language, the same or not, that have a
+        question with its paragraph, and a second paragraph. `value` is precision at 1. `ids` are
+        those of the paragraphs, because questions about one paragraph are not independent: they are
+        resampled together. `extra` holds `mrr`, `recall_at_10`, `size` (questions), `candidates`
+        and `unanswered`: questions whose paragraph the other language lacks.
+
+    Raises:
+        TaskError: No pair of languages has such a question.
+        TmdeError: Unknown scoring; `k` below 1; vectors that are not finite.
+    """
+    cells = []
+    for source, target in itertools.product(data.languages, repeat=2):
+        search = _Search.of(data.questions[source], data.questions[target].paragraphs)
+        if not search.answered_rows or len(search.candidates) < 2:
+            continue
+        rows = draw_queries(search.answered_rows, max_queries, seed)
+        if progress is not None:
+            progress(f"{source} -> {target}: {len(rows)} questions")
+        # A system keeps what it knows by list of texts, so that it gets all questions each time.
+        fit_on = search.questions + search.candidates
+        queries = system.represent(search.questions, fit_on, source, role="query")[rows]
+        documents = system.represent(search.candidates, fit_on, target, role="document")
+        targets = [search.target_of_row[row] for row in rows]
+        ranks = target_ranks(queries, documents, targets, scoring, k)
+        paragraph_ids = [data.questions[source].paragraph_ids[row] for row in rows]
+        cells.append(_cell(source, target, search, paragraph_ids, ranks))
+    if not cells:
+        listed = ", ".join(data.languages) or "(none)"
+        raise TaskError(
+            "Found no question with its paragraph and another paragraph among the languages "
+            f"{listed}, expected at least one"
+        )
+    return cells
+
+
+@dataclass(frozen=True)
+class _Search:
+    """The questions of one language, and the paragraphs of a language among which they search.
+
+    Attributes:
+        questions: All questions.
+        candidates: The different paragraphs.
+        target_of_row: By row of a question, the row of its paragraph among the candidates.
+    """
+
+    questions: list[str]
+    candidates: list[str]
+    target_of_row: dict[int, int]
+
+    @classmethod
+    def of(cls, questions: Questions, paragraphs: Mapping[str, str]) -> _Search:
+        """Find the paragraphs of questions."""
+        # Paragraphs of different ids may have the same text, which is one candidate.
+        row_of_text: dict[str, int] = {}
+        for text in paragraphs.values():
+            row_of_text.setdefault(text, len(row_of_text))
+        target_of_row = {}
+        for row, paragraph_id in enumerate(questions.paragraph_ids):
+            if paragraph_id in paragraphs:
+                target_of_row[row] = row_of_text[paragraphs[paragraph_id]]
+        return cls(list(questions.texts), list(row_of_text), target_of_row)
+
+    @property
+    def answered_rows(self) -> list[int]:
+        """The rows of the questions whose paragraph is among the candidates."""
+        return list(self.target_of_row)
+
+
+def _cell(
+    source: str,
+    target: str,
+    search: _Search,
+    paragraph_ids: list[str],
+    ranks: np.ndarray,
+) -> Cell:
+    """Return the scores of one pair of languages."""
+    scores = rank_scores(ranks)
+    return Cell(
+        source=source,
+        target=target,
+        metric="question_precision_at_1",
+        value=scores["precision_at_1"],
+        ids=paragraph_ids,
+        outcomes=(ranks == 1).astype(float),
+        chance=1 / len(search.candidates),
+        extra={
+            "mrr": scores["mrr"],
+            "recall_at_10": scores["recall_at_10"],
+            "size": len(paragraph_ids),
+            "candidates": len(search.candidates),
+            "unanswered": len(search.questions) - len(search.target_of_row),
+        },
+    )

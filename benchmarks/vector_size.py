@@ -121,10 +121,10 @@ def sizes_of(
     return sizes
 
 
-def measure(stored: StoredVectors, tasks: Sequence[LoadedTask]) -> dict[str, Measure]:
-    """Return all measures of one size of a model, in %."""
+def measure(stored: StoredVectors, tasks: Sequence[LoadedTask], samples: int) -> dict[str, Measure]:
+    """Return all measures of one size of a model, in %; `samples` are those of the intervals."""
     typer.echo(stored.name, err=True)
-    options = EvaluationOptions(folds=False)
+    options = EvaluationOptions(folds=False, samples=samples)
     return measures_of(list(evaluate(tasks, [stored], options)))
 
 
@@ -173,6 +173,7 @@ def main(
         list[str] | None, typer.Option(help="NAME=TEXT before every text of a model.")
     ] = None,
     dtype: Annotated[list[str] | None, typer.Option(help="NAME=bfloat16.")] = None,
+    samples: Annotated[int, typer.Option(min=1, help="Bootstrap samples of an interval.")] = 500,
     json: Annotated[Path | None, typer.Option(help="File to write.")] = None,
 ) -> None:
     """Measure every model with vectors of every size."""
@@ -190,7 +191,7 @@ def main(
         )
         model = EmbeddingSystem(name, embedder, show_progress_bar=False)
         for stored in sizes_of(model, dimensions, precisions):
-            measures = measure(stored, tasks)
+            measures = measure(stored, tasks, samples)
             rows.append(json_row(stored, measures))
             printed_rows.append(table_row(stored, measures))
     typer.echo(markdown(printed_rows))
@@ -198,6 +199,7 @@ def main(
         "data": "development" if data is not None else "built-in sample",
         "prompts": prompts,
         "dtypes": dtypes,
+        "samples": samples,
         "languages": list(LANGUAGES),
     }
     write_json(json, "vector_size", settings, rows)

@@ -148,7 +148,8 @@ class DocumentEmbedder:
     """Embed documents with a transformer encoder and its tokenizer.
 
     Methods and arguments that `SentenceTransformer` of sentence-transformers 6 also has carry the
-    same names and give the same values. Arguments after the texts are keyword-only. `output_value`,
+    same names and give the same values, but for `precision="int8"` and `"uint8"`, which do not
+    depend on the other texts here. Arguments after the texts are keyword-only. `output_value`,
     `pool`, `chunk_size` and `tokenize` are not supported.
 
     Args:

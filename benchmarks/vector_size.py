@@ -95,11 +95,19 @@ class StoredVectors:
         return restored(torch.from_numpy(stored), self.precision).numpy()
 
 
-def load_tasks(data: Path | None) -> list[LoadedTask]:
-    """Return the tasks on the files of the data folder; without one, the built-in sample."""
+def load_tasks(data: Path | None, titles: Sequence[str]) -> list[LoadedTask]:
+    """Return the tasks on the files of the data folder; without one, the built-in sample.
+
+    Args:
+        data: The data folder.
+        titles: The keys of `TASKS` to measure.
+    """
     specs = {"sample": "sample"}
     if data is not None:
-        specs = {title: f"{name}={data / file}" for title, (name, file) in TASKS.items()}
+        specs = {}
+        for title in titles:
+            name, file = TASKS[title]
+            specs[title] = f"{name}={data / file}"
     tasks = []
     for title, spec in specs.items():
         (planned,) = plan_tasks([spec])
@@ -163,6 +171,7 @@ def main(
     data: Annotated[
         Path | None, typer.Option(help="Folder of the data. Default: the built-in sample.")
     ] = None,
+    task: Annotated[list[str] | None, typer.Option(help=f"Default: {', '.join(TASKS)}.")] = None,
     dim: Annotated[
         list[int] | None, typer.Option(min=1, help="Numbers to keep. Default: 32 to 384.")
     ] = None,
@@ -182,7 +191,7 @@ def main(
     dtypes = split_named(dtype or [])
     dimensions = sorted(dim or DIMENSIONS)
     precisions = precision or PRECISIONS
-    tasks = load_tasks(data)
+    tasks = load_tasks(data, task or list(TASKS))
     rows = []
     printed_rows = []
     for name, folder in folders.items():

@@ -26,6 +26,14 @@ def embed(
         bool, Option("--compile", help="Use torch.compile; takes a minute at first.")
     ] = False,
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
+    truncate_dim: Annotated[
+        int | None,
+        Option(min=1, help="Keep so many numbers of a vector. Default: all."),
+    ] = None,
+    precision: Annotated[
+        common.Precision,
+        Option(help="8 bits (int8, uint8) or 1 bit (ubinary, binary: 8 in a byte) a number."),
+    ] = "float32",
     resume: Annotated[
         bool, Option("--resume", help="Keep finished shards in OUT.shards; continue there.")
     ] = False,
@@ -54,6 +62,10 @@ def embed(
 
         tmde embed books.jsonl -o books.npy -m path/to/model --long-documents sentences
 
+    In less memory, the first 128 numbers in 8 bits each:
+
+        tmde embed news.txt -o news.npy --truncate-dim 128 --precision int8
+
     Several processes share the shards of a file, one on each accelerator (on a CPU, `torchrun`
     starts them in the same way; set OMP_NUM_THREADS there):
 
@@ -77,6 +89,8 @@ def embed(
         language_field=language_field,
         batch_tokens=batch_tokens,
         normalize=normalize,
+        truncate_dim=truncate_dim,
+        precision=precision,
         resume=resume,
         shard_size=shard_size,
         overwrite=overwrite,

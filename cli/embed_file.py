@@ -32,12 +32,14 @@ from tmde.data.languages import language_of_locale
 from tmde.data.locales import known_code
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.quantization import PACKED, restored
 
 # How much of a file that exists is embedded again to see whether it is complete.
 CHECKED_CHUNKS = 4
 CHECKED_DOCUMENTS = 8
-# The largest distance of two vectors of one text, over their length. In bfloat16, other batches
-# make it 0.03; another model or text makes it about 1.
+# The largest distance of two vectors of one text, over their length; for signs, the largest share
+# that differs. In bfloat16, other batches make the distance 0.03, which turns one sign in a
+# hundred. Another model or text makes the distance about 1, and turns half of the signs.
 LARGEST_DIFFERENCE = 0.05
 
 
@@ -59,9 +61,22 @@ class EmbedJob:
     language_field: str | None
     batch_tokens: int | None
     normalize: bool
+    truncate_dim: int | None
+    precision: str
     resume: bool
     shard_size: int
     overwrite: bool
+
+    @property
+    def encode_options(self) -> dict[str, Any]:
+        """The arguments of `encode` that are the same for all documents."""
+        return {
+            "batch_tokens": self.batch_tokens,
+            "show_progress_bar": False,
+            "normalize": self.normalize,
+            "truncate_dim": self.truncate_dim,
+            "precision": self.precision,
+        }
 
 
 @dataclass(frozen=True)
@@ -129,7 +144,8 @@ def embed_file(job: EmbedJob) -> None:
             stack.enter_context(locked(folder))
         documents = _open_documents(stack, job, target.suffix)
         embedder = load_embedder(job.model, **loading)
-        shards = SHARDS_OF_SUFFIX[target.suffix](folder, documents.schema, embedder.dimension)
+        width, dtype = _kind_of_vectors(job, embedder)
+        shards = SHARDS_OF_SUFFIX[target.suffix](folder, documents.schema, width, dtype)
         if keeps_shards:
             settings = _describe_run(job, documents, embedder, target.suffix)
             if worker.is_first:
@@ -144,7 +160,17 @@ def embed_file(job: EmbedJob) -> None:
         shards.join(sizes, target)
         if keeps_shards:
             shards.delete()
-    typer.echo(f"{job.output}: {sum(sizes):,} x {embedder.dimension} float32", err=True)
+    typer.echo(f"{job.output}: {sum(sizes):,} x {width} {dtype}", err=True)
+
+
+def _kind_of_vectors(job: EmbedJob, embedder: DocumentEmbedder) -> tuple[int, np.dtype]:
+    """Return how many numbers a vector of the file has, and their type.
+
+    Raises:
+        TmdeError: The options exclude the model.
+    """
+    no_vectors = np.asarray(embedder.encode([], **job.encode_options))
+    return no_vectors.shape[1], no_vectors.dtype
 
 
 # ---- A file that is complete already
@@ -171,13 +197,16 @@ def check_complete(job: EmbedJob, worker: Worker) -> None:
         if _last_change(job.source, documents.files) > target.stat().st_mtime_ns:
             raise _other_output(job, f"{job.source} has changed since")
         embedder = load_embedder(job.model, **loading)
-        if stored.ndim != 2 or stored.shape[1] != embedder.dimension:
-            raise _other_output(job, f"its vectors have another length than {embedder.dimension}")
+        width, dtype = _kind_of_vectors(job, embedder)
+        if stored.ndim != 2 or stored.shape[1] != width:
+            raise _other_output(job, f"its vectors have another length than {width}")
+        if stored.dtype != dtype:
+            raise _other_output(job, f"its numbers are {stored.dtype}, expected {dtype}")
         rows = _compare_rows(job, documents, embedder, stored)
     if rows != len(stored):
         raise _other_output(job, f"it holds {len(stored):,} vectors of {rows:,} documents")
     if worker.is_first:
-        typer.echo(f"{job.output} is already complete: {rows:,} x {embedder.dimension}", err=True)
+        typer.echo(f"{job.output} is already complete: {rows:,} x {width}", err=True)
 
 
 def read_vectors(path: Path) -> np.ndarray:
@@ -216,28 +245,31 @@ def _compare_rows(
             if isinstance(languages, list):
                 languages = languages[:CHECKED_DOCUMENTS]
             vectors = embedder.encode(
-                chunk.texts[:CHECKED_DOCUMENTS],
-                batch_tokens=job.batch_tokens,
-                show_progress_bar=False,
-                normalize=job.normalize,
-                language=languages,
+                chunk.texts[:CHECKED_DOCUMENTS], language=languages, **job.encode_options
             )
             stored_vectors = stored[rows : rows + len(vectors)]
-            if not _are_alike(np.asarray(vectors), stored_vectors):
+            if not _are_alike(np.asarray(vectors), stored_vectors, job.precision):
                 raise _other_output(job, "its vectors are of other texts, options or another model")
         rows += len(chunk.texts)
     return rows
 
 
-def _are_alike(vectors: np.ndarray, stored: np.ndarray) -> bool:
+def _are_alike(vectors: np.ndarray, stored: np.ndarray, precision: str) -> bool:
     """Return whether vectors are the same but for what another batch changes.
 
     Args:
-        vectors: The vectors, (documents, dimension).
+        vectors: The vectors, (documents, width).
         stored: Those to compare them with; there may be fewer.
+        precision: The precision of both.
     """
     if vectors.shape != stored.shape:
         return False
+    if precision in PACKED:
+        different_bits = np.unpackbits(vectors.view(np.uint8) ^ stored.view(np.uint8), axis=1)
+        return bool((different_bits.mean(axis=1) <= LARGEST_DIFFERENCE).all())
+    if precision != "float32":
+        vectors = restored(torch.from_numpy(vectors), precision).numpy()
+        stored = restored(torch.from_numpy(np.array(stored)), precision).numpy()
     differences = np.linalg.norm(vectors - stored, axis=1)
     allowed = LARGEST_DIFFERENCE * np.linalg.norm(vectors, axis=1)
     return bool((differences <= allowed).all())
@@ -299,6 +331,8 @@ def _describe_run(
         "chunk_size": job.shard_size,
         "batch_tokens": job.batch_tokens,
         "normalize": job.normalize,
+        "truncate_dim": job.truncate_dim,
+        "precision": job.precision,
         "tmde": __version__,
         "field": ", ".join(job.field or ()),
         "language": job.language,
@@ -373,10 +407,8 @@ def _embed_missing_shards(
             if is_mine and not shards.path(number).exists():
                 vectors, chunk_report = embedder.encode_with_report(
                     chunk.texts,
-                    batch_tokens=job.batch_tokens,
-                    show_progress_bar=False,
-                    normalize=job.normalize,
                     language=_languages_of(chunk, job, documents, known_languages),
+                    **job.encode_options,
                 )
                 shards.write(number, chunk, np.asarray(vectors))
                 report += chunk_report

@@ -22,6 +22,7 @@ from tmde.embedding.hub_names import check_model_path
 DEFAULT_MODEL = "default"
 INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is known
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 Scoring = Literal["cosine", "ratio", "distance"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
 Head = Literal["mlp", "ffn", "ffn_nli", "ffn_128", "logistic_regression", "svm"]

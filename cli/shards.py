@@ -37,14 +37,22 @@ class Shards:
         folder: The folder of the shards.
         schema: The columns of the documents that are kept.
         dimension: The length of a vector.
+        dtype: The type of its numbers.
     """
 
     suffix: str
 
-    def __init__(self, folder: Path, schema: pa.Schema, dimension: int) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        schema: pa.Schema,
+        dimension: int,
+        dtype: np.typing.DTypeLike = np.float32,
+    ) -> None:
         self.folder = folder
         self.schema = schema
         self.dimension = dimension
+        self.dtype = np.dtype(dtype)
         self._manifest = folder / "manifest.json"
 
     def path(self, number: int) -> Path:
@@ -200,7 +208,7 @@ class NpyShards(Shards):
 
     def _join(self, sizes: list[int], path: Path) -> None:
         header = {
-            "descr": "<f4",
+            "descr": np.lib.format.dtype_to_descr(self.dtype),
             "fortran_order": False,
             "shape": (sum(sizes), self.dimension),
         }
@@ -224,7 +232,7 @@ class ParquetShards(Shards):
             pq.write_table(table, path)
 
     def _join(self, sizes: list[int], path: Path) -> None:
-        vectors = pa.field(VECTOR_COLUMN, pa.list_(pa.float32(), self.dimension))
+        vectors = pa.field(VECTOR_COLUMN, pa.list_(pa.from_numpy_dtype(self.dtype), self.dimension))
         with pq.ParquetWriter(path, self.schema.append(vectors)) as writer:
             for number in range(len(sizes)):
                 table = pq.read_table(self.path(number))

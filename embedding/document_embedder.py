@@ -44,7 +44,7 @@ from tmde.embedding.loading import (
 )
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.progress import progress_bar
-from tmde.embedding.quantization import check_precision, quantized
+from tmde.embedding.quantization import DTYPES, check_precision, quantized, stored_width
 from tmde.embedding.saving import DOCUMENT_PROMPTS, save_model, save_settings
 from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.similarity import (
@@ -52,6 +52,7 @@ from tmde.embedding.similarity import (
     Embeddings,
     check_similarity_name,
     pairwise_similarity,
+    restored_vectors,
     similarity_matrix,
 )
 from tmde.embedding.stored_settings import stored_pooling, stored_settings
@@ -116,7 +117,8 @@ class EncodeOutput(NamedTuple):
     """Vectors, and what was read to make them.
 
     Attributes:
-        vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string.
+        vectors: (n, d) float32, a numpy array or a tensor; (d,) for a single string. In another
+            `precision`, see `encode`.
         report: The report on these texts.
     """
 
@@ -146,7 +148,8 @@ class DocumentEmbedder:
     """Embed documents with a transformer encoder and its tokenizer.
 
     Methods and arguments that `SentenceTransformer` of sentence-transformers 6 also has carry the
-    same names and give the same values. Arguments after the texts are keyword-only. `output_value`,
+    same names and give the same values, but for `precision="int8"` and `"uint8"`, which do not
+    depend on the other texts here. Arguments after the texts are keyword-only. `output_value`,
     `pool`, `chunk_size` and `tokenize` are not supported.
 
     Args:
@@ -636,11 +639,14 @@ class DocumentEmbedder:
             prompt_name: The name of one of `prompts`, put before every text.
             truncate_dim: Keep the first numbers of a vector, before it is scaled to length 1 if
                 that is asked for; for models that were trained for it (Matryoshka).
-            precision: "int8", "uint8", "binary" or "ubinary" for vectors in 8 bits or 1 bit a
-                number, see `tmde.embedding.quantization.quantized`.
+            precision: "int8" or "uint8" for 8 bits a number: each vector is scaled by its own
+                largest number, so that the cosine is kept and the length is not. "ubinary" or
+                "binary" for the signs alone, 8 of them in a byte. See
+                `tmde.embedding.quantization.quantized`; `similarity` takes such vectors too.
 
         Returns:
-            float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts.
+            float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts. In
+            8 bits int8 or uint8 (n, d), and (n, d / 8), rounded up, for signs.
 
         Raises:
             TypeError: A text is not a string (index and type are named).
@@ -763,14 +769,13 @@ class DocumentEmbedder:
         """
         if device is not None:
             self._move_to(device)
-        check_precision(precision)
-        self._check_truncate_dim(truncate_dim)
         reader = self._reader_with(self._prompt_of_call(prompt, prompt_name))
         options = _EncodeOptions(
             batch=self._batch_limits(batch_tokens, batch_size),
             normalize=normalize or normalize_embeddings,
             convert_to_tensor=convert_to_tensor,
-            truncate_dim=truncate_dim,
+            dimension=self._dimension_of_call(truncate_dim),
+            precision=precision,
         )
         is_single_text = isinstance(texts, str)
         text_list = [texts] if isinstance(texts, str) else list(texts)
@@ -778,8 +783,6 @@ class DocumentEmbedder:
         with self._progress_bar(show_progress_bar, len(text_list)) as bar:
             vectors, report = self._encode_list(reader, text_list, codes, options, bar.update)
         self.warn_of_truncation(report)
-        if precision != "float32":
-            vectors = _quantized_like(vectors, precision)
         return EncodeOutput(vectors[0] if is_single_text else vectors, report)
 
     def _prompt_of_call(self, prompt: str | None, prompt_name: str | None) -> str:
@@ -820,12 +823,20 @@ class DocumentEmbedder:
             return BatchLimits(tokens=batch_tokens or self._default_batch_tokens())
         return BatchLimits(tokens=batch_tokens or NO_LIMIT, texts=batch_size)
 
-    def _check_truncate_dim(self, truncate_dim: int | None) -> None:
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
+    def _dimension_of_call(self, truncate_dim: int | None) -> int:
+        """Return how many numbers of a vector a call keeps, by default all.
+
+        Raises:
+            TmdeError: The model has not so many.
+        """
+        if truncate_dim is None:
+            return self.dimension
+        if not 1 <= truncate_dim <= self.dimension:
             raise TmdeError(
                 f"truncate_dim: found {truncate_dim}, expected 1 to {self.dimension}, the "
                 "dimension of the model"
             )
+        return truncate_dim
 
     def _move_to(self, device: str | torch.device) -> None:
         """Move the model for a call of `encode`.
@@ -901,31 +912,50 @@ class DocumentEmbedder:
 
     # ---- Similarity
 
-    def similarity(self, embeddings1: Embeddings, embeddings2: Embeddings) -> torch.Tensor:
+    def similarity(
+        self, embeddings1: Embeddings, embeddings2: Embeddings, *, precision: str | None = None
+    ) -> torch.Tensor:
         """Return the similarity of all vectors of one list to all of another, (n, m).
 
-        The measure is `similarity_fn_name`, by default the cosine.
+        The measure is `similarity_fn_name`, by default the cosine. Vectors in 8 bits or 1 bit count
+        as directions of length 1. The cosine of two vectors of signs is `1 - 2 h / d`, with h the
+        number of signs that differ (the Hamming distance). One side may be float32: queries in
+        full precision find more among documents in 1 bit.
 
         Args:
             embeddings1: (n, d), or one vector (d,).
             embeddings2: (m, d), or one vector (d,).
+            precision: The `precision` with which `encode` made vectors that are int8 or uint8. It
+                is needed for signs, and for vectors cut by `truncate_dim`.
 
         Raises:
-            TmdeError: The vectors differ in width.
-        """
-        return similarity_matrix(self.similarity_fn_name, embeddings1, embeddings2)
+            TmdeError: The vectors differ in width, or the precision has to be given.
 
-    def similarity_pairwise(self, embeddings1: Embeddings, embeddings2: Embeddings) -> torch.Tensor:
+        Example:
+            ```python
+            documents = embedder.encode(texts, precision="ubinary")
+            query = embedder.encode_query("Why is the bridge closed?")
+            scores = embedder.similarity(query, documents, precision="ubinary")
+            ```
+        """
+        first, second = restored_vectors(embeddings1, embeddings2, precision, self.dimension)
+        return similarity_matrix(self.similarity_fn_name, first, second)
+
+    def similarity_pairwise(
+        self, embeddings1: Embeddings, embeddings2: Embeddings, *, precision: str | None = None
+    ) -> torch.Tensor:
         """Return the similarity of each vector to the one at the same place of another list, (n,).
 
         Args:
             embeddings1: (n, d).
             embeddings2: (n, d).
+            precision: See `similarity`.
 
         Raises:
-            TmdeError: The vectors differ in width or number.
+            TmdeError: The vectors differ in width or number, or the precision has to be given.
         """
-        return pairwise_similarity(self.similarity_fn_name, embeddings1, embeddings2)
+        first, second = restored_vectors(embeddings1, embeddings2, precision, self.dimension)
+        return pairwise_similarity(self.similarity_fn_name, first, second)
 
     # ---- Saving
 
@@ -1006,6 +1036,9 @@ class DocumentEmbedder:
         convert_to_tensor: bool = False,
         total: int | None = None,
         language: str | Iterable[str] | None = None,
+        *,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
     ) -> Iterator[np.ndarray | torch.Tensor]:
         """Embed a stream in flat memory: read `chunk_size` texts, yield their vectors, in order.
 
@@ -1020,6 +1053,8 @@ class DocumentEmbedder:
             convert_to_tensor: See `encode`.
             total: The number of texts, if known, for the progress bar.
             language: See `encode`; the codes are read in step with the texts.
+            truncate_dim: See `encode`.
+            precision: See `encode`.
 
         Yields:
             (texts, d) of at most `chunk_size` texts.
@@ -1037,6 +1072,8 @@ class DocumentEmbedder:
             convert_to_tensor,
             total,
             language,
+            truncate_dim=truncate_dim,
+            precision=precision,
         )
         # Closed with this generator, so that the warning comes if the reader stops early.
         with closing(outputs):
@@ -1053,6 +1090,9 @@ class DocumentEmbedder:
         convert_to_tensor: bool = False,
         total: int | None = None,
         language: str | Iterable[str] | None = None,
+        *,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
     ) -> Generator[EncodeOutput, None, None]:
         """Embed a stream as `encode_iter` does, and report what was read for each chunk.
 
@@ -1065,6 +1105,8 @@ class DocumentEmbedder:
             convert_to_tensor: See `encode`.
             total: See `encode_iter`.
             language: See `encode_iter`.
+            truncate_dim: See `encode`.
+            precision: See `encode`.
 
         Yields:
             The vectors (texts, d) of a chunk, and the report on it; reports can be added.
@@ -1084,7 +1126,11 @@ class DocumentEmbedder:
             codes = iter(language)
         stream = iter(texts)
         options = _EncodeOptions(
-            self._batch_limits(batch_tokens, None), normalize, convert_to_tensor
+            batch=self._batch_limits(batch_tokens, None),
+            normalize=normalize,
+            convert_to_tensor=convert_to_tensor,
+            dimension=self._dimension_of_call(truncate_dim),
+            precision=precision,
         )
         total_report = EncodeReport()
         with self._progress_bar(show_progress_bar, total) as bar:
@@ -1133,8 +1179,7 @@ class DocumentEmbedder:
         # tokenized while the model works on the group before.
         groups = _split_into_groups(texts, max(_GROUP_TEXTS, options.batch.most_texts))
         device = self.device if options.convert_to_tensor else "cpu"
-        dimension = options.truncate_dim or self.dimension
-        vectors = torch.empty((len(texts), dimension), device=device)
+        vectors = options.empty_vectors(len(texts), device)
         report = EncodeReport()
         with evaluating(self.model), torch.inference_mode():
             documents_of_groups = _tokenized_groups(reader, texts, codes, groups)
@@ -1144,10 +1189,7 @@ class DocumentEmbedder:
                 group_vectors, group_report = self._embed_group(
                     reader, documents, options.batch, progress
                 )
-                group_vectors = group_vectors[:, :dimension]
-                if options.normalize:
-                    group_vectors = nn.functional.normalize(group_vectors, dim=-1)
-                vectors[group] = group_vectors
+                vectors[group] = options.stored(group_vectors)
                 report += group_report
         report = replace(report, seconds=time.perf_counter() - start)
         return EncodeOutput(vectors if options.convert_to_tensor else vectors.numpy(), report)
@@ -1287,12 +1329,38 @@ class DocumentEmbedder:
 
 @dataclass(frozen=True)
 class _EncodeOptions:
-    """The arguments of `encode` that are the same for all its texts; see there."""
+    """The arguments of `encode` that are the same for all its texts; see there.
+
+    Attributes:
+        dimension: How many numbers of a vector are kept.
+
+    Raises:
+        TmdeError: The precision is unknown.
+    """
 
     batch: BatchLimits
     normalize: bool
     convert_to_tensor: bool
-    truncate_dim: int | None = None
+    dimension: int
+    precision: str
+
+    def __post_init__(self) -> None:
+        check_precision(self.precision)
+
+    def empty_vectors(self, number: int, device: str | torch.device) -> torch.Tensor:
+        """Return room for the vectors of some texts."""
+        width = stored_width(self.dimension, self.precision)
+        dtype = torch.from_numpy(np.empty(0, DTYPES[self.precision])).dtype
+        return torch.empty((number, width), dtype=dtype, device=device)
+
+    def stored(self, vectors: torch.Tensor) -> torch.Tensor:
+        """Return whole vectors (n, d) float32 as they are stored: cut, scaled and quantized."""
+        vectors = vectors[:, : self.dimension]
+        if self.normalize:
+            vectors = nn.functional.normalize(vectors, dim=-1)
+        if self.precision == "float32":
+            return vectors
+        return torch.from_numpy(quantized(vectors.cpu().numpy(), self.precision))
 
 
 @dataclass(frozen=True)
@@ -1319,15 +1387,6 @@ def _tokenized_groups(
     else:
         documents = (long.split(texts[group], codes[group]) for group in groups)
     return _prefetched(documents) if len(groups) > 1 else documents
-
-
-def _quantized_like(
-    vectors: np.ndarray | torch.Tensor, precision: str
-) -> np.ndarray | torch.Tensor:
-    """Return vectors in less memory, as an array or tensor as they are; a tensor is on the CPU."""
-    if isinstance(vectors, torch.Tensor):
-        return torch.from_numpy(quantized(vectors.cpu().numpy(), precision))
-    return quantized(vectors, precision)
 
 
 # ---- Pooling and devices

@@ -1,55 +1,31 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Vectors in 8 bits or 1 bit a number, with the values of sentence-transformers.
+"""Vectors in 8 bits or 1 bit a number, and back.
 
-Its `quantize_embeddings` is not called, because sentence-transformers is an optional package; a
-test compares the two.
+The names are those of sentence-transformers, and so are the values of `"binary"` and `"ubinary"`.
+Its `"int8"` divides the range of each column over the texts of a call, so that a text has other
+numbers beside other texts. Here every vector has a scale of its own: a text has the same numbers in
+every call, one text alone has some, and the cosine is kept.
 """
 
 from __future__ import annotations
 
-import logging
-
 import numpy as np
+import torch
 
 from modeling_tmde import TmdeError
 
-logger = logging.getLogger(__name__)
-
-PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
-
-_FEW_VECTORS = 100  # fewer make ranges that other vectors exceed
-
-
-def quantized(vectors: np.ndarray, precision: str) -> np.ndarray:
-    """Return vectors in less memory.
-
-    `"int8"` and `"uint8"` divide the range of each column, from its least to its greatest number,
-    into 256 steps; so these numbers are comparable within one call only. `"binary"` and `"ubinary"`
-    keep the signs, 8 of them in an int8 or uint8.
-
-    Args:
-        vectors: (n, d) float32.
-        precision: One of `PRECISIONS`.
-
-    Returns:
-        (n, d) int8 or uint8; (n, d / 8), rounded up, for signs; the vectors themselves for
-        `"float32"`.
-
-    Raises:
-        TmdeError: The precision is unknown, or one vector alone has no range to divide.
-    """
-    check_precision(precision)
-    if precision == "float32":
-        return vectors
-    if precision == "ubinary":
-        return _packed_signs(vectors)
-    if precision == "binary":
-        return (_packed_signs(vectors).astype(np.int16) - 128).astype(np.int8)
-    steps = _steps(vectors, precision)
-    if precision == "uint8":
-        return steps.astype(np.uint8)
-    return (steps - 128).astype(np.int8)
+# The numbers of each precision in memory.
+DTYPES = {
+    "float32": np.dtype(np.float32),
+    "int8": np.dtype(np.int8),
+    "uint8": np.dtype(np.uint8),
+    "binary": np.dtype(np.int8),
+    "ubinary": np.dtype(np.uint8),
+}
+PRECISIONS = tuple(DTYPES)
+PACKED = ("binary", "ubinary")  # Each number holds the signs of eight.
+LARGEST_LEVEL = 127
 
 
 def check_precision(precision: str) -> None:
@@ -58,26 +34,91 @@ def check_precision(precision: str) -> None:
         raise TmdeError(f"precision: found {precision!r}, expected one of {PRECISIONS}")
 
 
+def stored_width(dimension: int, precision: str) -> int:
+    """Return how many numbers store a vector of `dimension` numbers."""
+    if precision in PACKED:
+        return -(-dimension // 8)
+    return dimension
+
+
+def quantized(vectors: np.ndarray, precision: str) -> np.ndarray:
+    """Return vectors in less memory.
+
+    `"int8"` scales each vector by its largest absolute number, which becomes 127 or -127, and
+    rounds: `round(127 x / max |x|)`. The direction is kept, and the length is not: compare by
+    cosine. `"uint8"` is the same plus 128. `"binary"` and `"ubinary"` keep the signs, 8 of them in
+    an int8 or uint8, the first in the highest bit; the last number is padded with 0.
+
+    Args:
+        vectors: (..., d) float32.
+        precision: One of `PRECISIONS`.
+
+    Returns:
+        (..., d) int8 or uint8; (..., d / 8), rounded up, for signs; the vectors themselves for
+        `"float32"`.
+
+    Raises:
+        TmdeError: The precision is unknown.
+
+    Example:
+        ```python
+        >>> quantized(np.array([0.5, -0.25, 0.1], np.float32), "int8")
+        array([127, -64,  25], dtype=int8)
+        ```
+    """
+    check_precision(precision)
+    if precision == "float32":
+        return vectors
+    if precision == "ubinary":
+        return _packed_signs(vectors)
+    if precision == "binary":
+        return (_packed_signs(vectors).astype(np.int16) - 128).astype(np.int8)
+    levels = _levels(vectors)
+    if precision == "uint8":
+        return (levels + 128).astype(np.uint8)
+    return levels.astype(np.int8)
+
+
+def restored(vectors: torch.Tensor, precision: str) -> torch.Tensor:
+    """Return the directions that quantized vectors stand for, as float32 of length 1.
+
+    Args:
+        vectors: What `quantized` returns, (..., d) or (..., d / 8) for signs.
+        precision: The precision that they were stored in.
+
+    Returns:
+        (..., d) float32; for signs `±1 / sqrt(d)`, the padding of the last number included.
+
+    Raises:
+        TmdeError: The precision is unknown.
+    """
+    check_precision(precision)
+    if precision in PACKED:
+        numbers = _unpacked_signs(vectors, precision)
+    elif precision == "uint8":
+        numbers = vectors.float() - 128
+    else:
+        numbers = vectors.float()
+    return torch.nn.functional.normalize(numbers, dim=-1)
+
+
 def _packed_signs(vectors: np.ndarray) -> np.ndarray:
     return np.packbits(vectors > 0, axis=-1)
 
 
-def _steps(vectors: np.ndarray, precision: str) -> np.ndarray:
-    """Return the step, 0 to 255, that each number lies in, (n, d) float32."""
-    if len(vectors) == 0:
-        return vectors
-    if len(vectors) == 1:
-        raise TmdeError(
-            f"precision={precision!r}: found one text, expected several, because the range of each "
-            "number is taken from the texts of the call; 'binary' and 'ubinary' need no range"
-        )
-    if len(vectors) < _FEW_VECTORS:
-        logger.warning(
-            f"precision={precision!r} takes the range of each number from {len(vectors)} texts; "
-            f"embed {_FEW_VECTORS} or more at once for ranges that hold for other texts"
-        )
-    lowest = vectors.min(axis=0)  # (d,)
-    widths = (vectors.max(axis=0) - lowest) / 255
-    widths = np.where(widths == 0, 1, widths)
-    steps: np.ndarray = np.floor((vectors - lowest) / widths)
-    return steps.clip(0, 255)
+def _unpacked_signs(vectors: torch.Tensor, precision: str) -> torch.Tensor:
+    """Return 1 for a positive number and -1 for any other, (..., 8 * bytes) float32."""
+    codes = vectors.int()
+    if precision == "binary":
+        codes = codes + 128
+    shifts = torch.arange(7, -1, -1, device=vectors.device)
+    bits = codes[..., None] >> shifts & 1  # (..., bytes, 8)
+    return 2.0 * bits.flatten(-2) - 1.0
+
+
+def _levels(vectors: np.ndarray) -> np.ndarray:
+    """Return each number as a whole number from -127 to 127, (..., d) float32."""
+    largest = np.abs(vectors).max(axis=-1, keepdims=True)
+    largest = np.where(largest == 0, 1, largest)  # A vector of zeros stays one.
+    levels: np.ndarray = np.rint(vectors / largest * LARGEST_LEVEL)
+    return levels

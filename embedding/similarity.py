@@ -12,10 +12,15 @@ import torch
 from torch.nn.functional import normalize
 
 from modeling_tmde import TmdeError
+from tmde.embedding.quantization import PACKED, check_precision, restored
 
 SIMILARITIES = ("cosine", "dot", "euclidean", "manhattan")
 
 Embeddings: TypeAlias = np.ndarray | torch.Tensor | Sequence[np.ndarray] | Sequence[torch.Tensor]
+
+
+# The precisions of vectors whose numbers are of a type.
+_PRECISIONS_OF_DTYPE = {torch.int8: ("int8", "binary"), torch.uint8: ("uint8", "ubinary")}
 
 
 def check_similarity_name(name: str) -> None:
@@ -73,14 +78,88 @@ def pairwise_similarity(
     return _PAIRS[name](first, second)
 
 
+def restored_vectors(
+    embeddings1: Embeddings, embeddings2: Embeddings, precision: str | None, dimension: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return two lists of vectors as numbers that can be compared, if they are in 8 bits or 1 bit.
+
+    Such vectors become directions of length 1. Others stay as they are: a query in float32 may be
+    compared with documents in 1 bit.
+
+    Args:
+        embeddings1: (n, d), or one vector (d,).
+        embeddings2: (m, d), or one vector (d,).
+        precision: How `encode` stored those that are int8 or uint8. None: in 8 bits, if they are as
+            wide as the vectors of the model, which packed signs never are.
+        dimension: The dimension of the model.
+
+    Raises:
+        TmdeError: The precision is unknown, is not that of the vectors, or has to be given.
+    """
+    if precision is not None:
+        check_precision(precision)
+    first = _as_tensor(embeddings1)
+    second = _as_tensor(embeddings2)
+    first_precision = _stored_precision("embeddings1", first, precision, dimension)
+    second_precision = _stored_precision("embeddings2", second, precision, dimension)
+    if first_precision is not None:
+        first = restored(first, first_precision)
+    if second_precision is not None:
+        second = restored(second, second_precision)
+    if first_precision in PACKED and second_precision is None:
+        first = _without_padding(first, second.shape[-1])
+    if second_precision in PACKED and first_precision is None:
+        second = _without_padding(second, first.shape[-1])
+    return first, second
+
+
+def _stored_precision(
+    name: str, vectors: torch.Tensor, precision: str | None, dimension: int
+) -> str | None:
+    """Return the precision in which vectors are stored; None if they are no quantized ones.
+
+    Raises:
+        TmdeError: The precision has to be given, or is not that of the vectors.
+    """
+    if vectors.dtype not in _PRECISIONS_OF_DTYPE:
+        return None
+    whole, packed = _PRECISIONS_OF_DTYPE[vectors.dtype]
+    width = vectors.shape[-1]
+    if precision is None and width == dimension:
+        return whole
+    if precision is None:
+        raise TmdeError(
+            f"{name}: found {whole} vectors of {width} numbers, and the model has {dimension}; "
+            f"give precision={packed!r} for packed signs, or precision={whole!r} for vectors that "
+            "truncate_dim has cut"
+        )
+    if precision not in (whole, packed):
+        raise TmdeError(
+            f"precision: found {precision!r}, expected {whole!r} or {packed!r}, because {name} are "
+            f"{whole}"
+        )
+    return precision
+
+
+def _without_padding(signs: torch.Tensor, dimension: int) -> torch.Tensor:
+    """Return signs without those that only fill the last byte, scaled to length 1 again."""
+    if not 0 < signs.shape[-1] - dimension < 8:
+        return signs
+    return normalize(signs[..., :dimension], dim=-1)
+
+
+def _as_tensor(embeddings: Embeddings) -> torch.Tensor:
+    """Return vectors as one tensor."""
+    if isinstance(embeddings, torch.Tensor):
+        return embeddings
+    if isinstance(embeddings, np.ndarray):
+        return torch.tensor(embeddings)
+    return torch.stack([torch.as_tensor(vector) for vector in embeddings])
+
+
 def _float_tensor(embeddings: Embeddings) -> torch.Tensor:
     """Return vectors as one tensor, in float32 if they are integers or of half precision."""
-    if isinstance(embeddings, torch.Tensor):
-        tensor = embeddings
-    elif isinstance(embeddings, np.ndarray):
-        tensor = torch.tensor(embeddings)
-    else:
-        tensor = torch.stack([torch.as_tensor(vector) for vector in embeddings])
+    tensor = _as_tensor(embeddings)
     if tensor.dtype == torch.float64:
         return tensor
     return tensor.float()

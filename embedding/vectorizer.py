@@ -52,6 +52,7 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         prompt: Put before every text. Default: the one that the model carries.
         normalize: Whether to scale each vector to length 1.
         device: Default: cuda, else mps, else cpu.
+        truncate_dim: Keep so many numbers of each vector; for models that were trained for it.
 
     Example:
         ```python
@@ -70,6 +71,7 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         prompt: str | None = None,
         normalize: bool = False,
         device: str | None = None,
+        truncate_dim: int | None = None,
     ) -> None:
         self.model = model
         self.pooling = pooling
@@ -79,6 +81,7 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         self.prompt = prompt
         self.normalize = normalize
         self.device = device
+        self.truncate_dim = truncate_dim
 
     def fit(self, X: Iterable[str], y: object = None) -> TmdeVectorizer:
         """Load the model, so that a wrong setting is noticed now. Nothing is learned.
@@ -91,11 +94,11 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
             TmdeError: `X` is no list of texts, or as `DocumentEmbedder.from_pretrained`.
         """
         _check_texts(X)
-        self._embedder()
+        self._embedder().encode([], truncate_dim=self.truncate_dim)
         return self
 
     def transform(self, X: Iterable[str]) -> np.ndarray:
-        """Return the vectors of texts, (n, d) float32.
+        """Return the vectors of texts, (n, d) float32; d is `truncate_dim` if that is given.
 
         Args:
             X: n strings: a list, an array, a column of a table, or any other iterable.
@@ -106,14 +109,18 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         """
         _check_texts(X)
         vectors = self._embedder().encode(
-            X, batch_size=self.batch_size, normalize=self.normalize, show_progress_bar=False
+            X,
+            batch_size=self.batch_size,
+            normalize=self.normalize,
+            show_progress_bar=False,
+            truncate_dim=self.truncate_dim,
         )
         return np.asarray(vectors)
 
     @property
     def _n_features_out(self) -> int:
-        """The dimension, for the names of the features."""
-        return self._embedder().dimension
+        """The number of the features, for their names."""
+        return self.truncate_dim or self._embedder().dimension
 
     def _embedder(self) -> DocumentEmbedder:
         """Return the embedder with these settings, loaded at first use."""

@@ -14,6 +14,7 @@ from tmde.training.recipe.building import (
     build_config,
     build_objectives,
     check_pyramid,
+    check_widths,
 )
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -62,6 +63,8 @@ def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
         return ResolvedRun(recipe, folder, start, parts.objectives, parts.arguments, checkpoint)
     check_pyramid(recipe)
     parts = _build_parts(recipe, folder)
+    # The width may be that of the packaged model, with which `check_trainable` cannot reckon.
+    check_widths(recipe, parts.objectives)
     start = choose_start(recipe, folder)
     start.check()
     return ResolvedRun(recipe, folder, start, parts.objectives, parts.arguments, checkpoint=None)

@@ -22,6 +22,7 @@ OPTIONS = {
         *("--cache", "{folder}"),
         *("--figure", "{folder}/front.png"),
     ],
+    "vector_size.py": ["--dim", "32", "--precision", "ubinary"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],
 }
 

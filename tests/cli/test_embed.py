@@ -163,6 +163,45 @@ def test_options_reach_the_embedder(model, inputs, tmp_path, monkeypatch):
     assert f"{report.split} split, {report.pieces} pieces" in result.stderr
 
 
+@pytest.mark.parametrize("sharding", [["--shard-size", 2, "--resume"], []], ids=str)
+@pytest.mark.parametrize("suffix", [".npy", ".parquet"])
+@pytest.mark.parametrize("precision", ["float32", "int8", "ubinary"])
+def test_small_vectors(model, inputs, precision, suffix, sharding, tmp_path):
+    out = tmp_path / f"out{suffix}"
+    command = [inputs["text"], "-o", out, "-m", model, "--precision", precision]
+    command += ["--truncate-dim", 16, *sharding]
+    message = ok(*command).stderr
+    embedder = DocumentEmbedder.from_pretrained(model, device="cpu")
+    expected = embedder.encode(TEXTS, truncate_dim=16, precision=precision)
+    vectors = vectors_of(out)
+    assert vectors.dtype == expected.dtype
+    assert f"{out}: 5 x {expected.shape[1]} {expected.dtype}" in message
+    # In 8 bits, a number may round to the next step.
+    tolerance = {"float32": 1e-5, "int8": 1, "ubinary": 0}[precision]
+    difference = np.abs(vectors.astype(float) - expected).max()
+    assert difference <= tolerance
+    if sharding:
+        assert "is already complete: 5 x" in ok(*command).stderr
+
+
+@pytest.mark.parametrize("precision", ["int8", "binary"])
+def test_a_complete_file_of_other_small_vectors_is_refused(model, inputs, precision, tmp_path):
+    command = ["-o", tmp_path / "out.npy", "-m", model, "--precision", precision, "--resume"]
+    ok(inputs["text"], *command)
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(["Buenas noches a todos", *TEXTS[1:3], "x", "y"]))
+    os.utime(other, (0, 0))
+    assert "its vectors are of other texts" in refused(other, *command)
+    message = refused(inputs["text"], *command[:-2], f"u{precision}", "--resume")
+    assert "its numbers are int8, expected uint8" in message
+
+
+def test_more_numbers_than_the_model_has_are_refused(model, inputs, tmp_path):
+    message = refused(inputs["text"], "-o", tmp_path / "out.npy", "-m", model, "--truncate-dim", 33)
+    assert "truncate_dim: found 33, expected 1 to 32" in message
+    assert not (tmp_path / "out.npy").exists()
+
+
 @pytest.fixture
 def language_model(tmp_path):
     """A model with an encoder for each of de, en and fr."""

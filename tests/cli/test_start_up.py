@@ -14,6 +14,7 @@ from tmde.data import documents
 from tmde.documents.index_settings import SETTINGS
 from tmde.documents.margins import SCORINGS
 from tmde.embedding import DEFAULT_MODEL
+from tmde.embedding.quantization import PRECISIONS
 from tmde.eval.classification import PROTOCOLS
 from tmde.eval.heads import HEADS
 
@@ -135,6 +136,7 @@ def test_a_command_imports_its_own_module_only():
     ("choices", "values"),
     [
         (options.InputFormat, get_args(documents.InputFormat)),
+        (options.Precision, PRECISIONS),
         (options.Scoring, SCORINGS),
         (options.Protocol, PROTOCOLS),
         (options.Head, HEADS),

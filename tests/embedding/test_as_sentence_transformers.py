@@ -215,27 +215,15 @@ def test_batches_of_so_many_texts(make, monkeypatch):
 # ---- Precision
 
 
-@pytest.mark.parametrize("precision", ["float32", "int8", "uint8", "binary", "ubinary"])
+@pytest.mark.parametrize("precision", ["float32", "binary", "ubinary"])
 @pytest.mark.parametrize("width", [16, 13])
-def test_quantized_values(precision, width):
+def test_packed_signs(precision, width):
     vectors = np.random.default_rng(0).standard_normal((120, width)).astype(np.float32)
-    vectors[:, 3] = 0.5  # A column without a range.
+    vectors[:, 3] = 0.0
     expected = st_quantization.quantize_embeddings(vectors, precision)
     assert_same(quantized(vectors, precision), expected)
     none = st_quantization.quantize_embeddings(vectors[:0], precision)
     assert_same(quantized(vectors[:0], precision), none)
-
-
-def test_int8_of_few_texts_warns(embedder, caplog):
-    vectors = embedder.encode(TEXTS, precision="int8")
-    assert vectors.dtype == np.int8
-    assert (vectors.min(axis=0) == -128).all()
-    assert "takes the range of each number from 5 texts" in caplog.text
-
-
-def test_int8_of_one_text_is_refused(embedder):
-    with pytest.raises(TmdeError, match="precision='int8': found one text, expected several"):
-        embedder.encode("haus", precision="int8")
 
 
 # ---- Similarity

@@ -54,6 +54,16 @@ def test_common_checks_without_data(check):
     check("TmdeVectorizer", TmdeVectorizer())
 
 
+def test_vectors_can_be_cut(folder):
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    expected = embedder.encode(TEXTS, truncate_dim=5, normalize=True)
+    vectorizer = TmdeVectorizer(folder, device="cpu", normalize=True, truncate_dim=5)
+    np.testing.assert_allclose(vectorizer.fit_transform(TEXTS), expected, rtol=0, atol=1e-6)
+    assert len(vectorizer.get_feature_names_out()) == 5
+    with pytest.raises(TmdeError, match="truncate_dim: found 99, expected 1 to 32"):
+        TmdeVectorizer(folder, device="cpu", truncate_dim=99).fit(TEXTS)
+
+
 def test_vectors_are_those_of_the_embedder(folder):
     expected = DocumentEmbedder.from_pretrained(folder, device="cpu").encode(TEXTS, normalize=True)
     vectorizer = TmdeVectorizer(folder, device="cpu", batch_size=2, normalize=True)

@@ -109,6 +109,21 @@ def test_the_text_holds_the_numbers_of_the_run(run, text):
     assert text in str(model_card(run))
 
 
+def test_nested_dimensions_are_told(run):
+    options = {"dims": [64, 128], "weight": 2.0}
+    write(run / "recipe.yaml", RECIPE | {"objectives": {"infonce": options, "translation": None}})
+    card = str(model_card(run))
+    assert "of the batch), on the first 64, 128 numbers of a vector, weight 2; trans" in card
+    assert "Matryoshka representation learning" in card
+
+
+def test_vectors_without_nested_dimensions_are_not_said_to_have_some(run):
+    write(run / "recipe.yaml", RECIPE | {"objectives": {"infonce": {"dims": None}}})
+    card = str(model_card(run))
+    assert "numbers of a vector" not in card
+    assert "Matryoshka" not in card
+
+
 def test_the_dev_table_has_the_start_and_the_packaged_model(run):
     change(
         run / "results.json",

@@ -188,6 +188,48 @@ def test_infonce_of_centered_vectors():
     )
 
 
+def test_infonce_of_nested_dimensions_is_the_mean_over_the_prefixes():
+    """Cut to one number, the cosines of right and wrong pairs are 1 and 1; whole, 0.8 and 0.6."""
+    embeddings = torch.tensor([[[2.0, 0.0], [0.6, 0.8]], [[0.8, 0.6], [0.3, 0.4]]])
+    right = np.array([0.8, 1.0, 0.8, 1.0])
+    wrong = np.array([0.6, 0.96, 0.96, 0.6])
+    whole = np.log1p(np.exp((wrong - right) / 0.5)).sum()
+    output = InfoNCE(temperature=0.5, dims=[1, 2])(embeddings)
+    assert output.loss.item() == pytest.approx((4 * math.log(2) + whole) / 2, rel=1e-5)
+    # The second number alone tells the rows apart, and b1 still chooses the wrong one.
+    assert output.components["accuracy"].item() == 3
+
+
+def test_infonce_of_the_whole_width_as_the_only_prefix_changes_nothing():
+    embeddings = translations(3, 5, seed=0)
+    whole = InfoNCE(margin=0.1, center=True)(embeddings)
+    listed = InfoNCE(margin=0.1, center=True, dims=[4])(embeddings)
+    assert torch.equal(listed.loss, whole.loss)
+
+
+def test_every_prefix_is_centered_and_scaled_by_itself():
+    embeddings = translations(2, 5, seed=0) + 100
+    nested = InfoNCE(center=True, dims=[2, 4])(embeddings).loss
+    losses = [InfoNCE(center=True)(embeddings[..., :dim]).loss for dim in (2, 4)]
+    torch.testing.assert_close(nested, sum(losses) / 2)
+    assert not torch.isclose(losses[0], losses[1], rtol=0.05)
+
+
+def test_numbers_behind_the_longest_prefix_are_not_trained():
+    embeddings = translations(2, 5, seed=0).requires_grad_()
+    InfoNCE(dims=[1, 3])(embeddings).loss.backward()
+    assert embeddings.grad[..., 3].eq(0).all()
+    assert embeddings.grad[..., :3].ne(0).any(dim=(0, 1)).all()
+
+
+def test_prefixes_are_no_longer_than_the_vectors():
+    objective = InfoNCE(dims=[8, 16])
+    objective.build(16)
+    message = "infonce dims: found 16, expected at most 12, the width of the model's vectors"
+    with pytest.raises(ValueError, match=message):
+        objective.build(12)
+
+
 def test_distillation_skips_rows_without_a_vector():
     embeddings = drawn(2, 3, 4).requires_grad_()
     vectors = drawn(3, 4, seed=1)
@@ -237,6 +279,10 @@ CASES = {
     "distance batch_mean_norm": distance_case("batch_mean_norm"),
     "distance none": distance_case("none"),
     "infonce": (InfoNCE(temperature=0.5, margin=0.3), lambda x: references.infonce([x], 0.5, 0.3)),
+    "infonce nested": (
+        InfoNCE(temperature=0.5, margin=0.3, dims=[2, 3, 4]),
+        lambda x: sum(references.infonce([x[..., :dim]], 0.5, 0.3) for dim in (2, 3, 4)) / 3,
+    ),
     "alignment_softmax": (AlignmentSoftmax(), references.alignment_softmax),
     "similarity_softmax": (SimilaritySoftmax(epsilon=1e-6), references.similarity_softmax),
     "similarity": (SimilarityLoss(), references.similarity),
@@ -350,7 +396,14 @@ def test_zero_distances_give_finite_gradients(normalizer, rows, collapsed):
 
 
 @pytest.mark.parametrize(
-    "objective", [InfoNCE(), NtdvDistance(), AlignmentSoftmax(), SimilaritySoftmax()]
+    "objective",
+    [
+        InfoNCE(),
+        InfoNCE(dims=[2, 4]),
+        NtdvDistance(),
+        AlignmentSoftmax(),
+        SimilaritySoftmax(),
+    ],
 )
 def test_one_row_costs_nothing(objective):
     embeddings = drawn(3, 1, 4).requires_grad_()
@@ -364,6 +417,7 @@ def test_one_row_costs_nothing(objective):
         DistanceConstraint(),
         NtdvDistance(),
         InfoNCE(),
+        InfoNCE(dims=[32, 64]),
         AlignmentSoftmax(),
         SimilarityLoss(),
         SimilaritySoftmax(),
@@ -414,6 +468,10 @@ def test_counts_are_the_numbers_of_terms():
         ("distance", {"negatives": 0}, r"negatives=0 must lie in \[1, inf\)"),
         ("ntdv_distance", {"margin": 0.0}, "margin=0.0 must lie in"),
         ("infonce", {"temperature": 0}, r"infonce temperature=0 must lie in \(0, inf\)"),
+        ("infonce", {"dims": []}, r"infonce dims: found an empty list, expected lengths such as"),
+        ("infonce", {"dims": [0, 8]}, "infonce dims: found 0, expected lengths of 1 or more"),
+        ("infonce", {"dims": [8, 4]}, r"infonce dims: found 4 after 8 in \[8, 4\], expected each"),
+        ("infonce", {"dims": [4, 4]}, r"infonce dims: found 4 after 4 in \[4, 4\]"),
         ("xnli_alignment", {"negative_weight": -0.1}, "negative_weight=-0.1"),
         ("distillation", {}, "teacher: give a sentence-transformers model"),
         ("translation", {"row_share": 1.5}, r"row_share=1.5 must lie in \(0, 1\]"),

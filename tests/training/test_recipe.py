@@ -283,6 +283,14 @@ def test_a_file_may_leave_sections_out(tmp_path):
             "objectives.translation.reduction=max",
             "reduction: found 'max', expected 'mean' or 'sum'",
         ),
+        (
+            "objectives.infonce.dims=64",
+            "infonce: dims: found 64, expected a list of integers or null",
+        ),
+        (
+            "objectives.infonce.dims=[64, a]",
+            "infonce: dims: found 'a', expected a list of integers",
+        ),
         ("model.architecture=bags", "model.architecture 'bags' is unknown; did you mean bag"),
         ("data.temperature=-1", "temperature=-1 must lie in"),
         ("data.train={new: a.tsv}", "train: new_languages is missing, expected a list of texts"),
@@ -328,6 +336,32 @@ def test_defects_of_our_own_are_no_mistakes_of_the_recipe(monkeypatch):
 def test_files_that_are_no_recipes(text, message, tmp_path):
     with pytest.raises(RecipeError, match=message):
         load_recipe(write(tmp_path, text))
+
+
+# ---- Nested dimensions
+
+
+def test_nested_dimensions_of_the_command_line_and_of_yaml(tmp_path):
+    recipe = load_recipe("bag", ["objectives.infonce.dims=[64, 128, 256]"])
+    loaded = load_recipe(write(tmp_path, recipe.to_yaml()))
+    for opened in (recipe, loaded):
+        assert build_objectives(opened)["infonce"].dims == [64, 128, 256]
+    assert build_objectives(load_recipe("bag"))["infonce"].dims is None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "message"),
+    [
+        (["objectives.infonce.dims=[64, 512]"], "infonce dims: found 512, expected at most 256"),
+        (["objectives.infonce.dims=[64, 48]"], "infonce dims: found 48 after 64"),
+        (["objectives.infonce.dims=[]"], "infonce dims: found an empty list"),
+    ],
+)
+def test_nested_dimensions_are_checked_before_anything_is_read(overrides, message, tmp_path):
+    recipe = load_recipe("bag", ["data.train=nowhere.tsv", *overrides])
+    with pytest.raises(RecipeError, match=f"Section 'objectives' of recipe bag: {message}"):
+        train_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
 
 
 # ---- The tokenizer and the model of a recipe

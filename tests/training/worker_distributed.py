@@ -58,6 +58,7 @@ ONE_ROW = [(("fr", "it"), 1), (("de", "en", "es", "fr"), 1)]
 Case = tuple[dict[str, Objective], list[tuple[tuple[str, ...], int]]]
 CASES: dict[str, Case] = {
     "infonce three": ({"infonce": infonce(margin=0.3)}, THREE),
+    "infonce nested": ({"infonce": infonce(dims=[4, 16])}, THREE),
     "infonce differ": ({"infonce": infonce()}, DIFFER),
     "infonce one row": ({"infonce": infonce()}, ONE_ROW),
     # In this order the decoder's gradients are exchanged while those of the vectors still have to

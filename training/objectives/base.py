@@ -128,6 +128,13 @@ class Objective(nn.Module):
         super().__init__()
         self.weight = weight
 
+    def check_width(self, width: int) -> None:
+        """Check that the objective can read embeddings of this width.
+
+        Raises:
+            TmdeError: It cannot.
+        """
+
     def build(self, width: int) -> None:
         """Make the objective's own parameters, if it has any, for embeddings of this width."""
 

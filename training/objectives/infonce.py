@@ -1,10 +1,14 @@
 """InfoNCE: each text picks its translation among those of the whole batch."""
 
+from __future__ import annotations
+
 import itertools
+from collections.abc import Sequence
 
 import torch
 from torch import nn
 
+from modeling_tmde import TmdeError
 from tmde.training.objectives.base import (
     BatchSizes,
     EmbeddingObjective,
@@ -33,15 +37,22 @@ class InfoNCE(EmbeddingObjective):
         center: Subtract the mean of the process's own batch from all vectors first. The vectors of
             many encoders lie in a narrow cone; without this, a temperature that is large for the
             cone would make them leave it.
+        dims: Numbers of leading columns, such as `[64, 128, 256, 384]`, for vectors that can be cut
+            to these lengths (nested dimensions, Matryoshka representation learning). The loss is
+            the mean over the prefixes of the loss of the vectors cut there, each centered and
+            scaled to length 1 by itself. Kusupati et al. take the sum with equal weights; the mean
+            keeps the magnitude that the loss has without `dims`. The whole vector is one of the
+            prefixes only if its width is listed. None trains the whole vector alone.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
-    NT-Xent); Yang et al. 2019 (both directions, additive margin).
+    NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv
+    2205.13147, equation 1 (`dims`).
 
     Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the number of
-    texts that are nearest to their own translation.
+    texts that are nearest to their own translation, by the longest prefix if there are several.
 
     Raises:
-        TmdeError: The temperature is not above 0.
+        TmdeError: The temperature is not above 0, or `dims` is empty or does not increase.
 
     Example:
         ```python
@@ -58,13 +69,33 @@ class InfoNCE(EmbeddingObjective):
         margin: float = 0.0,
         gather: bool = True,
         center: bool = False,
+        dims: list[int] | None = None,
     ):
         super().__init__(weight)
         check_range("infonce temperature", temperature, "(0, inf)")
+        if dims is not None:
+            _check_dims(dims)
         self.temperature = temperature
         self.margin = margin
         self.gather = gather
         self.center = center
+        self.dims = dims
+
+    def check_width(self, width: int) -> None:
+        """Check that no prefix is longer than the embeddings.
+
+        Raises:
+            TmdeError: One is.
+        """
+        if self.dims is not None and self.dims[-1] > width:
+            raise TmdeError(
+                f"infonce dims: found {self.dims[-1]}, expected at most {width}, the width of the "
+                "model's vectors; leave it out, or train a wider model"
+            )
+
+    def build(self, width: int) -> None:
+        """Check the width; there are no parameters to make."""
+        self.check_width(width)
 
     def count(self, sizes: BatchSizes) -> int:
         """Return one term for every row and ordered pair of languages."""
@@ -72,7 +103,24 @@ class InfoNCE(EmbeddingObjective):
 
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         """Return the loss of both directions, and the number of right choices."""
-        vectors = embeddings.float()  # (languages, rows, d_model)
+        if self.dims is None:
+            loss, accuracy = self._contrast(embeddings)
+            return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
+        losses = []
+        for dim in self.dims:
+            loss, accuracy = self._contrast(embeddings[..., :dim])
+            losses.append(loss)
+        loss = torch.stack(losses).mean()
+        # The last prefix is the longest.
+        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
+
+    def _contrast(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of vectors, and the number of right choices.
+
+        Args:
+            embeddings: (languages, rows, width); the width is that of a prefix.
+        """
+        vectors = embeddings.float()
         if self.center:
             vectors = vectors - vectors.mean(dim=(0, 1))
         vectors = nn.functional.normalize(vectors, dim=-1)
@@ -99,9 +147,28 @@ class InfoNCE(EmbeddingObjective):
                     loss, correct = softmax_sums(logits, first, margin)
                     losses.append(loss)
                     corrects.append(correct)
-        loss = torch.stack(losses).sum()
-        accuracy = torch.stack(corrects).sum()
-        return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
+        return torch.stack(losses).sum(), torch.stack(corrects).sum()
+
+
+def _check_dims(dims: Sequence[int]) -> None:
+    """Check that the lengths of prefixes increase from 1 or more.
+
+    Raises:
+        TmdeError: They do not, or there are none.
+    """
+    if not dims:
+        raise TmdeError(
+            "infonce dims: found an empty list, expected lengths such as [64, 128, 256]; null "
+            "trains the whole vector alone"
+        )
+    if dims[0] < 1:
+        raise TmdeError(f"infonce dims: found {dims[0]}, expected lengths of 1 or more")
+    for shorter, longer in itertools.pairwise(dims):
+        if longer <= shorter:
+            raise TmdeError(
+                f"infonce dims: found {longer} after {shorter} in {list(dims)}, expected each "
+                "length once, in increasing order"
+            )
 
 
 def softmax_sums(

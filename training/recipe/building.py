@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -16,7 +16,7 @@ from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
 from tmde.training.precision import has_fast_bf16
-from tmde.training.recipe.architectures import ARCHITECTURES, TMDE, config_class
+from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES, TMDE, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.schema import Recipe
 
@@ -66,6 +66,22 @@ def build_objectives(recipe: Recipe) -> dict[str, Objective]:
         for name, options in recipe.objectives.settings().items():
             objectives[name] = OBJECTIVES[name](**options)
     return objectives
+
+
+def check_widths(recipe: Recipe, objectives: Mapping[str, Objective]) -> None:
+    """Check that the losses can read the vectors of the model, if the recipe gives their width.
+
+    The width of `adapted` is that of its encoder; there the losses check it when the model is made.
+
+    Raises:
+        RecipeError: A loss cannot.
+    """
+    if recipe.architecture == ADAPTED:
+        return
+    width = build_config(recipe).hidden_size
+    with _section_errors(recipe, "objectives", OPTION_ERRORS):
+        for objective in objectives.values():
+            objective.check_width(width)
 
 
 def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:

@@ -31,7 +31,7 @@ TYPE_NAMES: dict[Any, str] = {
     tuple: "a list",
     Any: "any value",
 }
-ITEM_NAMES: dict[Any, str] = {str: "texts", WholeNumber: "integers"}
+ITEM_NAMES: dict[Any, str] = {str: "texts", int: "integers", WholeNumber: "integers"}
 
 
 def recipe_type(hint: Any) -> Any:

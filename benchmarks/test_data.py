@@ -108,8 +108,8 @@ class StoredVectors:
         numbers = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
         if len(texts) == 0 or len(numbers) % len(texts):
             raise TmdeError(
-                f"{file}: found {len(texts)} texts and {len(numbers)} numbers of vectors, expected "
-                "equally many for each text"
+                f"{file}: found {len(numbers)} numbers in the vectors of {len(texts)} texts, "
+                "expected vectors of one length"
             )
         self._vectors = numbers.astype(np.float32).reshape(len(texts), -1)
         self._row_of_text = {text: row for row, text in enumerate(texts)}
@@ -145,9 +145,9 @@ class StoredVectors:
         missing = [text for text in texts if text not in self._row_of_text]
         if missing:
             raise TmdeError(
-                f"{self.file}: found no vector of {missing[0][:60]!r} and of {len(missing)} of "
-                f"{len(texts)} texts in all, expected one of every text; write the texts with "
-                "--write-texts"
+                f"{self.file}: found no vectors for {len(missing)} of {len(texts)} texts, such as "
+                f"{missing[0][:60]!r}; expected one for every text: write the texts with "
+                "--write-texts, and embed all of them"
             )
         self.texts += len(texts)
         return self._vectors[[self._row_of_text[text] for text in texts]]

@@ -24,6 +24,7 @@ from tmde.embedding import DocumentEmbedder
 from tmde.embedding.quantization import DTYPES, quantized, restored, stored_width
 from tmde.eval import EmbeddingSystem, EvaluationOptions, evaluate, plan_tasks
 from tmde.eval.planning import LoadedTask
+from tmde.eval.role_prompts import Role
 from tmde.eval.systems import Language
 
 DIMENSIONS = (32, 64, 128, 256, 384)
@@ -81,7 +82,11 @@ class StoredVectors:
         return self.model.describe() | sizes
 
     def represent(
-        self, texts: Sequence[str], fit_on: Sequence[str] = (), language: Language = None
+        self,
+        texts: Sequence[str],
+        fit_on: Sequence[str] = (),
+        language: Language = None,
+        role: Role = None,
     ) -> np.ndarray:
         """Return the vectors of texts as they are compared, (n, d) float32.
 
@@ -89,8 +94,9 @@ class StoredVectors:
             texts: n texts.
             fit_on: Not used.
             language: The language of the texts, or of each text.
+            role: What the texts are in a search.
         """
-        vectors = self.model.represent(texts, fit_on, language)[:, : self.dimension]
+        vectors = self.model.represent(texts, fit_on, language, role)[:, : self.dimension]
         stored = quantized(np.ascontiguousarray(vectors), self.precision)
         return restored(torch.from_numpy(stored), self.precision).numpy()
 

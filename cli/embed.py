@@ -28,7 +28,7 @@ def embed(
     normalize: Annotated[bool, Option("--normalize", help="Scale vectors to length 1.")] = False,
     truncate_dim: Annotated[
         int | None,
-        Option(min=1, help="Keep so many numbers of a vector. Default: all."),
+        Option(min=1, help="Keep only the first N numbers of each vector. Default: all."),
     ] = None,
     precision: Annotated[
         common.Precision,

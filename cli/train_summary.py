@@ -82,9 +82,11 @@ def describe_time(results: Mapping[str, Any]) -> str:
         parts.append(f"{evaluation_minutes:.2f} of evaluation")
     if teacher_minutes > 0:
         parts.append(f"{teacher_minutes:.2f} of reading by the teacher")
-    time = " and ".join(parts)
+    time = parts[0]
+    if len(parts) > 1:
+        time = f"{', '.join(parts[:-1])} and {parts[-1]}"
     if len(parts) > 2:
-        time = f"{', '.join(parts[:-1])} and {parts[-1]}; {minutes:.2f} in all"
+        time += f"; {minutes:.2f} in all"
     return f"{results['steps']:,} steps in {time}"
 
 

@@ -827,7 +827,7 @@ class DocumentEmbedder:
         """Return how many numbers of a vector a call keeps, by default all.
 
         Raises:
-            TmdeError: The model has not so many.
+            TmdeError: The model has fewer.
         """
         if truncate_dim is None:
             return self.dimension

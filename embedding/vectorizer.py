@@ -52,7 +52,8 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
         prompt: Put before every text. Default: the one that the model carries.
         normalize: Whether to scale each vector to length 1.
         device: Default: cuda, else mps, else cpu.
-        truncate_dim: Keep so many numbers of each vector; for models that were trained for it.
+        truncate_dim: Keep only so many numbers from the beginning of each vector; for models that
+            were trained for it.
 
     Example:
         ```python

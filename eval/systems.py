@@ -260,12 +260,10 @@ class EmbeddingSystem:
         if self.cache is None:
             return self._encode(texts, language, prompt)
         path = self.cache / "vectors" / self.fingerprint / f"{key}.npz"
-        try:
-            with np.load(path) as stored:
-                return stored["vectors"], _Counts(**json.loads(str(stored["counts"])))
-        except Exception:
-            # The file is missing or damaged, in whatever way.
-            vectors, counts = self._encode(texts, language, prompt)
+        cached = _read_cached(path)
+        if cached is not None:
+            return cached
+        vectors, counts = self._encode(texts, language, prompt)
         path.parent.mkdir(parents=True, exist_ok=True)
         with replacing(path) as temporary:
             np.savez(temporary, vectors=vectors, counts=np.array(json.dumps(asdict(counts))))
@@ -297,6 +295,18 @@ class EmbeddingSystem:
             f"{len(damaged_rows)} of {len(vectors)} texts in all. "
             "Is the checkpoint damaged, or its dtype too small?"
         )
+
+
+def _read_cached(path: Path) -> tuple[np.ndarray, _Counts] | None:
+    """Return the vectors and counts of a file of the cache; None if it is missing or damaged."""
+    if not path.is_file():
+        return None
+    try:
+        with np.load(path) as stored:
+            return stored["vectors"], _Counts(**json.loads(str(stored["counts"])))
+    except Exception:
+        # A damaged archive raises almost anything. It is made again, and loses nothing.
+        return None
 
 
 class CharacterTfidf:

@@ -136,7 +136,8 @@ def _read_documents(
     has_splits = False
     for table in open_tables(task, source, streaming):
         numbers, columns = read_columns(table, ["language", "text"], ["doc_id"])
-        has_splits = has_splits or table.split is not None or "split" in columns
+        if table.split is not None or "split" in columns:
+            has_splits = True
         splits = columns.get("split", [table.split or split] * len(numbers))
         titles = columns.get("title", [None] * len(numbers))
         for row, number in enumerate(numbers):

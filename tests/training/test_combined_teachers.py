@@ -11,7 +11,7 @@ from tests.training.teachers import WIDTH, arguments, expected_vector, static_te
 from tests.training.test_teacher_files import write_vectors
 from tmde.training.objectives import Distillation
 from tmde.training.teachers import open_teacher_vectors, prepare_teacher_vectors, storage
-from tmde.training.teachers.combination import fit_combination
+from tmde.training.teachers.combination import combine_once, fit_combination
 from tmde.training.teachers.models import ModelTeacher
 from tmde.training.teachers.versions import RECORD
 
@@ -271,3 +271,18 @@ def test_each_model_has_its_prompt(english, tmp_path):
     assert [reader.teacher.prompt for reader in teacher.readers] == ["house ", "dog "]
     first, second = teacher.parts
     assert first.vectors.tolist() != second.vectors.tolist()
+
+
+def test_a_combination_is_found_again_where_the_cache_was_deleted_during_a_run(tmp_path):
+    """The run that fitted it writes its vectors anew; the next run has to find how it did so."""
+    progress = storage.Progress(rows_done=20, taught=20, width=6)
+    rows = np.arange(20)
+    stores = [
+        storage.StoredVectors(20, progress, rows, random_vectors(20, 6, seed), f"teacher {seed}")
+        for seed in (0, 1)
+    ]
+    first, combination = combine_once(stores, 4, tmp_path / "first")
+    combine_once(stores, 4, tmp_path / "second", combination)
+    again, found = combine_once(stores, 4, tmp_path / "second")
+    np.testing.assert_array_equal(found.components, combination.components)
+    np.testing.assert_array_equal(again.vectors, first.vectors)

@@ -41,8 +41,7 @@ class Distillation(Objective):
         teacher_share: The share of the rows that the teachers read, chosen by their text. Other
             rows are not taught.
         teacher_prompt: What the models expect before every text, such as `"query: "`; or a list
-            with a prompt for each teacher. "" stands for a model's own default. Files have no use
-            for it.
+            with a prompt for each teacher. "" stands for a model's own default. Files ignore it.
         teacher_languages: The languages that the teachers know; they read the first of these that a
             row has, and that is in every file. None for the pivot languages. A row without any such
             text is not taught.

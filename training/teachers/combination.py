@@ -188,6 +188,8 @@ def combine_once(
             (store / PROGRESS_NAME).unlink(missing_ok=True)
             if combination is None:
                 combination = fit_combination(_vectors_of(stores), width, fingerprint)
+            if combination.fingerprint == fingerprint:
+                # It was fitted on these rows, and a later run will look for it here.
                 _save(combination, store / COMBINATION_NAME)
             with folder_writer(store) as writer:
                 _write_combined(stores, combination, writer, clock)

@@ -215,9 +215,8 @@ def test_prompts_of_a_system_are_those_of_all_its_seeds(output_and_rows):
 
 def test_a_text_without_a_vector_is_named(vectors):
     system = script.StoredVectors("stored", vectors)
-    with pytest.raises(
-        TmdeError, match=r"vectors\.parquet: found no vector of 'de new 1' and of 1"
-    ):
+    message = r"vectors\.parquet: found no vectors for 1 of 2 texts, such as 'de new 1'"
+    with pytest.raises(TmdeError, match=message):
         system.represent(["de sentence 1", "de new 1"])
 
 
@@ -228,7 +227,7 @@ def test_a_text_without_a_vector_is_named(vectors):
             {"text": ["a"], "vec": [[1.0]]},
             "found the columns text, vec, expected a column 'vector'",
         ),
-        ({"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]}, "found 2 texts and 3 numbers"),
+        ({"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]}, "found 3 numbers in the vectors of 2 texts"),
     ],
 )
 def test_bad_files_of_vectors_are_refused(columns, message, tmp_path):

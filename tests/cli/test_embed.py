@@ -315,9 +315,17 @@ def test_shards_are_not_forgotten(interrupted):
     assert "holds shards of an unfinished run; give --resume" in message
 
 
-def test_another_run_is_not_continued(interrupted):
-    message = refused(*interrupted, "--resume", "--normalize")
-    assert "its normalize is 'False', now 'True'; give --overwrite" in message
+@pytest.mark.parametrize(
+    ("words", "difference"),
+    [
+        (["--normalize"], "normalize is 'False', now 'True'"),
+        (["--truncate-dim", "16"], "truncate_dim is 'None', now '16'"),
+        (["--precision", "int8"], "precision is 'float32', now 'int8'"),
+    ],
+)
+def test_another_run_is_not_continued(words, difference, interrupted):
+    message = refused(*interrupted, "--resume", *words)
+    assert f"its {difference}; give --overwrite" in message
 
 
 def test_another_input_is_not_continued(interrupted):

@@ -227,7 +227,10 @@ def test_a_text_without_a_vector_is_named(vectors):
             {"text": ["a"], "vec": [[1.0]]},
             "found the columns text, vec, expected a column 'vector'",
         ),
-        ({"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]}, "found 3 numbers in the vectors of 2 texts"),
+        (
+            {"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]},
+            "found 3 numbers in the vectors of 2 texts",
+        ),
     ],
 )
 def test_bad_files_of_vectors_are_refused(columns, message, tmp_path):

@@ -123,8 +123,20 @@ def test_a_run_is_the_same_whether_the_vectors_are_there_or_not(teacher, tmp_pat
     results = json.loads((tmp_path / "second" / "results.json").read_text())
     # The second run reads nothing, but its model needed the reading as well.
     assert results["teacher_minutes"] == pytest.approx(first.teachers.seconds / 60, abs=1e-6)
-    seconds = second.meter.seconds + first.teachers.seconds
-    assert results["minutes"] == pytest.approx(seconds / 60, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_the_minutes_of_a_run_count_those_of_its_teacher(teacher, tmp_path):
+    recipe = recipe_of("distil", teacher[0], tmp_path, "data.dev_rows=40")
+    train_recipe(recipe, tmp_path / "first")
+    records = list(tmp_path.rglob("progress.json"))
+    assert records
+    for record in records:  # As if the teacher had read for an hour.
+        record.write_text(json.dumps(json.loads(record.read_text()) | {"seconds": 3600.0}))
+    train_recipe(recipe, tmp_path / "second")
+    results = json.loads((tmp_path / "second" / "results.json").read_text())
+    assert results["teacher_minutes"] == 60 * len(records)
+    assert results["minutes"] > results["teacher_minutes"]
 
 
 @pytest.mark.slow

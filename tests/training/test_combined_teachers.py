@@ -5,6 +5,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import scipy.linalg
+from scipy.spatial.distance import pdist
 
 from tests.conftest import make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
@@ -22,7 +24,10 @@ def directions(vectors: np.ndarray) -> np.ndarray:
 
 
 def reference(teachers: list[np.ndarray], width: int) -> np.ndarray:
-    """Return the projection by the singular vectors of the concatenated directions."""
+    """Return the projection by the singular vectors of the concatenated directions.
+
+    It is rotated to the first teacher that is as wide as it.
+    """
     both = np.concatenate([directions(vectors) for vectors in teachers], axis=1)
     both /= np.sqrt(len(teachers))
     if both.shape[1] == width:
@@ -32,7 +37,13 @@ def reference(teachers: list[np.ndarray], width: int) -> np.ndarray:
     components = components[:width]
     places = np.abs(components).argmax(axis=1)
     components *= np.sign(components[np.arange(len(components)), places])[:, None]
-    return centered @ components.T
+    projected = centered @ components.T
+    for vectors in teachers:
+        if vectors.shape[1] == width:
+            own = directions(vectors)
+            rotation, _ = scipy.linalg.orthogonal_procrustes(projected, own - own.mean(0))
+            return projected @ rotation
+    return projected
 
 
 def random_vectors(rows: int, width: int, seed: int) -> np.ndarray:
@@ -59,6 +70,30 @@ def test_the_projection_is_that_of_the_singular_vectors(widths, monkeypatch):
     teachers = [random_vectors(40, width, seed) for seed, width in enumerate(widths)]
     combination = fit_combination(teachers, width=4)
     np.testing.assert_allclose(combination(teachers), reference(teachers, 4), atol=1e-9)
+
+
+def test_a_teacher_and_a_copy_of_it_are_that_teacher():
+    """A student that begins as this teacher, and has its directions, is where it should be."""
+    teacher = random_vectors(400, 6, seed=0)
+    combined = fit_combination([teacher, teacher], width=6)([teacher, teacher])
+    own = directions(teacher)
+    np.testing.assert_allclose(combined, own - own.mean(0), atol=1e-9)
+
+
+def test_the_rotation_is_the_closest_and_changes_no_distance():
+    teachers = [random_vectors(40, width, seed) for seed, width in enumerate((3, 4))]
+    combined = fit_combination(teachers, width=4)(teachers)
+    own = directions(teachers[1])
+    squared_error = np.square(combined - own).sum()
+    rng = np.random.default_rng(2)
+    for _ in range(20):
+        turn = scipy.linalg.expm(0.1 * np.tril(rng.standard_normal((4, 4)), -1))
+        turn, _ = np.linalg.qr(turn)
+        assert np.square(combined @ turn - own).sum() > squared_error
+    both = np.concatenate([directions(vectors) for vectors in teachers], axis=1) / np.sqrt(2)
+    left, singular_values, _ = np.linalg.svd(both - both.mean(0), full_matrices=False)
+    unrotated = left[:, :4] * singular_values[:4]
+    np.testing.assert_allclose(pdist(combined), pdist(unrotated), atol=1e-9)
 
 
 def test_as_wide_as_the_student_there_is_no_projection():

@@ -36,14 +36,16 @@ class Combination:
 
     Each teacher's vectors are centered and scaled to length 1. They are concatenated and divided by
     the square root of the number of teachers, so that each teacher has the same share of a vector
-    of length 1. Where that is wider than the student, its principal components take its place.
+    of length 1. Where that is wider than the student, its principal components take its place,
+    rotated so that they are as close as possible to the vectors of the first teacher that is as
+    wide as the student: a student that begins as this teacher has the shortest way.
 
     Attributes:
         widths: The width of each teacher's vectors.
         means: (sum of widths,), the mean of each teacher's vectors, one after the other.
         center: (sum of widths,), the mean of the concatenated vectors, which the projection
             subtracts.
-        components: (sum of widths, d), the principal components; None without a projection.
+        components: (sum of widths, d), the projection; None where there is none.
         fingerprint: Identifies the rows, the teachers and the width.
     """
 
@@ -100,7 +102,9 @@ def fit_combination(
     eigenvectors of their covariance with the largest eigenvalues. The largest coordinate of each is
     positive, so that the same vectors give the same projection. With fewer rows than coordinates,
     or fewer independent ones, there are fewer components with any variance than the width. Then
-    the remaining coordinates are 0: no distance between the rows is lost.
+    the remaining components are 0: no distance between the rows is lost.
+
+    The components are then rotated, which changes no distance: see [`Combination`].
 
     Args:
         vectors: (rows, width) of each teacher, perhaps memory-mapped.
@@ -121,6 +125,9 @@ def fit_combination(
     center = total / num_rows
     covariance = products / num_rows - np.outer(center, center)
     components = _principal_components(covariance, width)
+    block = _columns_of_width(widths, width)
+    if block is not None:
+        components = components @ _closest_rotation(components.T @ covariance[:, block])
     return Combination(widths, means, center, components, fingerprint)
 
 
@@ -135,6 +142,25 @@ def _principal_components(covariance: np.ndarray, width: int) -> np.ndarray:
     components = components * np.sign(largest_coordinates)
     rounding = len(covariance) * np.finfo(np.float64).eps * max(variances[0], 0.0)
     return np.where(variances > rounding, components, 0.0)
+
+
+def _columns_of_width(widths: tuple[int, ...], width: int) -> slice | None:
+    """Return the columns of the first teacher of a width; None if there is none."""
+    if width not in widths:
+        return None
+    begin = sum(widths[: widths.index(width)])
+    return slice(begin, begin + width)
+
+
+def _closest_rotation(covariance: np.ndarray) -> np.ndarray:
+    """Return the orthogonal matrix R with which x R is closest to y (orthogonal Procrustes).
+
+    Args:
+        covariance: (n, n), of the coordinates of x with those of y.
+    """
+    left, _, right = np.linalg.svd(covariance)
+    rotation: np.ndarray = left @ right
+    return rotation
 
 
 def _mean(vectors: np.ndarray) -> np.ndarray:
@@ -170,7 +196,7 @@ def combine_once(
     Raises:
         OSError: The folder can't be written.
     """
-    content = ["combined teachers", [store.fingerprint for store in stores], width]
+    content = ["combined and rotated teachers", [store.fingerprint for store in stores], width]
     fingerprint = Hasher.hash(content)
     if combination is not None and combination.fingerprint != fingerprint:
         # It was fitted on other rows than these.

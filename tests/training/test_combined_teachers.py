@@ -26,7 +26,7 @@ def directions(vectors: np.ndarray) -> np.ndarray:
 def reference(teachers: list[np.ndarray], width: int) -> np.ndarray:
     """Return the projection by the singular vectors of the concatenated directions.
 
-    It is rotated to the first teacher that is as wide as it.
+    If a teacher has that width, the projection is rotated towards the first such teacher.
     """
     both = np.concatenate([directions(vectors) for vectors in teachers], axis=1)
     both /= np.sqrt(len(teachers))
@@ -40,8 +40,9 @@ def reference(teachers: list[np.ndarray], width: int) -> np.ndarray:
     projected = centered @ components.T
     for vectors in teachers:
         if vectors.shape[1] == width:
-            own = directions(vectors)
-            rotation, _ = scipy.linalg.orthogonal_procrustes(projected, own - own.mean(0))
+            target = directions(vectors)
+            target -= target.mean(0)
+            rotation, _ = scipy.linalg.orthogonal_procrustes(projected, target)
             return projected @ rotation
     return projected
 
@@ -76,20 +77,21 @@ def test_a_teacher_and_a_copy_of_it_are_that_teacher():
     """A student that begins as this teacher, and has its directions, is where it should be."""
     teacher = random_vectors(400, 6, seed=0)
     combined = fit_combination([teacher, teacher], width=6)([teacher, teacher])
-    own = directions(teacher)
-    np.testing.assert_allclose(combined, own - own.mean(0), atol=1e-9)
+    expected = directions(teacher)
+    np.testing.assert_allclose(combined, expected - expected.mean(0), atol=1e-9)
 
 
 def test_the_rotation_is_the_closest_and_changes_no_distance():
     teachers = [random_vectors(40, width, seed) for seed, width in enumerate((3, 4))]
     combined = fit_combination(teachers, width=4)(teachers)
-    own = directions(teachers[1])
-    squared_error = np.square(combined - own).sum()
+    target = directions(teachers[1])
+    squared_error = np.square(combined - target).sum()
     rng = np.random.default_rng(2)
     for _ in range(20):
-        turn = scipy.linalg.expm(0.1 * np.tril(rng.standard_normal((4, 4)), -1))
-        turn, _ = np.linalg.qr(turn)
-        assert np.square(combined @ turn - own).sum() > squared_error
+        lower_triangle = np.tril(rng.standard_normal((4, 4)), -1)
+        # The exponential of a skew-symmetric matrix is a rotation.
+        other_rotation = scipy.linalg.expm(0.1 * (lower_triangle - lower_triangle.T))
+        assert np.square(combined @ other_rotation - target).sum() > squared_error
     both = np.concatenate([directions(vectors) for vectors in teachers], axis=1) / np.sqrt(2)
     left, singular_values, _ = np.linalg.svd(both - both.mean(0), full_matrices=False)
     unrotated = left[:, :4] * singular_values[:4]
@@ -318,6 +320,6 @@ def test_a_combination_is_found_again_where_the_cache_was_deleted_during_a_run(t
     ]
     first, combination = combine_once(stores, 4, tmp_path / "first")
     combine_once(stores, 4, tmp_path / "second", combination)
-    again, found = combine_once(stores, 4, tmp_path / "second")
-    np.testing.assert_array_equal(found.components, combination.components)
+    again, loaded = combine_once(stores, 4, tmp_path / "second")
+    np.testing.assert_array_equal(loaded.components, combination.components)
     np.testing.assert_array_equal(again.vectors, first.vectors)

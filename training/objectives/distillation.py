@@ -35,8 +35,8 @@ class Distillation(Objective):
             is trained, as it was before the run. The vectors of one teacher that is as wide as the
             student are taken as they are, normalized or not, unless `center` is set. Those of
             several, of a file that is wider, and of a wider model in a list of one are projected.
-            A student that begins with one of several teachers should have it first: the projection
-            is rotated towards the first one of the student's width.
+            If the student begins as one of several teachers, name that one first: the projection is
+            rotated towards the first teacher of the student's width.
         weight: Factor of this loss in the total.
         center: Compare directions from the mean of the batch, see above.
         teacher_share: The share of the rows that the teachers read, chosen by their text. Other

@@ -38,7 +38,7 @@ class Combination:
     the square root of the number of teachers, so that each teacher has the same share of a vector
     of length 1. Where that is wider than the student, its principal components take its place,
     rotated so that they are as close as possible to the vectors of the first teacher that is as
-    wide as the student: a student that begins as this teacher has the shortest way.
+    wide as the student. A student that begins as that teacher then has the least to change.
 
     Attributes:
         widths: The width of each teacher's vectors.

@@ -125,9 +125,9 @@ def fit_combination(
     center = total / num_rows
     covariance = products / num_rows - np.outer(center, center)
     components = _principal_components(covariance, width)
-    block = _columns_of_width(widths, width)
-    if block is not None:
-        components = components @ _closest_rotation(components.T @ covariance[:, block])
+    columns = _columns_of_width(widths, width)
+    if columns is not None:
+        components = components @ _closest_rotation(components.T @ covariance[:, columns])
     return Combination(widths, means, center, components, fingerprint)
 
 

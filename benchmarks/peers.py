@@ -591,9 +591,21 @@ def split_named(values: Sequence[str]) -> dict[str, str]:
     """Return the values of `NAME=VALUE` by name."""
     value_by_name = {}
     for argument in values:
-        name, value = argument.split("=", 1)
+        name, value = split_name(argument)
         value_by_name[name] = value
     return value_by_name
+
+
+def split_name(argument: str) -> tuple[str, str]:
+    """Return name and value of `NAME=VALUE`.
+
+    Raises:
+        typer.BadParameter: There is no `=`.
+    """
+    name, separator, value = argument.partition("=")
+    if not separator:
+        raise typer.BadParameter(f"found {argument!r}, expected NAME=VALUE")
+    return name, value
 
 
 def main(

@@ -35,22 +35,16 @@ README_TEMPLATE = "_readme.md.jinja"
 # The lines of README.md between which the table of models stands.
 README_BLOCK = re.compile(r"(?<=<!-- models -->\n).*?(?=\n<!-- end of models -->)", re.DOTALL)
 FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
-# The measurements of the summary, of README's table and of the figure; and the name of each measure
-# among them. These are development data.
-PEERS = "peers"
-SUMMARY_MEASURES = {
-    "sentences": "general Cross",
-    "documents": "documents Cross",
-    "topics_across": "SIB-200 Cross",
-    "similarity_same": "similarity Same",
-    "similarity_across": "similarity Cross",
-}
+# The measurements of the summary, of README's table and of the figure.
+TEST_DATA = "test_data"
 CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 # A list, a picture or a heading also begins a block where no empty line is before it.
 END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[|#{1,6} )")
 # A space at which a narrow table does not break a value from its margin.
 NO_BREAK = "\u00a0"
 # The systems of the comparison with peers and of the test data, in the order of their rows.
+# The runs of `accurate` one by one, which stand on the page of test data alone.
+SINGLE_RUNS = "accurate-run"
 SYSTEM_TITLES = (
     ("TF-IDF", "TF-IDF of characters"),
     ("StaticEmbedding", "`StaticEmbedding`"),
@@ -59,6 +53,7 @@ SYSTEM_TITLES = (
     ("hybrid", "`hybrid`"),
     ("adapted", "`adapted`"),
     ("accurate", "`accurate`"),
+    (SINGLE_RUNS, "`accurate`, of one run"),
     ("e5-small", "multilingual-e5-small"),
     ("USE", "universal-sentence-encoder-multilingual 3"),
     ("MiniLM", "all-MiniLM-L6-v2 (English)"),
@@ -67,7 +62,9 @@ SYSTEM_TITLES = (
 OUR_SYSTEMS = ("default", "small", "hybrid", "adapted", "accurate")
 OUR_COLOR = "#1f5fa8"
 OTHER_COLOR = "#757575"
-SPEED_TICKS = (100, 300, 1000, 3000, 10_000, 30_000)
+FRONT_COLOR = "#b9c9de"
+SPEED_TICKS = (10, 100, 1000, 10_000)
+LEAST_SENTENCES = 50.0  # Systems that find fewer translations than this, in %, are not drawn.
 # The best value of a column is bold, and so is every value that is printed with the same digits.
 LARGEST = "largest"
 SMALLEST = "smallest"
@@ -302,13 +299,13 @@ class SystemSummary:
     Attributes:
         name: Its name.
         megabytes: The size of its weights and tokenizer; None if it has none.
-        texts_per_second: Its speed on one core.
-        measures: Its quality in %, by the keys of `SUMMARY_MEASURES`.
+        texts_per_second: Its speed on one core; None if it was not measured.
+        measures: Its quality in %, by name.
     """
 
     name: str
     megabytes: float | None
-    texts_per_second: float
+    texts_per_second: float | None
     measures: Mapping[str, Measure]
 
 
@@ -345,16 +342,16 @@ class Measurements:
         return systems
 
     def summary(self) -> dict[str, "SystemSummary"]:
-        """Return size, speed and quality of each system of the comparison with peers."""
-        measures_of = self.by_system(PEERS)
+        """Return size, speed and quality of each system on the test data."""
+        measures_of = self.by_system(TEST_DATA)
         summaries = {}
-        for result in self.load(PEERS)["results"]:
+        for result in self.load(TEST_DATA)["results"]:
             system = result["system"]
-            measures = {}
-            for name, title in SUMMARY_MEASURES.items():
-                measures[name] = measures_of[system][title]
-            speed = result["texts/s"]["median"]
-            summaries[system] = SystemSummary(system, result["MB"], speed, measures)
+            if system == SINGLE_RUNS:
+                continue
+            size = result.get("megabytes")
+            speed = result.get("texts_per_second")
+            summaries[system] = SystemSummary(system, size, speed, measures_of[system])
         return summaries
 
     def compared(self, name: str) -> dict[str, dict[str, Measure]]:
@@ -523,10 +520,11 @@ def join_blocks(blocks: Sequence[str]) -> str:
 
 
 def draw_quality_and_speed(systems: Sequence[SystemSummary], path: Path) -> None:
-    """Draw the quality of each system against its speed.
+    """Draw the quality of each system against its speed, and the Pareto front.
 
     Args:
-        systems: The systems.
+        systems: The systems. Those whose speed is not known, and those that hardly find
+            translations, are left out.
         path: The file, PNG or SVG. Its folder must exist.
     """
     # matplotlib takes a second to import, and only the figure needs it.
@@ -537,24 +535,41 @@ def draw_quality_and_speed(systems: Sequence[SystemSummary], path: Path) -> None
 
     titles = {
         "sentences": "finds the translation of a sentence, %",
+        "questions_across": "finds the answer in another language, %",
         "similarity_across": "similarity across languages (Spearman x 100)",
     }
     settings = {"font.size": 13, "svg.hashsalt": "tmde", "figure.facecolor": "white"}
     with pyplot.rc_context(settings):
-        figure, panels = pyplot.subplots(1, 2, figsize=(11, 4.8), layout="constrained")
+        figure, panels = pyplot.subplots(1, 3, figsize=(16.5, 4.8), layout="constrained")
+        drawn = []
+        for system in systems:
+            finds_translations = system.measures["sentences"].value >= LEAST_SENTENCES
+            if finds_translations and system.texts_per_second is not None:
+                drawn.append(system)
         for panel, (measure, title) in zip(panels, titles.items(), strict=True):
-            _draw_panel(panel, systems, measure)
+            _draw_panel(panel, drawn, measure)
             panel.set_title(title, fontsize=13)
         metadata = {"Date": None} if path.suffix == ".svg" else {"Software": None}
         figure.savefig(path, dpi=130, metadata=metadata)
         pyplot.close(figure)
 
 
+def pareto_front(points: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
+    """Return the points (speed, quality) for which no faster point is as good, fastest first."""
+    front: list[tuple[float, float]] = []
+    for speed, quality in sorted(points, reverse=True):
+        if not front or quality > front[-1][1]:
+            front.append((speed, quality))
+    return front
+
+
 def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> None:
-    """Draw one point a system, with its name and its interval."""
+    """Draw one point a system, with its name and its interval, and a line through the best ones."""
     points = []
     for system in systems:
         points.append((system.name, system.texts_per_second, system.measures[measure]))
+    front = pareto_front([(speed, value.value) for _, speed, value in points])
+    panel.plot(*zip(*front, strict=True), color=FRONT_COLOR, linestyle="--", zorder=0)
     for system, speed, value in points:
         color = OUR_COLOR if system in OUR_SYSTEMS else OTHER_COLOR
         bars = [[value.value - value.low], [value.high - value.value]]
@@ -564,12 +579,17 @@ def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> N
             max(speed, other) < 1.5 * min(speed, other) and other_value.value > value.value
             for _, other, other_value in points
         )
+        # It ends at the point if a faster system is close to it.
+        is_left = any(
+            speed < other < 5 * speed and abs(other_value.value - value.value) < 3
+            for _, other, other_value in points
+        )
         panel.annotate(
             system,
             (speed, value.value),
             xytext=(0, -23 if is_below else 11),
             textcoords="offset points",
-            ha="center",
+            ha="right" if is_left else "center",
             color=color,
             weight="bold" if system in OUR_SYSTEMS else "normal",
         )

@@ -28,7 +28,6 @@ from typing import Annotated, Any
 
 import numpy as np
 import pandas as pd
-import pyarrow.parquet as pq
 import typer
 from common import markdown, write_json
 from peers import (
@@ -42,6 +41,7 @@ from peers import (
     measure_quality,
     measure_speed,
     measures_of,
+    split_name,
     split_named,
 )
 
@@ -52,6 +52,7 @@ from tmde.eval.results import TaskResult, summary_columns
 from tmde.eval.role_prompts import Role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks import QuestionData, RetrievalData, SimilarityData
+from tmde.training.teachers.files import read_vector_table
 
 # The task of each title, and its file in the data folder.
 TASKS = {
@@ -87,7 +88,8 @@ class StoredVectors:
         file: A parquet file with the columns `text` and `vector`.
 
     Raises:
-        TmdeError: The file lacks one of the columns, or vectors differ in length.
+        TmdeError: The file lacks one of the columns, or vectors differ in length; see
+            `tmde.training.teachers.files.read_vector_table`.
     """
 
     dense = True
@@ -97,22 +99,9 @@ class StoredVectors:
     def __init__(self, name: str, file: Path) -> None:
         self.name = name
         self.file = file
-        table = pq.read_table(file)
-        for column in ("text", "vector"):
-            if column not in table.column_names:
-                raise TmdeError(
-                    f"{file}: found the columns {', '.join(table.column_names)}, expected a column "
-                    f"{column!r}"
-                )
-        texts = table["text"].to_pylist()
-        numbers = table["vector"].combine_chunks().flatten().to_numpy(zero_copy_only=False)
-        if len(texts) == 0 or len(numbers) % len(texts):
-            raise TmdeError(
-                f"{file}: found {len(numbers)} numbers in the vectors of {len(texts)} texts, "
-                "expected vectors of one length"
-            )
-        self._vectors = numbers.astype(np.float32).reshape(len(texts), -1)
-        self._row_of_text = {text: row for row, text in enumerate(texts)}
+        table = read_vector_table(file, str(file))
+        self._vectors = table.vectors.astype(np.float32)
+        self._row_of_text = table.row_of
         self.fingerprint = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
         self.begin()
 
@@ -157,9 +146,20 @@ def folders_of_models(models: Sequence[str]) -> dict[str, list[str]]:
     """Return the folders of `NAME=FOLDER` by name: several are the seeds of one system."""
     folders: dict[str, list[str]] = {}
     for model in models:
-        name, folder = model.split("=", 1)
+        name, folder = split_name(model)
         folders.setdefault(name, []).append(folder)
     return folders
+
+
+def check_names(option: str, values: Mapping[str, str], systems: Sequence[str]) -> None:
+    """Check that an option names systems that are measured.
+
+    Raises:
+        typer.BadParameter: It names another one.
+    """
+    for name in values:
+        if name not in systems:
+            raise typer.BadParameter(f"{option}: found {name}, expected {', '.join(systems)}")
 
 
 def seed_names(name: str, count: int) -> list[str]:
@@ -326,22 +326,30 @@ def main(
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
 ) -> None:
     """Measure all models on all test data."""
+    prompts = split_named(prompt or [])
+    document_prompts = split_named(document_prompt or [])
+    dtypes = split_named(dtype or [])
+    trainings = split_named(training or [])
+    stored_files = split_named(vectors or [])
+    folders_of_systems = folders_of_models(models or [])
+    known = [TFIDF, STATIC, *folders_of_systems, *stored_files]
+    check_names("--prompt", prompts, known)
+    check_names("--document-prompt", document_prompts, known)
+    check_names("--dtype", dtypes, known)
+    check_names("--training", trainings, known)
+
     tasks = load_test_tasks(data)
     if write_texts is not None:
         pd.DataFrame({"text": texts_of_tasks(tasks)}).to_parquet(write_texts)
         return
     cache = cache or default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
-    prompts = split_named(prompt or [])
-    document_prompts = split_named(document_prompt or [])
-    dtypes = split_named(dtype or [])
-    trainings = split_named(training or [])
 
-    folders = {}
+    folders: dict[str, str] = {}
     seeds = {}  # the names of the models of each system
-    for system, folders_of_system in folders_of_models(models or []).items():
-        seeds[system] = seed_names(system, len(folders_of_system))
-        folders |= dict(zip(seeds[system], folders_of_system, strict=True))
+    for name, folders_of_system in folders_of_systems.items():
+        seeds[name] = seed_names(name, len(folders_of_system))
+        folders |= dict(zip(seeds[name], folders_of_system, strict=True))
     computed: list[MeasuredSystem] = load_systems(
         folders,
         [TFIDF, STATIC, *folders],
@@ -352,7 +360,7 @@ def main(
         of_seeds(document_prompts, seeds),
     )
     stored = []
-    for name, file in split_named(vectors or []).items():
+    for name, file in stored_files.items():
         stored.append(StoredVectors(name, Path(file)))
     results = measure_quality(tasks, [*computed, *stored], cache)
     first_models = [system for system in computed if system.name not in folders]

@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from tmde.cli import options as common
 from tmde.cli.errors import OptionError
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 
 @common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
@@ -18,7 +19,7 @@ def align(
     b: Annotated[
         str, Argument(metavar="B", help="File or folder of documents of the other language.")
     ],
-    model: common.ModelOption = common.DEFAULT_MODEL,
+    model: common.ModelOption = DEFAULT_MODEL,
     out: Annotated[
         Path | None, Option("--output", "-o", metavar="OUT", help="Pairs to write, .tsv.")
     ] = None,

@@ -10,7 +10,7 @@ import typer
 
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
-from tmde.cli.models import without_truncation_warnings
+from tmde.cli.models import suggest_accurate, without_truncation_warnings
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
@@ -79,6 +79,7 @@ def align_files(job: AlignmentJob) -> None:
             document_sets.report_quality(job.reference, quality)
         if job.rows_target is not None:
             _write_parallel_rows(job, sides, row_pairs, embedder, job.rows_target)
+    suggest_accurate(job.model, "`-m accurate`")
 
 
 def _languages_of(sides: Sides) -> tuple[str, str]:

@@ -27,8 +27,7 @@ from tmde.cli.demo_search import Searcher, SearchResult, is_short
 from tmde.documents.collection_map import NEIGHBORS
 from tmde.documents.index import MODES, Mode
 from tmde.documents.snippets import shortened
-from tmde.embedding import DEFAULT_MODEL
-from tmde.embedding.loading import local_or_hub
+from tmde.embedding.packaged_models import packaged_name
 
 # Seen on white and on black, and told apart by color-blind people.
 COLORS = ("#1f83c4", "#d98a00", "#009e73", "#cc79a7", "#d55e00", "#3fa3dd", "#8c7ae6", "#8a8f98")
@@ -237,8 +236,9 @@ def demo_page(collection: Collection) -> gr.Blocks:
 def _model_name(collection: Collection) -> str:
     """Return what the page calls the model."""
     path = str(collection.index.embedder.model.name_or_path)
-    if path == local_or_hub(DEFAULT_MODEL):
-        return "the packaged model"
+    name = packaged_name(path)
+    if name is not None:
+        return f"the packaged model {name}"
     return Path(path).name
 
 

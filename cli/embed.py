@@ -6,6 +6,7 @@ from typing import Annotated, Any
 from typer import Argument, Option
 
 from tmde.cli import options as common
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 
 @common.with_options(loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
@@ -14,7 +15,7 @@ def embed(
     out: Annotated[
         Path, Option("--output", "-o", metavar="OUT", help="File to write: .npy or .parquet.")
     ],
-    model: common.ModelOption = common.DEFAULT_MODEL,
+    model: common.ModelOption = DEFAULT_MODEL,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     language: common.LanguageOption = None,

@@ -9,7 +9,6 @@ from typer import Argument, Option
 
 from tmde.cli.errors import CommandGroup
 from tmde.cli.options import (
-    DEFAULT_MODEL,
     LONG_OPTIONS,
     MODEL_OPTIONS,
     Head,
@@ -19,6 +18,7 @@ from tmde.cli.options import (
     columns_of,
     with_options,
 )
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 _COLUMNS_FORM = (
     "FIELD=COLUMN, such as label=Topic, or NAME.FIELD=COLUMN for one of several files of --labeled"

@@ -7,6 +7,7 @@ from typer import Argument, Option
 
 from tmde.cli import options as common
 from tmde.cli.errors import OptionError
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
@@ -105,7 +106,7 @@ def mine(
         sides_options=SidesOptions(**sides),
         output=out,
         target=target,
-        model=model or common.DEFAULT_MODEL,
+        model=model or DEFAULT_MODEL,
         loading=loading,
         first_vectors=vectors_a,
         second_vectors=vectors_b,

@@ -16,10 +16,10 @@ from typer import Argument, Option
 
 from tmde.cli.errors import OptionError
 from tmde.embedding.hub_names import check_model_path
+from tmde.embedding.packaged_models import packaged_folder
 
 # Values that the library defines too. Importing it takes seconds, so they are repeated here; a test
 # compares them.
-DEFAULT_MODEL = "default"
 INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is known
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
@@ -55,7 +55,7 @@ def check_model_name(name: str | None) -> str | None:
     Raises:
         OSError: It is neither a folder nor a possible Hub id.
     """
-    if name is not None and name != DEFAULT_MODEL:
+    if name is not None and packaged_folder(name) is None:
         check_model_path(name)
     return name
 
@@ -71,7 +71,7 @@ ModelOption = Annotated[
     Option(
         "--model",
         "-m",
-        help="Folder or Hub id; `default` is the model of tmde.",
+        help="Folder or Hub id; `default` and `accurate` come with tmde.",
         callback=check_model_name,
     ),
 ]

@@ -16,10 +16,11 @@ import typer
 
 from tmde.cli.demo_collection import draw_collection
 from tmde.cli.demo_sample import NAME, PASSAGES
-from tmde.cli.models import without_truncation_warnings
+from tmde.cli.models import suggest_accurate, without_truncation_warnings
 from tmde.cli.update_index import IndexJob, open_index, update_index
 from tmde.data.documents import InputFormat
 from tmde.documents.index_settings import SETTINGS
+from tmde.embedding.packaged_models import ACCURATE_MODEL
 
 
 @dataclass(frozen=True)
@@ -69,9 +70,19 @@ def run_demo(job: DemoJob) -> None:
         page = demo_page(collection)
         address = launch_page(page, job.host, job.port)
         typer.echo(f"The page is at {address} (Ctrl-C ends it)")
+        suggest_accurate(index.model_name, _accurate_command(job, index_folder))
         if job.opens_browser and _has_screen():
             webbrowser.open(address)
         page.block_thread()
+
+
+def _accurate_command(job: DemoJob, index_folder: Path) -> str:
+    """Return what shows the same collection by the model `accurate`."""
+    if job.collection is None:
+        return f"`tmde demo {ACCURATE_MODEL}`"
+    if index_folder == Path(job.collection):
+        return f"An index made by `tmde index ... -m {ACCURATE_MODEL}`"
+    return f"`tmde demo {ACCURATE_MODEL} {job.collection}`"
 
 
 @contextmanager

@@ -11,14 +11,15 @@ from rich.table import Table
 
 from modeling_tmde import TmdeError
 from tmde.cli.console import table_console
-from tmde.cli.models import without_truncation_warnings
+from tmde.cli.models import suggest_accurate, without_truncation_warnings
 from tmde.cli.update_index import open_index, read_texts
 from tmde.data.languages import language_of_locale
 from tmde.documents.index import DocumentIndex, Hit, Mode
-from tmde.embedding import DEFAULT_MODEL, EncodeReport
+from tmde.embedding import EncodeReport
 from tmde.embedding.loading import reading
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
-# Hits of the packaged model below this cosine seldom answer the query: see docs/decisions.md.
+# Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
 WEAK_COSINE = 0.25
 _LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
@@ -70,6 +71,8 @@ def search_index(job: SearchJob) -> None:
             continue
         title = query if len(queries) > 1 else None
         _print_table(title, hits, job.mode, weak_below)
+    if not job.as_json and job.mode != "words" and index.settings is not None:
+        suggest_accurate(index.model_name, "An index made by `tmde index ... -m accurate`")
 
 
 def _open(job: SearchJob) -> DocumentIndex:

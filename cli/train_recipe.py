@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tmde.cli.options import DEFAULT_MODEL, one_or_all
+from tmde.cli.options import one_or_all
 from tmde.cli.train_options import MINUTES, STAGE_MINUTES, UserSettings
 from tmde.data.columns import with_plain_languages
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
 from tmde.training.run_data import check_has_data, named_sources
 from tmde.training.run_folder import RECIPE_NAME, with_stored_data

@@ -20,8 +20,8 @@ from tmde.data.files import read_lines
 from tmde.data.languages import language_of_locale
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
-from tmde.embedding import DEFAULT_MODEL
 from tmde.embedding.loading import reading
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
 
 # Documents that are embedded and committed at a time: an interruption loses the work of one batch

@@ -14,7 +14,7 @@ from modeling_tmde import TmdeError
 from tmde.data.io import write_atomically
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
+from tmde.embedding.packaged_models import packaged_name
 from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
@@ -153,8 +153,9 @@ def _is_density(aggregation: object) -> bool:
 def _model_name(embedder: DocumentEmbedder) -> str:
     """Return the name by which the model is found again."""
     name = str(embedder.model.name_or_path)
-    if name == str(DEFAULT_FOLDER):  # It may move with the package, so its short name is stored.
-        return DEFAULT_MODEL
+    packaged = packaged_name(name)
+    if packaged is not None:  # Its folder may move with the package.
+        return packaged
     if os.path.isdir(name):
         return os.path.abspath(name)
     return name

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Texts in, vectors out: the embedder, long documents, the packaged model, and exports.
+"""Texts in, vectors out: the embedder, long documents, the packaged models, and exports.
 
 Names are imported at first use, because the commands check the name of a model
 (`tmde.embedding.hub_names`) before they import torch.
@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
-    from tmde.embedding.loading import DEFAULT_MODEL
+    from tmde.embedding.packaged_models import ACCURATE_MODEL, DEFAULT_MODEL
     from tmde.embedding.sentence_density import SentenceDensity
     from tmde.embedding.sentences import split_sentences
 
 __all__ = [
+    "ACCURATE_MODEL",
     "DEFAULT_MODEL",
     "DocumentEmbedder",
     "EncodeOutput",
@@ -25,7 +26,8 @@ __all__ = [
 ]
 
 _MODULES = {
-    "DEFAULT_MODEL": "loading",
+    "ACCURATE_MODEL": "packaged_models",
+    "DEFAULT_MODEL": "packaged_models",
     "DocumentEmbedder": "document_embedder",
     "EncodeOutput": "document_embedder",
     "EncodeReport": "document_embedder",

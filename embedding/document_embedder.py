@@ -36,13 +36,9 @@ from modeling_tmde import BagModel, TmdeError
 from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
 from modeling_tmde.tokenization import load_tokenizer
-from tmde.embedding.loading import (
-    DEFAULT_FOLDER,
-    DEFAULT_MODEL,
-    load_encoder,
-    local_or_hub,
-)
+from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
+from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import DTYPES, check_precision, quantized, stored_width
 from tmde.embedding.saving import DOCUMENT_PROMPTS, save_model, save_settings
@@ -384,9 +380,8 @@ class DocumentEmbedder:
 
     def __repr__(self) -> str:
         """Say which model this is, the width of its vectors, its limit and its languages."""
-        name = str(self.model.name_or_path)
-        if name == str(DEFAULT_FOLDER):
-            name = DEFAULT_MODEL
+        path = str(self.model.name_or_path)
+        name = packaged_name(path) or path
         parts = [
             f"model={name!r}",
             f"kind={type(self.model).__name__}",

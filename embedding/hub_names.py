@@ -15,8 +15,8 @@ _HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
 # What a name without an owner may have meant.
 _NAMES_OF_MODELS = (
-    ". The packaged model is called 'default'; a recipe such as 'small' has to be trained first "
-    "with `tmde train`, and the folder of the run is the name of its model"
+    ". The packaged models are called 'default' and 'accurate'; a recipe such as 'small' has to be "
+    "trained first with `tmde train`, and the folder of the run is the name of its model"
 )
 # The questions that need not be asked again: name, kind and token of repositories that are there.
 # Those of failures are asked again, because a network comes back and a repository gets made.

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Find a model: the packaged one, a folder, or a Hub id. Name its files in errors."""
+"""Find a model: a packaged one, a folder, or a Hub id. Name its files in errors."""
 
 from __future__ import annotations
 
@@ -26,10 +26,8 @@ from transformers.utils import logging as transformers_logging
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import is_ours
 from tmde.embedding.hub_names import HubNameError, check_model_path, check_repository
+from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.stored_settings import stored_settings
-
-DEFAULT_MODEL = "default"  # the name of the model that comes with the package
-DEFAULT_FOLDER = Path(__file__).with_name("default")
 
 _CONFIG_FILES = ("config.json", "adapter_config.json")
 _RECIPE_FILE = "recipe.yaml"  # written when a run of training begins
@@ -83,12 +81,12 @@ def local_or_hub(
     revision: str | None = None,
     token: str | bool | None = None,
 ) -> str:
-    """Return the folder or the Hub id of a model; for "default", the folder in the package.
+    """Return the folder or the Hub id of a model; for a packaged one, the folder in the package.
 
     If the Hub is not reached, a model of the cache is returned by its folder there.
 
     Args:
-        path: A folder of a saved model, a Hub id, or "default".
+        path: A folder of a saved model, a Hub id, or the name of a packaged model.
         revision: The revision of the Hub repository.
         token: The token to read it with.
 
@@ -97,8 +95,9 @@ def local_or_hub(
             or has no such model.
         TmdeError: A list of weight shards is damaged, or names a file outside of the folder.
     """
-    if path == DEFAULT_MODEL:
-        return str(DEFAULT_FOLDER)
+    packaged = packaged_folder(path)
+    if packaged is not None:
+        return str(packaged)
     name = os.fspath(path)
     folder = Path(name).expanduser()
     if folder.is_dir():

@@ -28,7 +28,8 @@ from sklearn.utils import Tags
 
 from modeling_tmde import TmdeError
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.loading import DEFAULT_MODEL, local_or_hub
+from tmde.embedding.loading import local_or_hub
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 __all__ = ["TmdeVectorizer"]
 

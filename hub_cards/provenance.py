@@ -16,7 +16,7 @@ from huggingface_hub import hf_hub_download, metadata_load
 
 from modeling_tmde import TmdeError
 from tmde.embedding.hub_names import is_possible_hub_id
-from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL
+from tmde.embedding.packaged_models import packaged_folder
 from tmde.hub_cards.privacy import public_name
 from tmde.hub_cards.run_records import FIRST_STAGE, read_json
 
@@ -206,13 +206,12 @@ def _describe_model(model: str | None) -> list[dict[str, Any]]:
     """Return what is known of a model, and of the models that it started from.
 
     Args:
-        model: A folder, a Hub id, or the name of the model that comes with the package.
+        model: A folder, a Hub id, or the name of a model that comes with the package.
     """
     if not model:
         return []
-    if model == DEFAULT_MODEL:
-        path = DEFAULT_FOLDER
-    else:
+    path = packaged_folder(model)
+    if path is None:
         path = Path(os.path.abspath(os.path.expanduser(model)))
     if not path.exists():
         return [{"name": model, "hub": True, "license": hub_license(model), "sources": None}]

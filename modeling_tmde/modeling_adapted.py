@@ -132,9 +132,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
     """The encoder with its bottleneck: documents in, embeddings out.
 
     The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the
-    text (`config.pooling`) and of the prompt (`config.prompt`), without projection, dropout or L2
-    normalization. Before training, it equals the vector that `DocumentEmbedder` gives for the plain
-    encoder with that pooling and prompt.
+    text (`config.pooling`) and of the prompt (`config.prompt`), without projection or dropout.
+    `config.normalize` scales it to length 1. Otherwise, before training, it equals the vector that
+    `DocumentEmbedder` gives for the plain encoder with that pooling and prompt.
 
     Example:
         ```python
@@ -261,6 +261,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
         embedding = pool_states(states, encoder_inputs["attention_mask"], self.config.pooling)
         if self.config.bag_residual and not self.training:
             embedding = embedding + self._bag(tokens, attention_mask)  # (batch, d_model)
+        if self.config.normalize:
+            embedding = nn.functional.normalize(embedding, dim=-1)
         last_hidden_state = embedding[:, None]  # (batch, 1, d_model)
         if self.config.pooling == "cls" and not pooled_only:
             states = self._at_input_places(states, first_columns, shape)

@@ -1,5 +1,6 @@
 """The packaged model: opened without a name, by every command, and to begin a training with."""
 
+import hashlib
 import json
 import re
 
@@ -12,12 +13,16 @@ from tests.conftest import LANGUAGES, save
 from tmde import DocumentEmbedder
 from tmde.cli import run_quickstart
 from tmde.data.sample import sample_documents, sample_sentences
-from tmde.embedding.loading import DEFAULT_FOLDER
+from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
 from tmde.hub_cards import describe_origins
 from tmde.training.recipe import load_recipe
 from tmde.training.starts import begin_with, choose_start
 
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
+SEALS = {
+    "model.safetensors": "bcf29191ace03379b1fd9e914f17522f5338d95c1ef09cc845756e6205839ef2",
+    "tokenizer.json": "addc990a3c6dd01b4ed5d264a1a4eb560e94ecfbee89f20d7ac83c17a3216119",
+}
 
 
 @pytest.fixture(scope="module")
@@ -31,13 +36,22 @@ def sentences():
     return {code: [row[code] for row in rows] for code in LANGUAGES}
 
 
+def test_the_files_are_those_that_were_measured():
+    """Every figure of this model in the documentation is of these bytes."""
+    for name, digest in SEALS.items():
+        assert (
+            hashlib.sha256((PACKAGED_FOLDERS[DEFAULT_MODEL] / name).read_bytes()).hexdigest()
+            == digest
+        ), name
+
+
 def test_the_package_is_small_and_complete(embedder):
     size = 0
-    for path in DEFAULT_FOLDER.rglob("*"):
+    for path in PACKAGED_FOLDERS[DEFAULT_MODEL].rglob("*"):
         size += path.stat().st_size
     assert size < 20e6
-    assert not list(DEFAULT_FOLDER.rglob("*.py"))  # AutoModel knows the class.
-    assert (DEFAULT_FOLDER / "README.md").is_file()
+    assert not list(PACKAGED_FOLDERS[DEFAULT_MODEL].rglob("*.py"))  # AutoModel knows the class.
+    assert (PACKAGED_FOLDERS[DEFAULT_MODEL] / "README.md").is_file()
     assert tuple(embedder.model.config.languages) == LANGUAGES
 
 

@@ -17,6 +17,7 @@ from .sources import (
     open_tables,
     provenance_of,
     read_columns,
+    read_id,
     source_of,
 )
 
@@ -144,7 +145,7 @@ def _read_documents(
             if SPLIT_NAMES.get(splits[row], splits[row]) != split:
                 continue
             language = columns["language"][row]
-            doc_id = str(columns["doc_id"][row])
+            doc_id = read_id(table.place, number, "doc_id", columns["doc_id"][row])
             documents = text_of.setdefault(language, {})
             if doc_id in documents:
                 raise bad_value(

@@ -15,6 +15,7 @@ from .sources import (
     open_tables,
     provenance_of,
     read_columns,
+    read_id,
     source_of,
 )
 
@@ -68,7 +69,7 @@ class QuestionRetrieval(Task):
         license="CC BY-SA 4.0",
         url="https://github.com/google-deepmind/xquad",
     )
-    languages = ("de", "en", "es", "fr", "it")
+    languages = ()  # those of the data
     local_names = ("eval/xquad_dev.parquet", "xquad.parquet")
     needs = "a file with language, paragraph_id, paragraph, question_id and question"
 
@@ -81,7 +82,7 @@ class QuestionRetrieval(Task):
             source: A parquet, JSONL, CSV or TSV file, a folder of such files, or a Hub dataset. Its
                 columns are language, paragraph_id, paragraph, question_id and question. The
                 paragraph is repeated in the row of each of its questions.
-            languages: None for those of the task that the source has.
+            languages: None for those of the source.
             streaming: Read the Hub without downloading whole files first.
 
         Raises:
@@ -124,8 +125,8 @@ def _read_table(
     """
     numbers, columns = read_columns(table, TEXT_COLUMNS, ID_COLUMNS)
     for row, number in enumerate(numbers):
-        question_id = _read_id(table.place, number, "question_id", columns["question_id"][row])
-        paragraph_id = _read_id(table.place, number, "paragraph_id", columns["paragraph_id"][row])
+        question_id = read_id(table.place, number, "question_id", columns["question_id"][row])
+        paragraph_id = read_id(table.place, number, "paragraph_id", columns["paragraph_id"][row])
         language = columns["language"][row]
         first_paragraph_id = paragraph_of_question.setdefault(question_id, paragraph_id)
         if paragraph_id != first_paragraph_id:
@@ -160,14 +161,3 @@ def _read_table(
             )
         rows.questions[question_id] = columns["question"][row]
         rows.paragraph_ids[question_id] = paragraph_id
-
-
-def _read_id(place: str, number: int, column: str, value: object) -> str:
-    """Return an id as text.
-
-    Raises:
-        CorpusError: The row has none.
-    """
-    if value is None or value == "":
-        raise bad_value(place, number, column, value, "an id", "Number the rows, or correct it.")
-    return str(value)

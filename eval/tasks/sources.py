@@ -392,6 +392,17 @@ def _in_order(by_name: Mapping[str, Split]) -> dict[str, Split]:
     return {name: by_name[name] for name in names if name in by_name}
 
 
+def read_id(place: str, number: int, column: str, value: object) -> str:
+    """Return an id as text.
+
+    Raises:
+        CorpusError: The row has none.
+    """
+    if value is None or value == "":
+        raise bad_value(place, number, column, value, "an id", "Number the rows, or correct it.")
+    return str(value)
+
+
 def choose_languages(
     place: str, requested: Languages, available: Iterable[str], defaults: Sequence[str] = ()
 ) -> list[str]:

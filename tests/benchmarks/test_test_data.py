@@ -225,11 +225,11 @@ def test_a_text_without_a_vector_is_named(vectors):
     [
         (
             {"text": ["a"], "vec": [[1.0]]},
-            "found the columns text, vec, expected a column 'vector'",
+            "bad.parquet: found no column 'vector' among text, vec",
         ),
         (
             {"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]},
-            "found 3 numbers in the vectors of 2 texts",
+            "bad.parquet, row 2: found a vector of 2 numbers, expected 1",
         ),
     ],
 )
@@ -237,3 +237,17 @@ def test_bad_files_of_vectors_are_refused(columns, message, tmp_path):
     pd.DataFrame(columns).to_parquet(tmp_path / "bad.parquet")
     with pytest.raises(TmdeError, match=message):
         script.StoredVectors("stored", tmp_path / "bad.parquet")
+
+
+@pytest.mark.parametrize("option", ["--prompt", "--document-prompt", "--dtype", "--training"])
+def test_an_option_of_a_system_that_is_not_measured_is_refused(option, tmp_path):
+    app = typer.Typer()
+    app.command()(script.main)
+    arguments = ["default=default", "--data", str(tmp_path), option, "defualt=x"]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "found defualt, expected" in " ".join(result.output.split())
+    arguments = ["default", "--data", str(tmp_path)]
+    result = CliRunner().invoke(app, arguments)
+    assert result.exit_code == 2
+    assert "NAME=VALUE" in result.output

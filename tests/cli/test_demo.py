@@ -301,7 +301,7 @@ def test_the_map_lights_hits_and_numbers_them(bag, tmp_path):
 def test_the_page_names_the_packaged_model():
     model = SimpleNamespace(name_or_path=local_or_hub("default"))
     index = SimpleNamespace(embedder=SimpleNamespace(model=model))
-    assert page_module._model_name(SimpleNamespace(index=index)) == "the packaged model"
+    assert page_module._model_name(SimpleNamespace(index=index)) == "the packaged model default"
     model.name_or_path = "runs/mine"
     assert page_module._model_name(SimpleNamespace(index=index)) == "mine"
 

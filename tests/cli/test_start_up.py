@@ -13,7 +13,6 @@ from tmde.cli.main import COMMANDS
 from tmde.data import documents
 from tmde.documents.index_settings import SETTINGS
 from tmde.documents.margins import SCORINGS
-from tmde.embedding import DEFAULT_MODEL
 from tmde.embedding.quantization import PRECISIONS
 from tmde.eval.classification import PROTOCOLS
 from tmde.eval.heads import HEADS
@@ -146,6 +145,5 @@ def test_the_choices_of_an_option_are_those_of_the_library(choices, values):
     assert get_args(choices) == tuple(values)
 
 
-def test_the_default_model_of_the_options_is_that_of_the_library():
-    assert options.DEFAULT_MODEL == DEFAULT_MODEL
+def test_the_file_of_an_index_is_that_of_the_library():
     assert options.INDEX_SETTINGS == SETTINGS

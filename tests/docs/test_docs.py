@@ -36,7 +36,7 @@ from tests.docs.hub_content import add_repository
 from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 from tmde.cli.main import app
-from tmde.embedding.loading import DEFAULT_FOLDER
+from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
 from tmde.hub_cards.licenses import LicensedOrigin
 from tmde.hub_cards.provenance import stated_license
 from tmde.training.objectives import OBJECTIVES
@@ -339,7 +339,7 @@ def test_every_recipe_is_in_the_table_of_the_guide(name):
 
 def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():
     """A run of the guide begins with it by default."""
-    start = LicensedOrigin("default", "model", stated_license(DEFAULT_FOLDER))
+    start = LicensedOrigin("default", "model", stated_license(PACKAGED_FOLDERS[DEFAULT_MODEL]))
     texts = [path.read_text("utf-8") for path in [*PAGES, ROOT / "cli" / "push.py"]]
     refused = []
     for line in "\n".join(texts).splitlines():

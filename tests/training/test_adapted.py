@@ -204,7 +204,7 @@ def test_a_recipe_on_an_encoder_keeps_what_fits(caplog):
     two = ["model.prompt=query: ", "objectives.distillation.teacher=[encoder, use.parquet]"]
     taught = load_recipe("adapted", two, encoder="x/y").objectives.distillation
     assert taught.teacher == ["x/y", "use.parquet"]
-    assert taught.teacher_prompt == ["query: ", ""]
+    assert taught.teacher_prompt == ["query: ", None]
     with pytest.raises(RecipeError, match="'d_model' is unknown"):
         load_recipe("adapted", ["model.d_model=64"], encoder="x/y")
 

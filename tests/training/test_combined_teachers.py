@@ -247,7 +247,7 @@ def test_a_wider_model_is_projected_only_if_it_is_in_a_list(count, english, tmp_
     # Ten words span at most ten dimensions, so that eight lose little.
     np.testing.assert_allclose(vectors @ vectors.T, cosines, atol=0.2)
     with pytest.raises(
-        ValueError, match=r"d=32, .* has d=8; .*teacher=\[.*model\], which projects"
+        ValueError, match=r"d=32, .* has d=8; .*teacher=\[.*model\], which is projected"
     ):
         open_teacher_vectors(rows, student(names[0], **options()), arguments(tmp_path))
 

@@ -10,6 +10,7 @@ import torch
 
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
 from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
+from tmde import DocumentEmbedder
 from tmde.data import tokens
 from tmde.data.tokens import open_tokens
 from tmde.training.batches import ParallelBatches
@@ -265,3 +266,12 @@ def test_rows_without_the_teacher_s_language_are_refused_before_training(taught,
     parallel = student(taught[0], teacher_languages=["en"])
     with pytest.raises(ValueError, match="found no row of the training data in en"):
         prepare_teacher_vectors(rows, [], parallel, arguments(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["default", "accurate"])
+def test_a_packaged_model_teaches_by_its_name(name):
+    teacher = ModelTeacher(find_version(name), 384)
+    texts = ["The bridge is closed.", "Le pont est fermé."]
+    expected = DocumentEmbedder.from_pretrained(name).encode(texts)
+    # The teacher may compute in bfloat16.
+    np.testing.assert_allclose(teacher.encode(texts, "en"), expected, atol=0.02)

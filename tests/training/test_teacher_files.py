@@ -122,7 +122,7 @@ FLOATS = pa.list_(pa.float32())
         ({"text": [1], "vector": [[1.0]]}, "column 'text': found int64, expected strings"),
         (
             {"text": ["a"], "vector": [1.0]},
-            "column 'vector': found double, expected lists of float16 or float32",
+            "column 'vector': found double, expected lists of float16, float32 or float64",
         ),
         ({"text": ["a"], "vector": [[1]]}, r"column 'vector': found list<.*int64>, expected lists"),
         (

@@ -42,13 +42,15 @@ class Distillation(Objective):
         teacher_share: The share of the rows that the teachers read, chosen by their text. Other
             rows are not taught.
         teacher_prompt: What the models expect before every text, such as `"query: "`; or a list
-            with a prompt for each teacher. "" stands for a model's own default. Files ignore it.
+            with a prompt for each teacher. None stands for a model's own default, and "" for no
+            prompt. Files ignore it.
         teacher_languages: The languages that the teachers know; they read the first of these that a
             row has, and that is in every file. None for the pivot languages. A row without any such
             text is not taught.
         trust_remote_code: Run code from the teacher's folder or repository, which some models need.
         teacher_revision: The branch, tag or commit of a teacher on the Hub, or a list with one for
-            each teacher; None for the newest when a run begins. Either way a run keeps the weights
+            each teacher; None for the newest when a run begins. Folders and files have none.
+            Either way a run keeps the weights
             with which it began, see `teachers.versions`.
 
     Inputs: embeddings (languages, rows, d), the teacher's vectors (rows, d), and which rows have
@@ -73,7 +75,7 @@ class Distillation(Objective):
         weight: float = 1.0,
         center: bool = False,
         teacher_share: float = 1.0,
-        teacher_prompt: str | list[str] = "",
+        teacher_prompt: str | list[str | None] | None = None,
         teacher_languages: list[str] | None = None,
         trust_remote_code: bool = False,
         teacher_revision: str | list[str | None] | None = None,

@@ -126,7 +126,7 @@ def _name_teachers(sections: Sections) -> None:
     encoder = sections["model"].get("encoder")
     if not encoder:
         return
-    prompt = sections["model"].get("prompt") or ""
+    prompt = sections["model"].get("prompt")
     for name, options in sections["objectives"].items():
         if not isinstance(options, dict) or not has_encoder_as_teacher(options):
             continue
@@ -135,7 +135,7 @@ def _name_teachers(sections: Sections) -> None:
         named_prompt: Any = prompt
         if isinstance(teacher, list):
             named_teacher = [encoder if one == ENCODER_AS_TEACHER else one for one in teacher]
-            named_prompt = [prompt if one == ENCODER_AS_TEACHER else "" for one in teacher]
+            named_prompt = [prompt if one == ENCODER_AS_TEACHER else None for one in teacher]
         sections["objectives"][name] = {
             "teacher_prompt": named_prompt,
             **options,

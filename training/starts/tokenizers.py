@@ -15,7 +15,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_tmde.tokenization import train_tokenizer
-from tmde.embedding.loading import DEFAULT_FOLDER, DEFAULT_MODEL, reading
+from tmde.embedding.loading import reading
+from tmde.embedding.packaged_models import packaged_folder
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -59,7 +60,7 @@ def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTra
 
 def open_tokenizer_files(path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a folder or of a Hub id."""
-    name = DEFAULT_FOLDER if path == DEFAULT_MODEL else path
+    name = packaged_folder(path) or path
     with reading(f"tokenizer.path={path}", RecipeError):
         return AutoTokenizer.from_pretrained(name)
 

@@ -86,50 +86,55 @@ class FileTeacher:
         return 0
 
 
-def read_vector_table(path: Path) -> VectorTable:
+def read_vector_table(path: Path, place: str | None = None) -> VectorTable:
     """Read a file of vectors.
+
+    Args:
+        path: The parquet file.
+        place: How errors name the file. Default: by its key in a recipe.
 
     Raises:
         TmdeError: See `FileTeacher.table`.
     """
-    with reading(f"{KEY}={path}: it can't be read as parquet"):
+    place = place or f"{KEY}={path}"
+    with reading(f"{place}: it can't be read as parquet"):
         names = pq.read_schema(path).names
     for name in (TEXT, VECTOR):
         if name not in names:
             raise TmdeError(
-                f"{KEY}={path}: found no column {name!r} among {', '.join(names)}; expected the "
+                f"{place}: found no column {name!r} among {', '.join(names)}; expected the "
                 f"columns {TEXT!r} and {VECTOR!r}"
             )
-    with reading(f"{KEY}={path}: it can't be read as parquet"):
+    with reading(f"{place}: it can't be read as parquet"):
         table = pq.read_table(path, columns=[TEXT, VECTOR])
     if len(table) == 0:
-        raise TmdeError(f"{KEY}={path}: found no rows, expected texts with their vectors")
-    texts = _read_texts(table[TEXT], path)
-    vectors = _read_vectors(table[VECTOR], path)
+        raise TmdeError(f"{place}: found no rows, expected texts with their vectors")
+    texts = _read_texts(table[TEXT], place)
+    vectors = _read_vectors(table[VECTOR], place)
     invalid_row = first_invalid_row(vectors)
     if invalid_row is not None:
         raise TmdeError(
-            f"{KEY}={path}, row {invalid_row + 1} ({_shown(texts[invalid_row])}): found a vector "
+            f"{place}, row {invalid_row + 1} ({_shown(texts[invalid_row])}): found a vector "
             "with NaN or too large numbers, expected numbers between -65504 and 65504; leave the "
             "row out"
         )
-    return VectorTable(_index(texts, vectors, path), vectors)
+    return VectorTable(_index(texts, vectors, place), vectors)
 
 
-def _read_texts(column: pa.ChunkedArray, path: Path) -> list[str]:
+def _read_texts(column: pa.ChunkedArray, place: str) -> list[str]:
     if not (pa.types.is_string(column.type) or pa.types.is_large_string(column.type)):
-        raise TmdeError(f"{KEY}={path}, column {TEXT!r}: found {column.type}, expected strings")
+        raise TmdeError(f"{place}, column {TEXT!r}: found {column.type}, expected strings")
     texts = column.to_pylist()
     for number, text in enumerate(texts, start=1):
         if not text:
             raise TmdeError(
-                f"{KEY}={path}, row {number}: found {text!r} as its text, expected a text; leave "
+                f"{place}, row {number}: found {text!r} as its text, expected a text; leave "
                 "the row out"
             )
     return texts
 
 
-def _read_vectors(column: pa.ChunkedArray, path: Path) -> np.ndarray:
+def _read_vectors(column: pa.ChunkedArray, place: str) -> np.ndarray:
     """Return the vectors (rows, d)."""
     kind = column.type
     is_list = (
@@ -137,7 +142,8 @@ def _read_vectors(column: pa.ChunkedArray, path: Path) -> np.ndarray:
     )
     if not is_list or not pa.types.is_floating(kind.value_type):
         raise TmdeError(
-            f"{KEY}={path}, column {VECTOR!r}: found {kind}, expected lists of float16 or float32"
+            f"{place}, column {VECTOR!r}: found {kind}, expected lists of float16, float32 or "
+            "float64"
         )
     lengths = pc.list_value_length(column).fill_null(0).to_numpy()
     width = int(lengths[0])
@@ -146,8 +152,7 @@ def _read_vectors(column: pa.ChunkedArray, path: Path) -> np.ndarray:
         row = int(has_other_length.argmax())
         expected = f"{width}, as in row 1" if width else "one number or more"
         raise TmdeError(
-            f"{KEY}={path}, row {row + 1}: found a vector of {lengths[row]} numbers, expected "
-            f"{expected}"
+            f"{place}, row {row + 1}: found a vector of {lengths[row]} numbers, expected {expected}"
         )
     blocks = []
     for chunk in column.chunks:
@@ -158,14 +163,14 @@ def _read_vectors(column: pa.ChunkedArray, path: Path) -> np.ndarray:
     return np.concatenate(blocks)
 
 
-def _index(texts: list[str], vectors: np.ndarray, path: Path) -> dict[str, int]:
+def _index(texts: list[str], vectors: np.ndarray, place: str) -> dict[str, int]:
     """Return the row of each text. A text may occur again with the same vector."""
     row_of: dict[str, int] = {}
     for row, text in enumerate(texts):
         first_row = row_of.setdefault(text, row)
         if first_row != row and not np.array_equal(vectors[first_row], vectors[row]):
             raise TmdeError(
-                f"{KEY}={path}: found different vectors of {_shown(text)} in rows {first_row + 1} "
+                f"{place}: found different vectors of {_shown(text)} in rows {first_row + 1} "
                 f"and {row + 1}, expected one; leave one of the rows out"
             )
     return row_of

@@ -33,14 +33,14 @@ class ModelTeacher:
     Args:
         version: From `find_version`.
         width: The width that its vectors must have; None for any.
-        chosen_prompt: What comes before every text; "" for the model's default prompt.
+        chosen_prompt: What comes before every text; None for the model's default prompt.
         trust_remote_code: Run code from the teacher's folder or repository.
         device: Where it computes, in bfloat16 where that is faster.
     """
 
     version: TeacherVersion
     width: int | None = None
-    chosen_prompt: str = ""
+    chosen_prompt: str | None = None
     trust_remote_code: bool = False
     device: torch.device = torch.device("cpu")
 
@@ -75,9 +75,10 @@ class ModelTeacher:
     @cached_property
     def prompt(self) -> str:
         """The prompt before every text: the chosen one, or else the model's default."""
-        if self.chosen_prompt:
+        if self.chosen_prompt is not None:
             return self.chosen_prompt
-        return default_prompt(self.version.name, revision=self.version.commit)
+        name = self.version.name if self.version.commit else str(self.version.path)
+        return default_prompt(name, revision=self.version.commit)
 
     @property
     def half_precision(self) -> bool:
@@ -119,7 +120,10 @@ class ModelTeacher:
         if self.width is not None and width != self.width:
             advice = f"set its width (model.d_model={width})"
             if width > self.width:
-                advice += f", give {KEY}=[{self.version.name}], which projects to its width"
+                advice += (
+                    f", give {KEY}=[{self.version.name}], which is projected to d={self.width}, "
+                    "without data.streaming"
+                )
             raise TmdeError(
                 f"{KEY}={self.version.name}: found vectors of d={width}, and the model that learns "
                 f"them has d={self.width}; {advice}, or take another teacher"

@@ -15,6 +15,7 @@ from huggingface_hub import snapshot_download
 from modeling_tmde import TmdeError
 from tmde.data.io import digests, write_atomically
 from tmde.embedding.loading import reading
+from tmde.embedding.packaged_models import packaged_folder
 from tmde.training.objectives import Distillation
 
 KEY = "objectives.distillation.teacher"  # The key in a recipe.
@@ -31,7 +32,7 @@ class TeacherVersion:
     """A teacher and its weights, or its vectors.
 
     Attributes:
-        name: The folder, Hub id or file.
+        name: The folder, Hub id, packaged model or file.
         revision: The revision of a Hub model that was asked for; None for the newest.
         commit: The commit of a Hub model; None for a folder or file.
         sha256: The digest of a file's content, or of the names and contents of a folder's files;
@@ -46,7 +47,7 @@ class TeacherVersion:
     @property
     def path(self) -> Path:
         """The folder or file, if it is not a model of the Hub."""
-        return Path(self.name).expanduser()
+        return packaged_folder(self.name) or Path(self.name).expanduser()
 
     @property
     def is_file(self) -> bool:
@@ -84,7 +85,7 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
         TmdeError: There is no such model or file, a folder has no model, a file is not parquet, or
             a revision is given that is not of a Hub model.
     """
-    path = Path(name).expanduser()
+    path = packaged_folder(name) or Path(name).expanduser()
     if not path.exists():
         return _find_on_hub(name, revision)
     if revision is not None:

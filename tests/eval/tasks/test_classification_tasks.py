@@ -519,6 +519,17 @@ def test_a_document_twice_is_refused(tmp_path):
         DOCUMENTS.load(tmp_path / "pages.parquet")
 
 
+@pytest.mark.parametrize("missing", [None, ""])
+def test_a_document_without_an_id_is_refused(missing, tmp_path):
+    rows = [
+        {"doc_id": "a", "language": "de", "text": "eins"},
+        {"doc_id": missing, "language": "en", "text": "two"},
+    ]
+    pd.DataFrame(rows).to_parquet(tmp_path / "pages.parquet")
+    with pytest.raises(TaskError, match=r"pages\.parquet, row 2, field 'doc_id': .*expected an id"):
+        DOCUMENTS.load(tmp_path / "pages.parquet")
+
+
 def test_a_split_without_documents_is_refused(document_sources):
     with pytest.raises(TaskError, match=r"field 'split': found no documents of split 'tests'"):
         DOCUMENTS.load(document_sources[0], split="tests")

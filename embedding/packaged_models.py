@@ -1,0 +1,34 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""The models that come with the package, by name."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+DEFAULT_MODEL = "default"  # A bag of token vectors: fast.
+ACCURATE_MODEL = "accurate"  # A transformer encoder: better, and slower.
+
+_PACKAGE = Path(__file__).parent
+PACKAGED_FOLDERS = {
+    DEFAULT_MODEL: _PACKAGE / "default",
+    ACCURATE_MODEL: _PACKAGE / "accurate",
+}
+
+
+def packaged_folder(name: str | os.PathLike[str]) -> Path | None:
+    """Return the folder of a packaged model; None if the name is that of another model.
+
+    A `Path` is always a folder of the user, as is `"./accurate"`.
+    """
+    return PACKAGED_FOLDERS.get(name) if isinstance(name, str) else None
+
+
+def packaged_name(folder: str | os.PathLike[str]) -> str | None:
+    """Return the name of the packaged model in a folder; None if it holds another model."""
+    resolved = Path(folder).resolve()
+    for name, packaged in PACKAGED_FOLDERS.items():
+        if resolved == packaged.resolve():
+            return name
+    return None

@@ -1,0 +1,139 @@
+"""The packaged model `accurate`: opened by name, by other libraries, and by every command."""
+
+import hashlib
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from transformers import AutoModel
+
+from modeling_tmde import AdaptedModel, BagConfig, BagModel
+from tests.cli.conftest import ok, write_rows
+from tests.conftest import LANGUAGES, save
+from tmde import DocumentEmbedder
+from tmde.cli import models
+from tmde.data.sample import sample_documents, sample_sentences
+from tmde.embedding import ACCURATE_MODEL
+from tmde.embedding.packaged_models import PACKAGED_FOLDERS, packaged_name
+
+FOLDER = PACKAGED_FOLDERS[ACCURATE_MODEL]
+TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", "", "Ja!"]
+SEALS = {
+    "model.safetensors": "fa5aab72aa8ca417eb076b5ea0897c5357c35a3221228bc1dd81950dc9d00acc",
+    "tokenizer.json": "fc5c3064c9a99d2199f7175318a11b448739eed061e26af2b6e2a07bfaf8acdb",
+}
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return DocumentEmbedder.from_pretrained("accurate", device="cpu")
+
+
+def test_the_files_are_those_that_were_measured():
+    """Every figure of this model in the documentation is of these bytes."""
+    for name, digest in SEALS.items():
+        assert hashlib.sha256((FOLDER / name).read_bytes()).hexdigest() == digest, name
+
+
+def test_the_package_is_small_and_complete(embedder):
+    size = 0
+    for path in FOLDER.rglob("*"):
+        size += path.stat().st_size
+    assert size < 40e6
+    assert not list(FOLDER.rglob("*.py"))  # AutoModel knows the class.
+    assert (FOLDER / "README.md").is_file()
+    assert isinstance(embedder.model, AdaptedModel)
+    assert tuple(embedder.model.config.languages) == LANGUAGES
+    assert embedder.max_length == 509  # The prompt takes three of 512.
+
+
+def test_no_path_of_a_machine_is_in_it():
+    for path in FOLDER.rglob("*.json"):
+        assert "/tmp/" not in path.read_text()
+        assert "/home/" not in path.read_text()
+
+
+def test_a_packaged_folder_has_its_name(embedder):
+    assert packaged_name(FOLDER) == "accurate"
+    assert packaged_name(FOLDER.parent) is None
+    assert "model='accurate'" in repr(embedder)
+
+
+def test_a_vector_does_not_depend_on_the_batch(embedder):
+    together = embedder.encode(TEXTS)
+    assert np.isfinite(together).all()
+    for row, text in enumerate(TEXTS):
+        np.testing.assert_allclose(embedder.encode([text])[0], together[row], atol=1e-5)
+
+
+def test_sentence_transformers_gives_the_same_vectors(embedder):
+    sentence_transformers = pytest.importorskip("sentence_transformers")
+    model = sentence_transformers.SentenceTransformer(str(FOLDER), device="cpu")
+    np.testing.assert_allclose(model.encode(TEXTS), embedder.encode(TEXTS), atol=1e-5)
+
+
+def test_translations_are_found(embedder):
+    rows = sample_sentences(200, "test")["translation"]
+    english_vectors = embedder.encode([row["en"] for row in rows], normalize=True)
+    for code in set(LANGUAGES) - {"en"}:
+        vectors = embedder.encode([row[code] for row in rows], normalize=True)
+        nearest = (english_vectors @ vectors.T).argmax(axis=1)
+        assert (nearest == np.arange(200)).mean() > 0.98, code
+
+
+def test_index_and_search(tmp_path):
+    pytest.importorskip("lancedb")
+    rows = [{"id": f"{row['doc_id']}-{row['language']}", **row} for row in sample_documents(10)]
+    documents = write_rows(tmp_path / "docs.jsonl", rows)
+    out = tmp_path / "index"
+    ok("index", documents, "-o", out, "-m", "accurate")
+    settings = json.loads((out / "index.json").read_text())
+    # The name, so that the index works wherever the package is installed.
+    assert settings["embedding"]["model"] == "accurate"
+    english = next(row for row in rows if row["language"] == "en")
+    result = ok("search", english["text"], out, "-k", 1, "--filter", "language=de", "--json")
+    assert json.loads(result.stdout)["id"] == f"{english['doc_id']}-de"
+    assert "accurate" not in ok("search", english["text"], out, "-k", 1).stderr
+
+
+def test_the_default_model_points_to_this_one_in_one_line(tmp_path, monkeypatch):
+    pytest.importorskip("lancedb")
+    monkeypatch.setattr(models, "is_terminal", lambda: True)
+    rows = sample_documents(4)
+    german = write_rows(tmp_path / "de.jsonl", [row for row in rows if row["language"] == "de"])
+    english = write_rows(tmp_path / "en.jsonl", [row for row in rows if row["language"] == "en"])
+    out = tmp_path / "index"
+    ok("index", german, "-o", out)
+    for command in (
+        ["search", "a bank", out],
+        ["align", german, english, "-o", tmp_path / "pairs.tsv"],
+    ):
+        lines = ok(*command).stderr.splitlines()
+        assert len([line for line in lines if "-m accurate" in line]) == 1, command
+    # Programs read this.
+    assert "accurate" not in ok("search", "a bank", out, "--json").stderr
+    # Words alone use no model.
+    assert "accurate" not in ok("search", "a bank", out, "--mode", "words").stderr
+    # Neither do scripts and logs need advice.
+    monkeypatch.undo()
+    assert "accurate" not in ok("align", german, english, "-o", tmp_path / "again.tsv").stderr
+
+
+def test_a_path_is_a_folder_of_the_user(tmp_path, monkeypatch, tokenizer):
+    monkeypatch.chdir(tmp_path)
+    save(tmp_path / "accurate", BagModel(BagConfig(vocab_size=400, d_model=48)), tokenizer)
+    assert DocumentEmbedder.from_pretrained(Path("accurate")).dimension == 48
+    assert DocumentEmbedder.from_pretrained("./accurate").dimension == 48
+    assert DocumentEmbedder.from_pretrained("accurate").dimension == 384
+
+
+def test_vectors_have_length_1(embedder):
+    lengths = np.linalg.norm(embedder.encode(TEXTS), axis=1)
+    np.testing.assert_allclose(lengths, 1, atol=1e-5)
+
+
+def test_every_weight_of_the_file_is_one_of_the_model():
+    _, report = AutoModel.from_pretrained(FOLDER, output_loading_info=True)
+    assert not report["unexpected_keys"]
+    assert not report["missing_keys"]

@@ -53,7 +53,7 @@ SYSTEM_TITLES = (
     ("hybrid", "`hybrid`"),
     ("adapted", "`adapted`"),
     ("accurate", "`accurate`"),
-    (SINGLE_RUNS, "`accurate`, of one run"),
+    (SINGLE_RUNS, "`accurate`, of one run (mean ± deviation)"),
     ("e5-small", "multilingual-e5-small"),
     ("USE", "universal-sentence-encoder-multilingual 3"),
     ("MiniLM", "all-MiniLM-L6-v2 (English)"),

@@ -127,6 +127,8 @@ def _pair_documents(
         same_domain=job.same_domain,
     )
     _report_pairs(pairs, job.scoring)
+    if not pairs and job.threshold is not None:
+        document_sets.report_no_pair(job.threshold)
     return [
         pair._replace(first=first_rows[pair.first], second=second_rows[pair.second])
         for pair in pairs

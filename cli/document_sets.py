@@ -306,6 +306,15 @@ def _tsv_field(value: str | float) -> str:
     return " ".join(value.replace("\t", " ").splitlines())
 
 
+def report_no_pair(threshold: float) -> None:
+    """Print that no pair is good enough, and what to do."""
+    typer.echo(
+        f"No pair reaches --threshold {threshold:g}. Scores depend on the model: run without a "
+        "threshold, look at them, and choose one.",
+        err=True,
+    )
+
+
 def report_quality(path: Path, quality: PairQuality) -> None:
     """Print how many of the right pairs of a file were found."""
     typer.echo(

@@ -185,6 +185,8 @@ def _mine(job: MiningJob, candidates: list[Candidates], vectors: list[np.ndarray
         job.drop_identical,
         job.search,
     )
+    if not len(pairs.scores) and job.threshold is not None:
+        document_sets.report_no_pair(job.threshold)
     return ScoredPairs(first.rows[pairs.first], second.rows[pairs.second], pairs.scores)
 
 

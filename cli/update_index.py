@@ -21,7 +21,7 @@ from tmde.data.languages import language_of_locale
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding.loading import reading
-from tmde.embedding.packaged_models import DEFAULT_MODEL
+from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
 from tmde.embedding.progress import progress_bar
 
 # Documents that are embedded and committed at a time: an interruption loses the work of one batch
@@ -126,6 +126,13 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
         TmdeError: The index or its model cannot be loaded.
     """
     index = DocumentIndex.open(folder)
+    has_packaged = index.model_name in PACKAGED_FOLDERS
+    if model in PACKAGED_FOLDERS and has_packaged and model != index.model_name:
+        raise TmdeError(
+            f"{folder}: was made with the model {index.model_name}, and --model is {model}; "
+            "vectors of two models cannot be compared: make another index by "
+            f"`tmde index FILE -o NEW_FOLDER -m {model}`"
+        )
     # Raises if the index was made of vectors, without a model.
     options = index.loading_options | loading
     try:

@@ -213,6 +213,11 @@ class DocumentEmbedder:
         self.tokenizer = tokenizer
         self.pooling = self._checked_pooling(pooling)
         self.prompt = prompt
+        if prompt and prompt == self._prompt_of_model:
+            logger.warning(
+                f"prompt: found {prompt!r}, which this model puts before every text by itself; it "
+                "now reads it twice: leave the prompt out"
+            )
         self.prompts = dict(prompts or {})
         self._similarity_fn_name = "cosine"
         self.max_length = _length_limit(self.model, tokenizer, max_length)
@@ -299,8 +304,8 @@ class DocumentEmbedder:
         """Load model and tokenizer from a folder or the Hub, ready to encode.
 
         Args:
-            path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"`, the model that
-                comes with the package (a folder of that name is `"./default"`).
+            path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"` or
+                `"accurate"`, which come with the package (a folder of that name is `"./default"`).
             pooling: See the class. Default: what `1_Pooling/config.json` of the model names, if it
                 has that file of sentence-transformers.
             max_length: See the class.
@@ -393,9 +398,15 @@ class DocumentEmbedder:
         if not isinstance(self.model, BagModel):
             parts.append(f"pooling={self.pooling!r}")
             parts.append(f"long_documents={self.long_documents!r}")
-        parts.append(f"prompt={self.prompt!r}")
+        parts.append(f"prompt={self.prompt or self._prompt_of_model!r}")
         parts.append(f"device={str(self.device)!r}")
         return f"DocumentEmbedder({', '.join(parts)})"
+
+    @property
+    def _prompt_of_model(self) -> str:
+        """The prompt that the model puts before every text by itself; "" for none."""
+        prompt: str = getattr(self.model.config, "prompt", "") or ""
+        return prompt
 
     # ---- Properties
 

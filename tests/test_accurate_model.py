@@ -9,7 +9,7 @@ import pytest
 from transformers import AutoModel
 
 from modeling_tmde import AdaptedModel, BagConfig, BagModel
-from tests.cli.conftest import ok, write_rows
+from tests.cli.conftest import ok, run, write_rows
 from tests.conftest import LANGUAGES, save
 from tmde import DocumentEmbedder
 from tmde.cli import models
@@ -137,3 +137,33 @@ def test_every_weight_of_the_file_is_one_of_the_model():
     _, report = AutoModel.from_pretrained(FOLDER, output_loading_info=True)
     assert not report["unexpected_keys"]
     assert not report["missing_keys"]
+
+
+def test_an_index_of_the_other_packaged_model_is_refused(tmp_path):
+    pytest.importorskip("lancedb")
+    documents = write_rows(tmp_path / "docs.jsonl", [{"id": "a", "text": "Die Brücke ist zu."}])
+    out = tmp_path / "index"
+    ok("index", documents, "-o", out)
+    for command in (["search", "bridge", out], ["index", documents, "-o", out]):
+        result = run(*command, "-m", "accurate")
+        assert result.exit_code == 1
+        message = " ".join(result.output.split())
+        assert "was made with the model default, and --model is accurate" in message
+        assert "tmde index FILE -o NEW_FOLDER -m accurate" in message
+
+
+def test_a_threshold_that_leaves_nothing_says_so(tmp_path):
+    german = write_rows(tmp_path / "de.jsonl", [{"text": "Die Brücke ist zu."}, {"text": "Gut."}])
+    english = write_rows(
+        tmp_path / "en.jsonl", [{"text": "The bridge is shut."}, {"text": "Good."}]
+    )
+    for command in ("align", "mine"):
+        out = tmp_path / f"{command}.tsv"
+        result = ok(command, german, english, "-o", out, "-m", "accurate", "--threshold", 9)
+        assert "No pair reaches --threshold 9." in result.stderr
+
+
+def test_its_own_prompt_given_again_is_reported(embedder, caplog):
+    assert "prompt='query: '" in repr(embedder)
+    DocumentEmbedder.from_pretrained("accurate", prompt="query: ", device="cpu")
+    assert "by itself" in caplog.text

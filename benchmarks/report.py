@@ -42,9 +42,9 @@ CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
 END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[|#{1,6} )")
 # A space at which a narrow table does not break a value from its margin.
 NO_BREAK = "\u00a0"
-# The systems of the comparison with peers and of the test data, in the order of their rows.
 # The runs of `accurate` one by one, which stand on the page of test data alone.
 SINGLE_RUNS = "accurate-run"
+# The systems of the comparison with peers and of the test data, in the order of their rows.
 SYSTEM_TITLES = (
     ("TF-IDF", "TF-IDF of characters"),
     ("StaticEmbedding", "`StaticEmbedding`"),
@@ -579,7 +579,7 @@ def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> N
             max(speed, other) < 1.5 * min(speed, other) and other_value.value > value.value
             for _, other, other_value in points
         )
-        # It ends at the point if a faster system is close to it.
+        # The name ends at the point if a faster system is close to it.
         is_left = any(
             speed < other < 5 * speed and abs(other_value.value - value.value) < 3
             for _, other, other_value in points

@@ -1,4 +1,4 @@
-r"""Make the model `accurate` that comes with the package, in four hours of one core.
+r"""Make the model `accurate` that comes with the package.
 
     python docs/accurate_model.py WORK --data DATA
 
@@ -151,12 +151,11 @@ def choose_passages(
             continue
         used.update(range(begin, end))
         passages += 1
-        yield {
-            language: " ".join(row[language] or "" for row in rows[begin:end])
-            if language in languages
-            else None
-            for language in LANGUAGES
-        }
+        passage: dict[str, str | None] = dict.fromkeys(LANGUAGES)
+        for language in languages:
+            texts = [row[language] or "" for row in rows[begin:end]]
+            passage[language] = " ".join(texts)
+        yield passage
 
 
 def write_rows(data: Path, target: Path) -> None:
@@ -264,7 +263,7 @@ def stored_weight(weight: torch.Tensor) -> torch.Tensor:
 def mixed_weights(runs: list[Path], start: Path) -> dict[str, torch.Tensor]:
     """Return a weighted mean of the encoder's weights after and before training.
 
-    The mean of several runs has less noise than each of them (model soups, Wortsman et al. 2022a).
+    The runs are averaged as in model soups (Wortsman et al. 2022a).
     The weights before training keep more of what the encoder knew, and translations are found as
     often (WiSE-FT, Wortsman et al. 2022b).
 

@@ -39,10 +39,8 @@ def sentences():
 def test_the_files_are_those_that_were_measured():
     """Every figure of this model in the documentation is of these bytes."""
     for name, digest in SEALS.items():
-        assert (
-            hashlib.sha256((PACKAGED_FOLDERS[DEFAULT_MODEL] / name).read_bytes()).hexdigest()
-            == digest
-        ), name
+        content = (PACKAGED_FOLDERS[DEFAULT_MODEL] / name).read_bytes()
+        assert hashlib.sha256(content).hexdigest() == digest, name
 
 
 def test_the_package_is_small_and_complete(embedder):

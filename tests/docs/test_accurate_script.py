@@ -10,6 +10,7 @@ import torch
 from transformers import BertConfig, BertModel
 
 from modeling_tmde import AdaptedConfig, AdaptedModel
+from tests.hub_encoders import SIZES
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -75,13 +76,7 @@ def test_passages_join_rows_of_a_document_that_share_languages(script):
 
 
 def test_weights_are_the_mean_of_runs_and_start(script, tmp_path):
-    config = BertConfig(
-        vocab_size=20,
-        hidden_size=8,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=8,
-    )
+    config = BertConfig(vocab_size=20, **SIZES)
     start = BertModel(config)
     start.save_pretrained(tmp_path / "start")
     runs = []

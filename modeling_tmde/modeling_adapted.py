@@ -179,7 +179,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
             raise TmdeError(
                 f"max_position_embeddings={config.max_position_embeddings} is more than the "
                 f"{limit} tokens for which the encoder ({encoder_type!r}) has positions "
-                " beside the prompt"
+                "beside the prompt"
             )
 
     def get_input_embeddings(self) -> nn.Embedding:

@@ -57,6 +57,14 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return train_tokenizer(texts, vocab_size=400, model_max_length=128)
 
 
+@pytest.fixture(scope="session")
+def spaced_tokenizer() -> PreTrainedTokenizerFast:
+    """A tokenizer whose tokens of two texts are those of the texts joined by a blank."""
+    rows = make_rows(300)
+    texts = {language: [row[language] for row in rows] for language in LANGUAGES}
+    return train_tokenizer(texts, vocab_size=400, add_prefix_space=True)
+
+
 def save(folder: Path, model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> Path:
     """Save a model in a folder that `from_pretrained` opens."""
     model.save_pretrained(folder)

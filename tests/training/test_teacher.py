@@ -1,6 +1,7 @@
 """A teacher: its vectors by row, made once or of a stream, and the version that a run keeps."""
 
 import json
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -136,6 +137,40 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
     monkeypatch.setattr("tmde.training.teachers.vectors.logger.warning_once", messages.append)
     TeacherVectors([english_reader("any")], 2).warn(truncated=0, unread=1)
     assert len(messages) == warnings
+
+
+@pytest.mark.parametrize("option", ["neighbor_share", "passage_share"])
+def test_rows_with_another_text_in_a_language_are_not_taught(
+    option, spaced_tokenizer, taught, tmp_path
+):
+    folder, table = taught
+    rows = make_rows(60, seed=4)
+    dataset = make_dataset(rows).add_column("doc_id", [str(row // 6) for row in range(60)])
+    args = arguments(tmp_path)
+    teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
+    token_ids = open_tokens(dataset, spaced_tokenizer, LANGUAGES, args.token_cache_dir)
+    options = {"pivots_only": False, "epochs": 2, "tokens": token_ids, "teacher": teacher}
+    options[option] = 0.5
+    taught_rows = Counter()
+    batches = ParallelBatches(dataset, spaced_tokenizer, LANGUAGES, ["en"], 4000, **options)
+    for batch in batches:
+        texts = []
+        for token_ids in batch.input_ids:
+            decoded = spaced_tokenizer.batch_decode(token_ids, skip_special_tokens=True)
+            texts.append([english_of(text) for text in decoded])
+        for row, is_taught in enumerate(batch.taught):
+            first, *others = [of_language[row] for of_language in texts]
+            assert is_taught == all(other == first for other in others)
+            taught_rows[bool(is_taught)] += 1
+            if is_taught:
+                torch.testing.assert_close(
+                    batch.teacher_vectors[row].float(),
+                    expected_vector(table, first),
+                    atol=1e-3,
+                    rtol=0,
+                )
+    assert taught_rows[False] > 10
+    assert taught_rows[True] > 10
 
 
 @pytest.mark.parametrize("kind", ["cache", "stream", "memory"])

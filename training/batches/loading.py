@@ -101,6 +101,11 @@ class ParallelBatches(IterableDataset):
         neighbor_share: The share of the rows whose last language's text is replaced by the row that
             follows in the document, if `doc_id` names any: neighbors share their topic, not their
             words.
+        passage_share: The share of the rows in which the text of one language is replaced by a
+            passage of the document, if `doc_id` names any: a sentence is to find the paragraph
+            around it, as a question finds the one that answers it. Half of the passages begin with
+            the row, the others with the row behind it.
+        passage_rows: The most rows of a passage; `max_length` truncates longer ones.
         pivots_only: Whether every set of languages must hold a pivot, as translation requires, or a
             list of the pivots of which it must hold one.
         max_length: The length in tokens to which longer texts are truncated, and counted.
@@ -131,6 +136,8 @@ class ParallelBatches(IterableDataset):
     micro_batch_rows: int | None = None
     max_joined_rows: int = 1
     neighbor_share: float = 0.0
+    passage_share: float = 0.0
+    passage_rows: int = 4
     pivots_only: list[str] | bool = True
     max_length: int = 256
     seed: int = 0
@@ -154,6 +161,8 @@ class ParallelBatches(IterableDataset):
             micro_batch_rows=self.micro_batch_rows,
             max_joined_rows=self.max_joined_rows,
             neighbor_share=self.neighbor_share,
+            passage_share=self.passage_share,
+            passage_rows=self.passage_rows,
             max_length=self.max_length,
             shuffle=self.shuffle,
         )
@@ -184,19 +193,33 @@ class ParallelBatches(IterableDataset):
     # ---- Checks
 
     def _check_joining(self) -> None:
+        check_range("passage_share", self.passage_share, "[0, 1]")
+        check_range("passage_rows", self.passage_rows, "[1, inf)")
         columns = self.dataset.column_names or ()
-        if (self.max_joined_rows > 1 or self.neighbor_share) and LABEL in columns:
+        is_changed = self.max_joined_rows > 1 or self.neighbor_share or self.passage_share
+        if is_changed and LABEL in columns:
             raise TmdeError(
-                "max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0"
+                "max_joined_rows, neighbor_share, passage_share: labels are of single rows, "
+                "expected 1, 0 and 0"
             )
-        if self.max_joined_rows == 1:
-            return
+        if self.passage_share and (self.max_joined_rows > 1 or self.neighbor_share):
+            raise TmdeError(
+                f"passage_share={self.passage_share}: found "
+                f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share}, "
+                "expected 1 and 0, because a text is changed in one way"
+            )
+        if self.max_joined_rows > 1:
+            self._check_blanks(f"max_joined_rows={self.max_joined_rows}", "max_joined_rows=1")
+        if self.passage_share:
+            self._check_blanks(f"passage_share={self.passage_share}", "passage_share=0")
+
+    def _check_blanks(self, option: str, remedy: str) -> None:
+        """Check that the tokenizer leaves a blank between texts that an option joins."""
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if joined != "a a":
             raise TmdeError(
-                f"max_joined_rows={self.max_joined_rows}: the tokenizer makes {joined!r} of the "
-                "texts 'a' and 'a' joined, expected 'a a': train it with "
-                "tokenizer.add_prefix_space=true, or set max_joined_rows=1"
+                f"{option}: the tokenizer makes {joined!r} of the texts 'a' and 'a' joined, "
+                f"expected 'a a': train it with tokenizer.add_prefix_space=true, or set {remedy}"
             )
 
     def _needed_languages(self) -> Sequence[str] | None:
@@ -254,12 +277,13 @@ class ParallelBatches(IterableDataset):
         order = np.arange(len(self.tokens))
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
-        if self.neighbor_share and not self.tokens.documented:
-            logger.warning_once(
-                f"neighbor_share={self.neighbor_share} needs to know which rows follow one another "
-                "in a document, and no row has a doc_id: add a column doc_id, or set "
-                "neighbor_share=0"
-            )
+        for option in ("neighbor_share", "passage_share"):
+            share = getattr(self, option)
+            if share and not self.tokens.documented:
+                logger.warning_once(
+                    f"{option}={share} needs to know which rows follow one another in a document, "
+                    f"and no row has a doc_id: add a column doc_id, or set {option}=0"
+                )
         for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
             yield Chunk(self.tokens, order[begin : begin + self.buffer_rows])
 
@@ -311,8 +335,10 @@ class ParallelBatches(IterableDataset):
         taught = None
         if self.teacher is not None:
             vectors, is_taught = self.teacher(tokens, first_rows)
+            # The teacher has read the row, and not what stands in its place in another language.
+            is_replaced = (plan.rows != plan.rows[:1]).any(axis=(0, 1))
             teacher_vectors = torch.from_numpy(vectors)
-            taught = torch.from_numpy(is_taught)
+            taught = torch.from_numpy(is_taught & ~is_replaced)
         labels = None
         if tokens.labels is not None:
             labels = torch.from_numpy(tokens.labels[first_rows])

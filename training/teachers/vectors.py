@@ -403,15 +403,13 @@ def _open_readers(
 
 
 def _check_single_rows(args: TmdeTrainingArguments) -> None:
-    """Check that no option puts texts together that the teacher has not read as one."""
-    for name, expected in (("max_joined_rows", 1), ("neighbor_share", 0)):
-        value = getattr(args, name)
-        if value > expected:
-            raise TmdeError(
-                f"objectives.distillation: the teacher's vectors are of single rows, and found "
-                f"{name}={value}, which puts texts together that it has not read: set "
-                f"training.{name}={expected}"
-            )
+    """Check that rows are not joined to texts that the teacher has not read as one."""
+    if args.max_joined_rows > 1:
+        raise TmdeError(
+            "objectives.distillation: the teacher's vectors are of single rows, and found "
+            f"max_joined_rows={args.max_joined_rows}, which puts texts together that it has not "
+            "read: set training.max_joined_rows=1"
+        )
 
 
 def _languages_of_teacher(objective: Distillation, parallel: ParallelModel) -> tuple[str, ...]:

@@ -1,5 +1,6 @@
 """`tmde export`: a model written in another form, for other software to run."""
 
+import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -178,6 +179,69 @@ def vocabulary(
         f"{output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens differ by "
         f"{difference:.1e} at most"
     )
+
+
+@app.command()
+@with_options(loading=model_options("prompt", "trust_remote_code", "revision"))
+def whitened(
+    model: ModelArgument,
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")],
+    languages: Annotated[
+        str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
+    ] = None,
+    columns: ColumnsOption = None,
+    pairs: Annotated[int, Option(min=1, help="Rows that are read at most.")] = 20_000,
+    power: Annotated[
+        float, Option(min=0.0, max=1.0, help="0 changes nothing, 1 whitens wholly.")
+    ] = 0.6,
+    seed: Annotated[int, Option(help="Of the choice of rows.")] = 0,
+    *,
+    loading: dict[str, Any],
+) -> None:
+    """Write a bag in whose vectors counts less what translations do not share.
+
+        tmde export whitened runs/bag -o runs/whitened --train corpus/
+
+    Directions in which the vectors of translations differ become shorter, and the others longer.
+    Questions then find their paragraphs more often, and similarities are closer to those that
+    people see. Embedding is as fast as before.
+
+    For models of the recipes bag and default, after training. The corpus may be that of the
+    training.
+    """
+    check_new(output)
+    from tmde.cli.models import load_embedder
+    from tmde.embedding.export_whitened import export_whitened
+
+    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    codes = languages.split(",") if languages else None
+    translations = _draw_pairs(train, codes, columns_of(columns), pairs, seed)
+    export_whitened(embedder, translations, output, power)
+    typer.echo(f"{output}: whitened by {len(translations):,} pairs of translations")
+
+
+def _draw_pairs(
+    sources: Sequence[str],
+    languages: list[str] | None,
+    columns: dict[str, str] | None,
+    count: int,
+    seed: int,
+) -> list[tuple[str, str]]:
+    """Return two texts of each of some parallel rows, in languages drawn at random."""
+    from tmde.data import load_parallel
+
+    generator = random.Random(seed)
+    rows = load_parallel(list(sources), languages, columns=columns)
+    order = list(range(len(rows)))
+    generator.shuffle(order)
+    pairs = []
+    for row in rows.select(order[:count])["translation"]:
+        texts = list(filter(None, row.values()))
+        if len(texts) >= 2:
+            first, second = generator.sample(texts, 2)
+            pairs.append((first, second))
+    return pairs
 
 
 def _texts_of(

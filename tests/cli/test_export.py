@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
 from tests.cli.conftest import ok, run, save_bag, write_rows
-from tests.conftest import WORDS, save
+from tests.conftest import WORDS, make_rows, save
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
 from tmde.training.publishing import push_model
@@ -159,3 +159,19 @@ def test_a_push_leaves_out_a_graph_of_earlier_weights(tokenizer, tmp_path, caplo
     sizes, _ = push_model(bag, "user/bag", dry_run=True)
     assert "onnx/model.onnx" not in sizes
     assert "older than the weights" in caplog.text
+
+
+def test_whitened(bag, tmp_path):
+    train = write_rows(tmp_path / "rows.jsonl", make_rows(1000))
+    arguments = ["export", "whitened", bag, "--train", train, "-o", tmp_path / "whitened"]
+    result = ok(*arguments, "--languages", "de,en", "--pairs", "600")
+    assert "whitened by 600 pairs of translations" in result.output
+
+    before = DocumentEmbedder.from_pretrained(bag, device="cpu")
+    after = DocumentEmbedder.from_pretrained(tmp_path / "whitened", device="cpu")
+    vectors = after.encode(TEXTS)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    assert not np.allclose(vectors, before.encode(TEXTS), atol=1e-2)
+    again = run(*arguments)
+    assert again.exit_code != 0
+    assert "whitened" in again.output

@@ -1,0 +1,104 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Export a bag in whose vectors all that differs between translations counts less."""
+
+from __future__ import annotations
+
+import copy
+import os
+from collections.abc import Sequence
+from typing import cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from modeling_tmde import TmdeError
+from modeling_tmde.modeling_bag import BagModel
+from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
+from tmde.embedding.document_embedder import DocumentEmbedder
+
+# Chosen on development data, see docs/experiments.md. With 1, translations differ in all
+# directions equally, and are found less often; with 0, nothing changes.
+POWER = 0.6
+PAIRS_PER_COLUMN = 10  # A covariance matrix of fewer pairs is mostly chance.
+# Directions with a smaller share of the mean variance count no more than one with this share.
+LEAST_VARIANCE = 1e-3
+
+
+def export_whitened(
+    embedder: DocumentEmbedder,
+    pairs: Sequence[tuple[str, str]],
+    folder: str | os.PathLike[str],
+    power: float = POWER,
+) -> None:
+    """Write a bag whose vectors are whitened by the differences of translations.
+
+    Let W be the mean of `(u - v)(u - v)^T` over the vectors u and v of translations. Every vector
+    is multiplied by `(d W / trace(W))^(-power / 2)`: directions in which translations differ are
+    shortened, the others lengthened. A bag is a sum, so its table takes the matrix in, and
+    embedding costs nothing more. With `power=1` this is within-class covariance normalization
+    (Hatch et al. 2006) for translations as classes; of vectors of sentences, whitening by their own
+    covariance is known to help (Su et al. 2021, arXiv 2103.15316).
+
+    Args:
+        embedder: The bag.
+        pairs: Texts and their translations, at least 10 for each column of the vectors.
+        folder: Made if missing.
+        power: From 0, which changes nothing, to 1.
+
+    Raises:
+        TmdeError: The model is no bag, `power` is out of range, or the pairs are too few or all
+            equal.
+    """
+    check_whitening(embedder, len(pairs), power)
+    matrix = torch.from_numpy(_whitening_matrix(_differences(embedder, pairs), power))
+    model = copy.deepcopy(cast(BagModel, embedder.model)).float()
+    table = model.embed_tokens
+    table.weight = nn.Parameter((table.weight.detach().double() @ matrix).float())
+    model.save_pretrained(folder)
+    write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
+    embedder.tokenizer.save_pretrained(folder)
+
+
+def check_whitening(embedder: DocumentEmbedder, num_pairs: int, power: float) -> None:
+    """Check that so many pairs can whiten a model.
+
+    Raises:
+        TmdeError: See `export_whitened`.
+    """
+    model = embedder.model
+    if not isinstance(model, BagModel):
+        raise TmdeError(
+            f"Found a model of type {model.config.model_type}, expected a bag (tmde_bag): only the "
+            "table of a bag can take the whitening in"
+        )
+    if not 0 <= power <= 1:
+        raise TmdeError(f"power: found {power}, expected a number from 0 to 1")
+    least_pairs = PAIRS_PER_COLUMN * model.config.d_model
+    if num_pairs < least_pairs:
+        raise TmdeError(
+            f"Found {num_pairs:,} pairs of translations, expected at least {least_pairs:,}: "
+            f"{PAIRS_PER_COLUMN} for each of {model.config.d_model} columns"
+        )
+
+
+def _differences(embedder: DocumentEmbedder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:
+    """Return the differences of the vectors of translations, (pairs, d) float64."""
+    first = embedder.encode([first for first, _ in pairs])
+    second = embedder.encode([second for _, second in pairs])
+    return np.asarray(first, np.float64) - np.asarray(second, np.float64)
+
+
+def _whitening_matrix(differences: np.ndarray, power: float) -> np.ndarray:
+    """Return the symmetric matrix that whitens by differences (pairs, d), as (d, d)."""
+    covariance = differences.T @ differences / len(differences)
+    variances, directions = np.linalg.eigh(covariance)
+    mean_variance = variances.mean()
+    if mean_variance <= 0:
+        raise TmdeError(
+            "Found pairs whose two texts have the same vectors, expected translations into another "
+            "language"
+        )
+    scaled = np.maximum(variances / mean_variance, LEAST_VARIANCE)
+    return (directions * scaled ** (-power / 2)) @ directions.T

@@ -12,7 +12,8 @@ r"""Make the model `accurate` that comes with the package.
 4. `run-SEED`, three times: the encoder, trained by the recipe `adapted` with these teachers.
 
 The mean of the three runs' weights and those before training is written to `--output` in 8 bits.
-The model of a single run is written by `--seed`.
+The model of a single run is written by `--seed`. With `--whole-vocabulary`, the model keeps all
+tokens of multilingual-e5-small, and so its other languages: see docs/results/languages.md.
 """
 
 import json
@@ -30,12 +31,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import typer
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
-from transformers import AutoModel
+from transformers import AutoModel, AutoTokenizer
 
 import modeling_tmde  # noqa: F401  It registers its classes with the Auto classes.
 from tmde.data.io import replacing
+from tmde.training.starts.hub_encoders import open_encoder, prompt_settings
 
 LANGUAGES = ("de", "en", "es", "fr", "it")
 PROMPT = "query: "
@@ -260,6 +262,13 @@ def stored_weight(weight: torch.Tensor) -> torch.Tensor:
     return weight.to(torch.float8_e4m3fn)
 
 
+def save_weights(weights: dict[str, torch.Tensor], folder: Path) -> None:
+    """Write the weights of a model, for everybody to read."""
+    file = folder / "model.safetensors"
+    save_file(weights, file, {"format": "pt"})
+    file.chmod(0o644)  # safetensors lets nobody else read it.
+
+
 def mixed_weights(runs: list[Path], start: Path) -> dict[str, torch.Tensor]:
     """Return a weighted mean of the encoder's weights after and before training.
 
@@ -300,14 +309,37 @@ def pack(runs: list[Path], start: Path, target: Path) -> None:
     weights = {}
     for name, weight in mixed_weights(runs, start).items():
         weights[name] = stored_weight(weight)
-    save_file(weights, target / "model.safetensors", {"format": "pt"})
-    (target / "model.safetensors").chmod(0o644)  # safetensors lets nobody else read it.
+    save_weights(weights, target)
     settings: dict[str, Any] = json.loads((run / "config.json").read_text())
     del settings["auto_map"]
     settings["architectures"] = ["AdaptedModel"]
     settings["normalize"] = True
     settings["encoder_config"]["_name_or_path"] = E5.model
     (target / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+
+
+def use_whole_vocabulary(folder: Path, model: str) -> None:
+    """Give a packed model all tokens of the encoder.
+
+    Training leaves the vectors of tokens as they were. So those of the other tokens fit to the
+    trained layers as they fitted before, and no training is needed.
+
+    Args:
+        folder: The folder of the packed model, whose files are replaced.
+        model: The encoder before its vocabulary was cut.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(model)
+    table = open_encoder(model).get_input_embeddings().weight.detach()
+    weights = load_file(folder / "model.safetensors")
+    weights["encoder.embeddings.word_embeddings.weight"] = stored_weight(table)
+    save_weights(weights, folder)
+    settings: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    settings["encoder_config"]["vocab_size"] = len(table)
+    settings |= prompt_settings(PROMPT, tokenizer)
+    (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n")
+    # The prompt takes a part of the positions.
+    tokenizer.model_max_length = settings["max_position_embeddings"]
+    tokenizer.save_pretrained(folder)
 
 
 def main(
@@ -323,6 +355,9 @@ def main(
     seed: Annotated[
         int | None, typer.Option(help="Write the model of this seed alone; otherwise their mean.")
     ] = None,
+    whole_vocabulary: Annotated[
+        bool, typer.Option("--whole-vocabulary", help="Keep all tokens of the encoder.")
+    ] = False,
 ) -> None:
     """Make the model, from the first step whose result is not there."""
     work.mkdir(parents=True, exist_ok=True)
@@ -349,6 +384,8 @@ def main(
             train(encoder, rows, vectors, dev or data / "general_dev.parquet", run, run_seed)
         runs.append(run)
     pack(runs, encoder, output)
+    if whole_vocabulary:
+        use_whole_vocabulary(output, path_of(E5))
 
 
 if __name__ == "__main__":

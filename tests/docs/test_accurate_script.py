@@ -5,12 +5,19 @@ import random
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from transformers import BertConfig, BertModel
 
 from modeling_tmde import AdaptedConfig, AdaptedModel
-from tests.hub_encoders import SIZES
+from modeling_tmde.tokenization import load_tokenizer
+from tests.conftest import LANGUAGES as TEST_LANGUAGES
+from tests.conftest import make_rows
+from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
+from tmde import DocumentEmbedder
+from tmde.embedding.export_vocabulary import export_vocabulary
+from tmde.training.starts.hub_encoders import prompt_settings
 
 ROOT = Path(__file__).parents[2]
 LANGUAGES = ("de", "en", "es", "fr", "it")
@@ -99,3 +106,30 @@ def test_weights_are_the_mean_of_runs_and_start(script, tmp_path):
 def test_matrices_are_stored_in_8_bits(script):
     assert script.stored_weight(torch.ones(2, 2)).dtype == torch.float8_e4m3fn
     assert script.stored_weight(torch.ones(2)).dtype == torch.float16
+
+
+def test_the_whole_vocabulary_gives_the_vectors_of_the_whole_encoder(script, tmp_path):
+    folder = str(save_encoder(tmp_path / "encoder", "xlm-roberta"))
+    tokenizer = load_tokenizer(folder)
+    prompt = prompt_settings(script.PROMPT, tokenizer)
+    trained = adapt_encoder(folder, pooling="mean", **prompt).model.eval()
+    with torch.no_grad():
+        # Training changes the layers, and leaves the vectors of tokens as they were.
+        for layer in trained.encoder.encoder.layer:
+            layer.output.dense.weight.mul_(1.5)
+    whole = DocumentEmbedder(trained, tokenizer)
+    known = [" ".join(row["de"] for row in make_rows(3))]
+    texts = [" ".join(row[language] for language in TEST_LANGUAGES) for row in make_rows(20)]
+    size, _ = export_vocabulary(whole, known, tmp_path / "packed")
+    assert size < len(tokenizer)
+
+    script.use_whole_vocabulary(tmp_path / "packed", folder)
+
+    packed = DocumentEmbedder.from_pretrained(tmp_path / "packed", device="cpu")
+    assert len(packed.tokenizer) == len(tokenizer)
+    assert packed.max_length == whole.max_length
+    with torch.no_grad():
+        # The table is stored in 8 bits.
+        table = trained.get_input_embeddings().weight
+        table.copy_(table.to(torch.float8_e4m3fn).float())
+    np.testing.assert_allclose(packed.encode(texts), whole.encode(texts), rtol=0, atol=1e-5)

@@ -199,7 +199,7 @@ def whitened(
     *,
     loading: dict[str, Any],
 ) -> None:
-    """Write a bag in whose vectors counts less what translations do not share.
+    """Write a bag whose vectors depend less on what translations do not share.
 
         tmde export whitened runs/bag -o runs/whitened --train corpus/
 

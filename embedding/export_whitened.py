@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Export a bag in whose vectors all that differs between translations counts less."""
+"""Export a bag whose vectors depend less on what translations do not share."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ def export_whitened(
     """
     check_whitening(embedder, len(pairs), power)
     matrix = torch.from_numpy(_whitening_matrix(_differences(embedder, pairs), power))
-    model = copy.deepcopy(cast(BagModel, embedder.model)).float()
+    model = copy.deepcopy(cast(BagModel, embedder.model)).to(dtype=torch.float32)
     table = model.embed_tokens
     table.weight = nn.Parameter((table.weight.detach().double() @ matrix).float())
     model.save_pretrained(folder)
@@ -101,4 +101,5 @@ def _whitening_matrix(differences: np.ndarray, power: float) -> np.ndarray:
             "language"
         )
     scaled = np.maximum(variances / mean_variance, LEAST_VARIANCE)
-    return (directions * scaled ** (-power / 2)) @ directions.T
+    matrix: np.ndarray = (directions * scaled ** (-power / 2)) @ directions.T
+    return matrix

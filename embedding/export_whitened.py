@@ -53,9 +53,10 @@ def export_whitened(
     """
     check_whitening(embedder, len(pairs), power)
     matrix = torch.from_numpy(_whitening_matrix(_differences(embedder, pairs), power))
-    model = copy.deepcopy(cast(BagModel, embedder.model)).to(dtype=torch.float32)
+    model = copy.deepcopy(cast(BagModel, embedder.model))
     table = model.embed_tokens
     table.weight = nn.Parameter((table.weight.detach().double() @ matrix).float())
+    model.token_weights = nn.Parameter(model.token_weights.detach().float())
     model.save_pretrained(folder)
     write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
     embedder.tokenizer.save_pretrained(folder)

@@ -24,7 +24,7 @@ import pandas as pd
 import typer
 from common import markdown, write_json
 from peers import MeasuredSystem, load_systems, split_named
-from test_data import check_names, folders_of_models, of_seeds, seed_names
+from test_data import check_names, folders_of_models, models_of_systems, of_seeds
 
 from tmde.eval import EvaluationOptions, evaluate, plan_tasks
 from tmde.eval.planning import LoadedTask
@@ -50,12 +50,10 @@ def load_questions(file: Path) -> LoadedTask:
 
 
 def load_topics(file: Path) -> LoadedTask:
-    """Return SIB-200 in all languages of a file, with labels to learn in English alone."""
+    """Return SIB-200 in all languages of a file."""
     codes = pd.read_parquet(file, columns=["language"])["language"].unique().tolist()
     (planned,) = plan_tasks([f"sib200={file}"])
-    task = planned.load(known=tuple(map(iso_of_flores, codes)))
-    assert isinstance(task.data, ClassificationData)
-    return task
+    return planned.load(known=tuple(map(iso_of_flores, codes)))
 
 
 def values_by_language(result: TaskResult) -> dict[str, float]:
@@ -75,6 +73,7 @@ def values_by_language(result: TaskResult) -> dict[str, float]:
 
 def measure(task: LoadedTask, system: MeasuredSystem, cache: Path) -> dict[str, float]:
     """Return the values of a system on a task in % by language."""
+    # Topics are learned from the labels of one language.
     train_languages = (LABELED,) if isinstance(task.data, ClassificationData) else None
     options = EvaluationOptions(folds=False, train_languages=train_languages)
     (result,) = evaluate([task], [system], options, cache)
@@ -94,9 +93,9 @@ def mean_of_seeds(values_of_seeds: Sequence[Mapping[str, float]]) -> dict[str, f
 
 def group_means(values: Mapping[str, float], trained: Sequence[str]) -> dict[str, float]:
     """Return the mean over the languages of the training text, and over the others."""
-    known = [value for language, value in values.items() if language in trained]
-    others = [value for language, value in values.items() if language not in trained]
-    return {"trained": statistics.fmean(known), "others": statistics.fmean(others)}
+    trained_values = [value for language, value in values.items() if language in trained]
+    other_values = [value for language, value in values.items() if language not in trained]
+    return {"trained": statistics.fmean(trained_values), "others": statistics.fmean(other_values)}
 
 
 def task_row(
@@ -115,6 +114,15 @@ def task_row(
         deviation = statistics.stdev(of_group) if len(of_group) > 1 else None
         groups[group] = {"mean": statistics.fmean(of_group), "deviation": deviation}
     return {"languages": mean_of_seeds(values_of_seeds), "groups": groups}
+
+
+def table_row(row: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a row of the printed table."""
+    cells = {"system": row["system"], "seeds": row["seeds"]}
+    for title in (QUESTIONS, TOPICS):
+        for group, values in row[title]["groups"].items():
+            cells[f"{title}, {group}"] = f"{values['mean']:.1f}"
+    return cells
 
 
 def main(
@@ -145,11 +153,7 @@ def main(
     trained_languages = trained.split(",")
     cache = cache or default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
-    folders: dict[str, str] = {}
-    seeds = {}  # the names of the models of each system
-    for name, folders_of_system in folders_of_systems.items():
-        seeds[name] = seed_names(name, len(folders_of_system))
-        folders |= dict(zip(seeds[name], folders_of_system, strict=True))
+    folders, seeds = models_of_systems(folders_of_systems)
     systems = load_systems(
         folders,
         list(folders),
@@ -165,21 +169,16 @@ def main(
     }
     system_by_name = {system.name: system for system in systems}
     rows = []
-    table = []
-    for name, models_of_system in seeds.items():
-        row: dict[str, Any] = {"system": name, "seeds": len(models_of_system)}
-        printed: dict[str, Any] = dict(row)
+    for name, model_names in seeds.items():
+        row: dict[str, Any] = {"system": name, "seeds": len(model_names)}
         for title, task in tasks.items():
             values_of_seeds = []
-            for model in models_of_system:
-                typer.echo(f"{title}, {model}", err=True)
-                values_of_seeds.append(measure(task, system_by_name[model], cache))
+            for model_name in model_names:
+                typer.echo(f"{title}, {model_name}", err=True)
+                values_of_seeds.append(measure(task, system_by_name[model_name], cache))
             row[title] = task_row(values_of_seeds, trained_languages)
-            for group, values in row[title]["groups"].items():
-                printed[f"{title}, {group}"] = f"{values['mean']:.1f}"
         rows.append(row)
-        table.append(printed)
-    typer.echo(markdown(table))
+    typer.echo(markdown([table_row(row) for row in rows]))
     settings = {
         "prompts": prompts,
         "document_prompts": document_prompts,

@@ -167,6 +167,18 @@ def seed_names(name: str, count: int) -> list[str]:
     return [name, *(f"{name}, seed {number}" for number in range(2, count + 1))]
 
 
+def models_of_systems(
+    folders_of_systems: Mapping[str, Sequence[str]],
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the folder of each model, and the names of the models of each system."""
+    folders: dict[str, str] = {}
+    seeds = {}
+    for system, folders_of_system in folders_of_systems.items():
+        seeds[system] = seed_names(system, len(folders_of_system))
+        folders |= dict(zip(seeds[system], folders_of_system, strict=True))
+    return folders, seeds
+
+
 def of_seeds(values: Mapping[str, str], seeds: Mapping[str, list[str]]) -> dict[str, str]:
     """Return the values of systems by the names of their models."""
     value_by_name = {}
@@ -345,11 +357,7 @@ def main(
     cache = cache or default_cache_dir()
     cache.mkdir(parents=True, exist_ok=True)
 
-    folders: dict[str, str] = {}
-    seeds = {}  # the names of the models of each system
-    for name, folders_of_system in folders_of_systems.items():
-        seeds[name] = seed_names(name, len(folders_of_system))
-        folders |= dict(zip(seeds[name], folders_of_system, strict=True))
+    folders, seeds = models_of_systems(folders_of_systems)
     computed: list[MeasuredSystem] = load_systems(
         folders,
         [TFIDF, STATIC, *folders],

@@ -22,6 +22,8 @@ from tmde.cli.options import (
 from tmde.embedding.weight_files import holds_weights
 
 _CHUNK_SIZE = 8192  # documents that are read at once
+# Chosen on development data, see docs/experiments.md.
+_WHITENING_POWER = 0.6
 
 app = typer.Typer(
     no_args_is_help=True, help="Write a model in another form, for other software to run."
@@ -194,7 +196,7 @@ def whitened(
     pairs: Annotated[int, Option(min=1, help="Rows that are read at most.")] = 20_000,
     power: Annotated[
         float, Option(min=0.0, max=1.0, help="0 changes nothing, 1 whitens wholly.")
-    ] = 0.6,
+    ] = _WHITENING_POWER,
     seed: Annotated[int, Option(help="Of the choice of rows.")] = 0,
     *,
     loading: dict[str, Any],
@@ -212,9 +214,10 @@ def whitened(
     """
     check_new(output)
     from tmde.cli.models import load_embedder
-    from tmde.embedding.export_whitened import export_whitened
+    from tmde.embedding.export_whitened import bag_of, export_whitened
 
     embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    bag_of(embedder)  # An encoder is refused before the rows are read.
     codes = languages.split(",") if languages else None
     translations = _draw_pairs(train, codes, columns_of(columns), pairs, seed)
     export_whitened(embedder, translations, output, power)

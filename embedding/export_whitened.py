@@ -7,7 +7,6 @@ from __future__ import annotations
 import copy
 import os
 from collections.abc import Sequence
-from typing import cast
 
 import numpy as np
 import torch
@@ -18,9 +17,6 @@ from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tmde.embedding.document_embedder import DocumentEmbedder
 
-# Chosen on development data, see docs/experiments.md. With 1, translations differ in all
-# directions equally, and are found less often; with 0, nothing changes.
-POWER = 0.6
 PAIRS_PER_COLUMN = 10  # A covariance matrix of fewer pairs is mostly chance.
 # Directions with a smaller share of the mean variance count no more than one with this share.
 LEAST_VARIANCE = 1e-3
@@ -30,7 +26,7 @@ def export_whitened(
     embedder: DocumentEmbedder,
     pairs: Sequence[tuple[str, str]],
     folder: str | os.PathLike[str],
-    power: float = POWER,
+    power: float,
 ) -> None:
     """Write a bag whose vectors are whitened by the differences of translations.
 
@@ -51,9 +47,18 @@ def export_whitened(
         TmdeError: The model is no bag, `power` is out of range, or the pairs are too few or all
             equal.
     """
-    check_whitening(embedder, len(pairs), power)
+    bag = bag_of(embedder)
+    if not 0 <= power <= 1:
+        raise TmdeError(f"power: found {power}, expected a number from 0 to 1")
+    width = bag.config.d_model
+    least_pairs = PAIRS_PER_COLUMN * width
+    if len(pairs) < least_pairs:
+        raise TmdeError(
+            f"Found {len(pairs):,} pairs of translations, expected at least {least_pairs:,}: "
+            f"{PAIRS_PER_COLUMN} for each of {width} columns"
+        )
     matrix = torch.from_numpy(_whitening_matrix(_differences(embedder, pairs), power))
-    model = copy.deepcopy(cast(BagModel, embedder.model))
+    model = copy.deepcopy(bag)
     table = model.embed_tokens
     table.weight = nn.Parameter((table.weight.detach().double() @ matrix).float())
     model.token_weights = nn.Parameter(model.token_weights.detach().float())
@@ -62,11 +67,11 @@ def export_whitened(
     embedder.tokenizer.save_pretrained(folder)
 
 
-def check_whitening(embedder: DocumentEmbedder, num_pairs: int, power: float) -> None:
-    """Check that so many pairs can whiten a model.
+def bag_of(embedder: DocumentEmbedder) -> BagModel:
+    """Return the bag of an embedder.
 
     Raises:
-        TmdeError: See `export_whitened`.
+        TmdeError: Its model is another one.
     """
     model = embedder.model
     if not isinstance(model, BagModel):
@@ -74,14 +79,7 @@ def check_whitening(embedder: DocumentEmbedder, num_pairs: int, power: float) ->
             f"Found a model of type {model.config.model_type}, expected a bag (tmde_bag): only the "
             "table of a bag can take the whitening in"
         )
-    if not 0 <= power <= 1:
-        raise TmdeError(f"power: found {power}, expected a number from 0 to 1")
-    least_pairs = PAIRS_PER_COLUMN * model.config.d_model
-    if num_pairs < least_pairs:
-        raise TmdeError(
-            f"Found {num_pairs:,} pairs of translations, expected at least {least_pairs:,}: "
-            f"{PAIRS_PER_COLUMN} for each of {model.config.d_model} columns"
-        )
+    return model
 
 
 def _differences(embedder: DocumentEmbedder, pairs: Sequence[tuple[str, str]]) -> np.ndarray:

@@ -10,6 +10,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from tests.benchmarks.fakes import FakeSystem
 from tests.benchmarks.test_alignment_benchmarks import load_script
 from tmde.eval import EvaluationOptions
 
@@ -53,29 +54,16 @@ def topics() -> list[dict]:
     return rows
 
 
-class FakeModel:
+class FakeModel(FakeSystem):
     """A model that errs in Hindi; the name of its folder says how often.
 
     So many questions get the vector of the other paragraph, and so many sentences that of the other
     label.
     """
 
-    dense = True
-    texts = 0
-    truncated = 0
-    seconds = 0.0
-
     def __init__(self, name, folder, cache, prompt, dtype, document_prompt=None):
-        self.name = name
-        self.fingerprint = name
-        self.prompts = (prompt, document_prompt)
+        super().__init__(name, prompt, document_prompt)
         self.errors = int(folder.name)
-
-    def begin(self):
-        pass
-
-    def describe(self):
-        return {}
 
     def represent(self, texts, fit_on=(), language=None, role=None):
         vectors = [self.vector_of(*text.split()) for text in texts]

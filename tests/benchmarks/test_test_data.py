@@ -10,6 +10,7 @@ import typer
 from typer.testing import CliRunner
 
 from modeling_tmde import TmdeError
+from tests.benchmarks.fakes import FakeSystem
 from tests.benchmarks.test_alignment_benchmarks import load_script
 from tmde.eval import EvaluationOptions
 
@@ -119,26 +120,13 @@ def vectors(data, run, tmp_path_factory):
     return file
 
 
-class FakeModel:
+class FakeModel(FakeSystem):
     """A model that is right but for its last questions; the name of its folder says how many."""
 
-    dense = True
-    texts = 0
-    truncated = 0
-    seconds = 0.0
-
     def __init__(self, name, folder, cache, prompt, dtype, document_prompt=None):
-        self.name = name
-        self.fingerprint = name
-        self.prompts = (prompt, document_prompt)
+        super().__init__(name, prompt, document_prompt)
         self.right_questions = int(folder.name)
         MODELS[name] = self
-
-    def begin(self):
-        pass
-
-    def describe(self):
-        return {}
 
     def represent(self, texts, fit_on=(), language=None, role=None):
         vectors = []

@@ -57,15 +57,23 @@ def test_whole_whitening_makes_translations_differ_equally_in_all_directions(bag
     np.testing.assert_allclose(covariance, np.eye(WIDTH), rtol=0, atol=1e-4)
 
 
+def test_a_direction_in_which_no_translations_differ_stays_finite(bag, tmp_path):
+    with torch.no_grad():
+        bag.model.embed_tokens.weight[:, 0] = 0
+    export_whitened(bag, PAIRS, tmp_path, power=1.0)
+    whitened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    assert np.isfinite(whitened.encode(TEXTS)).all()
+
+
 def test_what_cannot_be_whitened_is_refused(bag, tmp_path):
     with pytest.raises(ValueError, match=r"power: found 1.5, expected a number from 0 to 1"):
         export_whitened(bag, PAIRS, tmp_path / "new", power=1.5)
     message = "Found 59 pairs of translations, expected at least 60: 10 for each of 6 columns"
     with pytest.raises(ValueError, match=message):
-        export_whitened(bag, PAIRS[:59], tmp_path / "new")
+        export_whitened(bag, PAIRS[:59], tmp_path / "new", power=0.6)
     same = [(text, text) for text, _ in PAIRS]
     with pytest.raises(ValueError, match="Found pairs whose two texts have the same vectors"):
-        export_whitened(bag, same, tmp_path / "new")
+        export_whitened(bag, same, tmp_path / "new", power=0.6)
     assert not (tmp_path / "new").exists()
 
 
@@ -73,4 +81,4 @@ def test_an_encoder_is_refused(tokenizer, tmp_path):
     model = adapt_encoder(save_encoder(tmp_path / "encoder", "bert")).eval()
     embedder = DocumentEmbedder(model, tokenizer)
     with pytest.raises(ValueError, match="Found a model of type tmde_adapted, expected a bag"):
-        export_whitened(embedder, PAIRS, tmp_path / "new")
+        export_whitened(embedder, PAIRS, tmp_path / "new", power=0.6)

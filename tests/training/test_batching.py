@@ -541,11 +541,7 @@ def test_rows_without_documents_have_no_neighbors(count_neighbors, most, share):
 @pytest.fixture(scope="module")
 def documented_rows(document_rows):
     """The rows of `document_rows` as a dataset that says where documents end."""
-    return with_documents(document_rows, document_names())
-
-
-def document_names() -> list[str]:
-    return [f"d{number // 10}" for number in range(60)]
+    return with_documents(document_rows, [f"d{number // 10}" for number in range(60)])
 
 
 def passages_of(
@@ -636,6 +632,11 @@ def test_what_makes_no_passages_is_refused(spaced_tokenizer, options, message):
         make_batches(make_dataset(numbered_rows(3)), spaced_tokenizer, **options)
 
 
+def test_a_stream_has_no_passages(spaced_tokenizer, documented_rows):
+    with pytest.raises(ValueError, match="passage_share=0.5: found a stream"):
+        make_batches(documented_rows.to_iterable_dataset(), spaced_tokenizer, passage_share=0.5)
+
+
 def test_a_tokenizer_that_would_glue_words_together_makes_no_passages(tokenizer):
     with pytest.raises(ValueError, match="passage_share=0.5: .* or set passage_share=0"):
         make_batches(make_dataset(numbered_rows(3)), tokenizer, passage_share=0.5)
@@ -651,6 +652,8 @@ PASSAGES = {"passage_share": 0.5, "micro_batch_rows": 3, "pivots_only": False}
 @pytest.mark.parametrize("options", [{"shuffle": True}, {"shuffle": False}, OPTIONS, PASSAGES])
 @SOURCES
 def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
+    if options is PASSAGES and kind != "map":
+        pytest.skip("a stream has no passages")
     rows = numbered_rows(60, seed=1, missing=0.2)
     names = [f"d{number // 9}" for number in range(60)]
     source = as_source(with_documents(rows, names), kind)

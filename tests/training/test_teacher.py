@@ -159,8 +159,8 @@ def test_rows_with_another_text_in_a_language_are_not_taught(
             decoded = spaced_tokenizer.batch_decode(token_ids, skip_special_tokens=True)
             texts.append([english_of(text) for text in decoded])
         for row, is_taught in enumerate(batch.taught):
-            first, *others = [of_language[row] for of_language in texts]
-            assert is_taught == all(other == first for other in others)
+            first, *translations = [of_language[row] for of_language in texts]
+            assert is_taught == all(text == first for text in translations)
             taught_rows[bool(is_taught)] += 1
             if is_taught:
                 torch.testing.assert_close(

@@ -196,8 +196,8 @@ class ParallelBatches(IterableDataset):
         check_range("passage_share", self.passage_share, "[0, 1]")
         check_range("passage_rows", self.passage_rows, "[1, inf)")
         columns = self.dataset.column_names or ()
-        is_changed = self.max_joined_rows > 1 or self.neighbor_share or self.passage_share
-        if is_changed and LABEL in columns:
+        changes = [self.max_joined_rows > 1, self.neighbor_share > 0, self.passage_share > 0]
+        if any(changes) and LABEL in columns:
             raise TmdeError(
                 "max_joined_rows, neighbor_share, passage_share: labels are of single rows, "
                 "expected 1, 0 and 0"
@@ -207,6 +207,12 @@ class ParallelBatches(IterableDataset):
                 f"passage_share={self.passage_share}: found "
                 f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share}, "
                 "expected 1 and 0, because a text is changed in one way"
+            )
+        if self.passage_share and not isinstance(self.dataset, datasets.Dataset):
+            raise TmdeError(
+                f"passage_share={self.passage_share}: found a stream, in which documents are not "
+                "known, expected rows that are read whole: set data.streaming=false or "
+                "passage_share=0"
             )
         if self.max_joined_rows > 1:
             self._check_blanks(f"max_joined_rows={self.max_joined_rows}", "max_joined_rows=1")

@@ -20,7 +20,7 @@ from tmde.embedding.loading import reading
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 # Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
-WEAK_COSINE = 0.25
+WEAK_COSINE = 0.2
 _LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
 

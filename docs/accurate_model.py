@@ -226,6 +226,31 @@ def write_vectors(teacher: Teacher, model: str, rows: Path, target: Path) -> Non
         pq.write_table(table.replace_schema_metadata(origin), temporary)
 
 
+def model_path(teacher: Teacher, models: Path | None) -> str:
+    """Return the Hub id of a model, or its folder among those that are in place of the Hub."""
+    if models is None:
+        return teacher.model
+    return str(models / teacher.model.split("/")[1])
+
+
+def prepare_teaching(work: Path, data: Path, models: Path | None) -> tuple[Path, list[Path]]:
+    """Write the rows to train on and the teachers' vectors, unless they are there.
+
+    Returns:
+        Their files.
+    """
+    rows = work / "rows.parquet"
+    if not rows.exists():
+        write_rows(data, rows)
+    vectors = []
+    for teacher in TEACHERS:
+        file = work / f"{teacher.name}.parquet"
+        if not file.exists():
+            write_vectors(teacher, model_path(teacher, models), rows, file)
+        vectors.append(file)
+    return rows, vectors
+
+
 # ---- Training and packing
 
 
@@ -262,6 +287,22 @@ def stored_weight(weight: torch.Tensor) -> torch.Tensor:
     return weight.to(torch.float8_e4m3fn)
 
 
+def copy_files(run: Path, target: Path) -> None:
+    """Copy the tokenizer and the files of sentence-transformers."""
+    (target / "1_Pooling").mkdir(parents=True, exist_ok=True)
+    for name in [
+        "tokenizer_config.json",
+        "modules.json",
+        "1_Pooling/config.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+    ]:
+        shutil.copyfile(run / name, target / name)
+    tokenizer = json.loads((run / "tokenizer.json").read_text())
+    compact = json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":"))
+    (target / "tokenizer.json").write_text(compact + "\n")
+
+
 def save_weights(weights: dict[str, torch.Tensor], folder: Path) -> None:
     """Write the weights of a model, for everybody to read."""
     file = folder / "model.safetensors"
@@ -294,18 +335,7 @@ def mixed_weights(runs: list[Path], start: Path) -> dict[str, torch.Tensor]:
 def pack(runs: list[Path], start: Path, target: Path) -> None:
     """Write the mean of the runs' encoders, without their decoders and code, in 8 bits."""
     run = runs[0]  # All of them have the same settings and the same tokenizer.
-    (target / "1_Pooling").mkdir(parents=True, exist_ok=True)
-    for name in [
-        "tokenizer_config.json",
-        "modules.json",
-        "1_Pooling/config.json",
-        "config_sentence_transformers.json",
-        "sentence_bert_config.json",
-    ]:
-        shutil.copyfile(run / name, target / name)
-    tokenizer = json.loads((run / "tokenizer.json").read_text())
-    compact = json.dumps(tokenizer, ensure_ascii=False, separators=(",", ":"))
-    (target / "tokenizer.json").write_text(compact + "\n")
+    copy_files(run, target)
     weights = {}
     for name, weight in mixed_weights(runs, start).items():
         weights[name] = stored_weight(weight)
@@ -361,22 +391,10 @@ def main(
 ) -> None:
     """Make the model, from the first step whose result is not there."""
     work.mkdir(parents=True, exist_ok=True)
-
-    def path_of(teacher: Teacher) -> str:
-        return teacher.model if models is None else str(models / teacher.model.split("/")[1])
-
     encoder = work / "encoder"
     if not encoder.exists():
-        cut_vocabulary(path_of(E5), data, encoder)
-    rows = work / "rows.parquet"
-    if not rows.exists():
-        write_rows(data, rows)
-    vectors = []
-    for teacher in TEACHERS:
-        file = work / f"{teacher.name}.parquet"
-        if not file.exists():
-            write_vectors(teacher, path_of(teacher), rows, file)
-        vectors.append(file)
+        cut_vocabulary(model_path(E5, models), data, encoder)
+    rows, vectors = prepare_teaching(work, data, models)
     runs = []
     for run_seed in SEEDS if seed is None else (seed,):
         run = work / f"run-{run_seed}"
@@ -385,7 +403,7 @@ def main(
         runs.append(run)
     pack(runs, encoder, output)
     if whole_vocabulary:
-        use_whole_vocabulary(output, path_of(E5))
+        use_whole_vocabulary(output, model_path(E5, models))
 
 
 if __name__ == "__main__":

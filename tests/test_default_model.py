@@ -20,8 +20,8 @@ from tmde.training.starts import begin_with, choose_start
 
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
 SEALS = {
-    "model.safetensors": "bcf29191ace03379b1fd9e914f17522f5338d95c1ef09cc845756e6205839ef2",
-    "tokenizer.json": "addc990a3c6dd01b4ed5d264a1a4eb560e94ecfbee89f20d7ac83c17a3216119",
+    "model.safetensors": "9414832cdf8de3d42f2c19c39f6113c17582f6120d97a3f0bba215de0d909095",
+    "tokenizer.json": "f48d978213785336d087f0c2df92d5e962f5693c812777007fa31d96496607f1",
 }
 
 

@@ -1,9 +1,6 @@
 """The script that makes the packaged model `accurate`: its rows, and the mean of weights."""
 
-import importlib.util
 import random
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -14,24 +11,19 @@ from modeling_tmde import AdaptedConfig, AdaptedModel
 from modeling_tmde.tokenization import load_tokenizer
 from tests.conftest import LANGUAGES as TEST_LANGUAGES
 from tests.conftest import make_rows
+from tests.docs.scripts import script_module
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
 from tmde.embedding.export_vocabulary import export_vocabulary
 from tmde.training.starts.hub_encoders import prompt_settings
 
-ROOT = Path(__file__).parents[2]
 LANGUAGES = ("de", "en", "es", "fr", "it")
 
 
 @pytest.fixture(scope="module")
 def script():
-    spec = importlib.util.spec_from_file_location("accurate_model", ROOT / "docs/accurate_model.py")
-    module = importlib.util.module_from_spec(spec)
-    # Data classes look their module up.
-    sys.modules["accurate_model"] = module
-    spec.loader.exec_module(module)
-    yield module
-    del sys.modules["accurate_model"]
+    with script_module("accurate_model") as module:
+        yield module
 
 
 def make_row(words, **texts):

@@ -1,8 +1,9 @@
-"""Sentence alignment by lengths, by vectors, and by both, where the right alignment is known.
+"""Sentence alignment by lengths, by vecalign's program, and by tmde, with a known right alignment.
 
+    pip install sentweave==0.3.3
     python benchmarks/sentence_alignment.py --data DATA --json sentence_alignment.json
 
-Two settings:
+Settings:
 
 - Bleualign: the German and French sentences of one text and their gold alignment by hand, in
   DATA/eval/bleualign_dev (dev.de, dev.fr, dev.defr).
@@ -10,16 +11,26 @@ Two settings:
   tenth is deleted and a tenth of the rest is merged with the next paragraph that is not deleted.
   The right beads are known.
 
-A bead is right if it is one of the gold beads; sentences without a counterpart are no beads to be
-found (strict precision and recall, as in the evaluation of vecalign). Lengths alone are the dynamic
-program of Gale & Church (1993), with its own costs.
+Precision, recall and F1 are those of vecalign, strict and lax
+(`tmde.documents.bead_quality.count_beads`).
+
+Systems:
+
+- lengths: the dynamic program of Gale & Church (1993), with its own costs.
+- vecalign: the program of vecalign (Thompson & Koehn 2019), as the package sentweave has it, with
+  its defaults. It embeds up to seven sentences as one text by the same model.
+- vectors: `align_sentences` without lengths.
+- vectors and lengths: `align_sentences`, as `tmde align` calls it.
+
+`--sizes` measures the seconds from texts to beads for documents of so many sentences.
 """
 
 import ast
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -27,20 +38,22 @@ import typer
 from common import markdown, write_json
 
 from tmde.documents import align_sentences
-from tmde.documents.sentence_alignment import Bead, embedded_spans
+from tmde.documents.bead_quality import BeadCounts, SentencePair, count_beads
 from tmde.embedding import DocumentEmbedder
 
 EDITED_SHARE = 0.1  # of the paragraphs of a side
-MAX_SIZE = 3
-# The priors of Gale & Church (1993) as costs.
-LENGTH_COSTS = {
+# The size of beads and the priors of Gale & Church (1993) as costs.
+LENGTH_COSTS: dict[str, Any] = {
+    "max_size": 3,
     "skip": float(-np.log(0.0099 / 2 / 0.89)),
     "merge": float(-np.log(0.0445 / 0.89)),
     "length_weight": 1.0,
 }
+SPEED_FILE = "parallel/msdocs_operations.parquet"
+SAMPLES = 1000  # of the bootstrap
 
-Gold = set[tuple[tuple[int, ...], tuple[int, ...]]]
-Aligner = Callable[[Sequence["Pair"]], list[list[Bead]]]
+Gold = set[SentencePair]
+Aligner = Callable[["Pair"], list[SentencePair]]
 
 
 @dataclass(frozen=True)
@@ -151,57 +164,106 @@ def lengths_of(pair: Pair) -> tuple[list[int], list[int]]:
     return [len(text) for text in pair.first], [len(text) for text in pair.second]
 
 
-def align_by_lengths(pairs: Sequence[Pair]) -> list[list[Bead]]:
+# ---- Systems
+
+
+def align_by_lengths(pair: Pair) -> list[SentencePair]:
     """Align by lengths alone: all vectors are alike."""
-    alignments = []
-    for pair in pairs:
-        first = np.ones((len(pair.first), 1))
-        second = np.ones((len(pair.second), 1))
-        beads = align_sentences(first, second, MAX_SIZE, lengths=lengths_of(pair), **LENGTH_COSTS)
-        alignments.append(beads)
-    return alignments
+    first = np.ones((len(pair.first), 1))
+    second = np.ones((len(pair.second), 1))
+    beads = align_sentences(first, second, lengths=lengths_of(pair), **LENGTH_COSTS)
+    return [(tuple(bead.first), tuple(bead.second)) for bead in beads]
 
 
 def vector_aligner(embedder: DocumentEmbedder, with_lengths: bool) -> Aligner:
     """Return an aligner by vectors, with the lengths or without them."""
 
-    def align(pairs: Sequence[Pair]) -> list[list[Bead]]:
-        longest = MAX_SIZE - 1
-        first = embedded_spans([pair.first for pair in pairs], embedder.encode, longest)
-        second = embedded_spans([pair.second for pair in pairs], embedder.encode, longest)
-        alignments = []
-        for pair, first_spans, second_spans in zip(pairs, first, second, strict=True):
-            lengths = lengths_of(pair) if with_lengths else None
-            alignments.append(align_sentences(first_spans, second_spans, MAX_SIZE, lengths=lengths))
-        return alignments
+    def align(pair: Pair) -> list[SentencePair]:
+        first = embedder.encode(pair.first, show_progress_bar=False)
+        second = embedder.encode(pair.second, show_progress_bar=False)
+        lengths = lengths_of(pair) if with_lengths else None
+        beads = align_sentences(np.asarray(first), np.asarray(second), lengths=lengths)
+        return [(tuple(bead.first), tuple(bead.second)) for bead in beads]
 
     return align
 
 
-def measure(pairs: Sequence[Pair], align: Aligner) -> dict[str, float]:
-    """Return strict precision, recall and F1 of all beads, the gold beads, and units of a side."""
-    predicted = 0
-    correct = 0
-    for pair, beads in zip(pairs, align(pairs), strict=True):
-        for bead in beads:
-            if len(bead.first) == 0 or len(bead.second) == 0:
-                continue
-            predicted += 1
-            correct += (tuple(bead.first), tuple(bead.second)) in pair.gold
-    gold = sum(len(pair.gold) for pair in pairs)
+class SilentEncoder:
+    """An embedder as sentweave calls it."""
+
+    def __init__(self, embedder: DocumentEmbedder) -> None:
+        self.embedder = embedder
+
+    def encode(self, sentences: Sequence[str]) -> np.ndarray:
+        """Return the vectors of sentences, (n, d)."""
+        return np.asarray(self.embedder.encode(list(sentences), show_progress_bar=False))
+
+
+def vecalign_aligner(embedder: DocumentEmbedder) -> Aligner:
+    """Return an aligner by the program of vecalign."""
+    from sentweave import align as sentweave_align
+
+    encoder = SilentEncoder(embedder)
+
+    def align(pair: Pair) -> list[SentencePair]:
+        result = sentweave_align(pair.first, pair.second, encoder=encoder)
+        beads = []
+        for alignment in result.alignments:
+            beads.append((tuple(alignment.src_indices), tuple(alignment.tgt_indices)))
+        return beads
+
+    return align
+
+
+# ---- Measures
+
+
+def measure(pairs: Sequence[Pair], align: Aligner) -> dict[str, list[float]]:
+    """Return measures in %, strict and lax F1 with their intervals."""
+    strict_parts = []
+    lax_parts = []
+    for pair in pairs:
+        beads = align(pair)
+        sizes = len(pair.first), len(pair.second)
+        strict_parts.append(count_beads(beads, pair.gold, *sizes))
+        lax_parts.append(count_beads(beads, pair.gold, *sizes, lax=True))
+    strict = BeadCounts.joined(strict_parts)
     return {
-        "precision": ratio(correct, predicted),
-        "recall": ratio(correct, gold),
-        "f1": ratio(2 * correct, predicted + gold),
-        "gold": gold,
-        "first units": sum(len(pair.first) for pair in pairs),
-        "second units": sum(len(pair.second) for pair in pairs),
+        "precision": [100 * strict.precision],
+        "recall": [100 * strict.recall],
+        "strict": f1_with_interval(strict),
+        "lax": f1_with_interval(BeadCounts.joined(lax_parts)),
     }
 
 
-def ratio(part: int, whole: int) -> float:
-    """Return `part / whole`; 0 if there is nothing to divide by."""
-    return part / whole if whole else 0.0
+def f1_with_interval(counts: BeadCounts) -> list[float]:
+    """Return F1 and its 95 % bootstrap interval over places in the documents, in %."""
+    rng = np.random.default_rng(0)
+    size = len(counts.gold)
+    values = [counts.resampled(rng.integers(size, size=size)).f1 for _ in range(SAMPLES)]
+    low, high = np.quantile(values, [0.025, 0.975])
+    return [100 * counts.f1, 100 * float(low), 100 * float(high)]
+
+
+def load_long_pair(data: Path, size: int) -> Pair:
+    """Return `size` German and English segments of documentation, one after the other."""
+    table = pq.read_table(data / SPEED_FILE, columns=["translation"])
+    first = []
+    second = []
+    for row in table["translation"].to_pylist():
+        if row["de"] and row["en"]:
+            first.append(row["de"])
+            second.append(row["en"])
+        if len(first) == size:
+            break
+    return Pair(first, second, set())
+
+
+def seconds_of(pair: Pair, align: Aligner) -> float:
+    """Return the seconds from texts to beads."""
+    start = time.perf_counter()
+    align(pair)
+    return time.perf_counter() - start
 
 
 def main(
@@ -209,27 +271,56 @@ def main(
     model: Annotated[str, typer.Option(help="A model of `DocumentEmbedder`.")] = "default",
     documents: Annotated[int, typer.Option(help="Documents of each edited pair.")] = 50,
     seed: Annotated[int, typer.Option(help="That of the edits.")] = 0,
+    sizes: Annotated[list[int] | None, typer.Option(help="Sentences of documents to time.")] = None,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
 ) -> None:
-    """Measure precision, recall and F1 of beads."""
+    """Measure precision, recall and F1 of beads, and the time."""
     embedder = DocumentEmbedder.from_pretrained(model)
     aligners: dict[str, Aligner] = {
         "lengths": align_by_lengths,
+        "vecalign": vecalign_aligner(embedder),
         "vectors": vector_aligner(embedder, with_lengths=False),
         "vectors and lengths": vector_aligner(embedder, with_lengths=True),
     }
-    settings = {"Bleualign, de-fr": [load_bleualign(data / "eval" / "bleualign_dev")]}
+    settings = load_settings(data, documents, seed)
+    long_pairs = {size: load_long_pair(data, size) for size in sizes or []}
+    results = []
+    for name, align in aligners.items():
+        measures = {}
+        for setting, pairs in settings.items():
+            typer.echo(f"{name}: {setting}", err=True)
+            for title, numbers in measure(pairs, align).items():
+                measures[f"{setting} {title}"] = numbers
+        seconds = {}
+        for size, pair in long_pairs.items():
+            typer.echo(f"{name}: {size} sentences", err=True)
+            seconds[str(size)] = seconds_of(pair, align)
+        results.append({"system": name, "measures": measures, "seconds": seconds})
+    print(markdown([table_row(result) for result in results]))
+    gold = {}
+    for setting, pairs in settings.items():
+        gold[setting] = sum(len(pair.gold) for pair in pairs)
+    options = {"model": model, "documents": documents, "seed": seed, "gold": gold}
+    write_json(json, "sentence_alignment", options, results)
+
+
+def load_settings(data: Path, documents: int, seed: int) -> dict[str, list[Pair]]:
+    """Return the texts to align, by setting."""
+    settings = {"Bleualign": [load_bleualign(data / "eval" / "bleualign_dev")]}
     path = data / "eval" / "topic_documents.parquet"
     for languages in (("de", "en"), ("es", "fr")):
-        title = f"edited paragraphs, {'-'.join(languages)}"
-        settings[title] = load_edited(path, languages, documents, seed)
-    results = []
-    for setting, pairs in settings.items():
-        for name, align in aligners.items():
-            results.append({"setting": setting, "system": name, **measure(pairs, align)})
-    print(markdown(results))
-    options = {"model": model, "documents": documents, "seed": seed}
-    write_json(json, "sentence_alignment", options, results)
+        settings[f"edited {'-'.join(languages)}"] = load_edited(path, languages, documents, seed)
+    return settings
+
+
+def table_row(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the printed table."""
+    row: dict[str, Any] = {"system": result["system"]}
+    for title, numbers in result["measures"].items():
+        row[title] = numbers[0]
+    for size, seconds in result["seconds"].items():
+        row[f"{size} sentences, s"] = seconds
+    return row
 
 
 if __name__ == "__main__":

@@ -8,12 +8,20 @@ import numpy as np
 from scipy.special import log_ndtr
 
 from modeling_tmde import TmdeError
-from tmde.documents.unit_rows import unit_vectors
+from tmde.documents.unit_rows import BLOCK, slices, unit_vectors
 
+# The unit vectors of spans of 1, 2, ... sentences: the s-th array has shape (n - s + 1, d).
 Spans = Sequence[np.ndarray]
 
-SHORT = 20  # sentences; fewer do not show what unrelated sentences have in common
-SMALLEST_DISTANCE = 1e-6  # the floor of the mean distance to the other document
+# A sentence counts in the vector of a span by this power of its number of characters.
+LENGTH_POWER = 0.25
+
+# The sentences of the other document whose distance makes the cost of a span relative, by rank. The
+# two nearest are left out, because they may be its translation.
+NEIGHBORS = slice(2, 7)
+LARGEST_SAMPLE = 1000  # sentences of the other document that are compared for this
+
+SMALLEST_DISTANCE = 1e-6  # the floor of the distance to the other document
 
 # The surprise at a probability of 1 in 150. Rarer lengths cost no more, so that no length forbids a
 # pair.
@@ -29,12 +37,14 @@ class BeadCosts:
 
     The cost of a and b sentences with the vectors x and y is
 
-        a b (1 - cos(x, y)) / ((distance of x + distance of y) / 2) + merge (a + b - 2)
+        (a + b) / 2 * (1 - cos(x, y)) / ((distance of x + distance of y) / 2) + merge (a + b - 2)
 
-    where the distance of a span is the mean of 1 - cos to the sentences of the other document. The
-    surprise at the lengths is added. Lengths are compared as by Gale & Church 1993 ("A program
-    for aligning sentences in bilingual corpora", Computational Linguistics 19(1)): a translation of
-    l characters has about c l, with variance s^2 l, s^2 = 6.8. So
+    where the distance of a span is the mean of two numbers: its mean distance to the sentences of
+    the other document, 1 - cos, and that to the 3rd to the 7th nearest of them. (Comparing with
+    neighbors is the idea of CSLS, Conneau et al. 2018.) The surprise at the lengths is added.
+    Lengths are compared as by Gale & Church 1993 ("A program for aligning sentences in bilingual
+    corpora", Computational Linguistics 19(1)): a translation of l characters has about c l, with
+    variance s^2 l, s^2 = 6.8. So
 
         delta = (l2 - c l1) / sqrt(s^2 (l1 + l2 / c) / 2)
 
@@ -45,13 +55,10 @@ class BeadCosts:
     languages.)
 
     Args:
-        sides: Of each document, the unit vectors of spans by length, float32.
+        sides: The spans of each document.
         merge: The cost of each sentence beyond one on each side.
         lengths: The characters of each sentence of both documents; None where they are not known.
         length_weight: What one unit of surprise costs.
-        means: Of each side the mean unit vector of sentences of many documents, (d,). It stands for
-            those that a document of fewer than 20 lacks, so that the distances are not those of the
-            pair alone.
     """
 
     def __init__(
@@ -60,15 +67,13 @@ class BeadCosts:
         merge: float = 0.0,
         lengths: Sequence[Sequence[int] | np.ndarray] | None = None,
         length_weight: float = 0.0,
-        means: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
         self.first, self.second = sides
         self.merge = merge
         self.lengths = lengths
         self.length_weight = length_weight
-        first_mean, second_mean = (None, None) if means is None else means
-        self.first_distances = _distances(self.first, _center(self.second, second_mean))
-        self.second_distances = _distances(self.second, _center(self.first, first_mean))
+        self.first_distances = _distances(self.first, self.second[0])
+        self.second_distances = _distances(self.second, self.first[0])
         if lengths is not None:
             self.first_ends = _ends(lengths[0])
             self.second_ends = _ends(lengths[1])
@@ -78,11 +83,6 @@ class BeadCosts:
     def shape(self) -> tuple[int, int]:
         """The number of sentences of both documents."""
         return len(self.first[0]), len(self.second[0])
-
-    def similarity(self, a: int, b: int, row: int, column: int) -> float:
-        """Return the cosine of two spans of a and b sentences that begin at this row and column."""
-        cosine = self.first[a - 1][row] @ self.second[b - 1][column]
-        return float(np.clip(cosine, -1, 1))
 
     def of_vectors(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
         """Return the costs by vectors alone of spans of a and b sentences, (rows, columns).
@@ -99,7 +99,7 @@ class BeadCosts:
         mean_distances = (first_distances + second_distances) / 2
         # Rounding may lift the cosine of equal vectors above 1.
         distances = np.maximum(1 - cosines, 0)
-        return a * b * distances / np.maximum(mean_distances, SMALLEST_DISTANCE)
+        return (a + b) / 2 * distances / np.maximum(mean_distances, SMALLEST_DISTANCE)
 
     def surprise(self, a: int, b: int, rows: slice, columns: slice) -> np.ndarray:
         """Return how surprising the lengths of spans are if they are translations, (rows, columns).
@@ -135,22 +135,40 @@ class BeadCosts:
         return BeadCosts(sides, self.merge, lengths, self.length_weight)
 
 
-def _center(side: Spans, mean: np.ndarray | None) -> np.ndarray:
-    """Return the mean unit vector of the sentences of a document, (d,) float64.
+def _distances(side: Spans, other: np.ndarray) -> list[np.ndarray]:
+    """Return the distance of each span to the other document, by length of span.
 
-    In a short document, the sentences that are missing have the mean of many documents.
+    Args:
+        side: The spans.
+        other: The unit vectors of the sentences of the other document, (m, d).
     """
-    sentences = side[0]
-    center = sentences.mean(axis=0, dtype=np.float64)
-    if mean is None:
-        return center
-    share = min(len(sentences) / SHORT, 1)
-    return mean + (center - mean) * share
+    center = other.mean(axis=0, dtype=np.float64)
+    count = min(len(other), LARGEST_SAMPLE)
+    sample = other[np.linspace(0, len(other) - 1, count).astype(np.int64)]
+    distances = []
+    for units in side:
+        to_all = 1 - units @ center
+        distances.append((to_all + _distances_to_neighbors(units, sample)) / 2)
+    return distances
 
 
-def _distances(side: Spans, center: np.ndarray) -> list[np.ndarray]:
-    """Return the distance of each span to the other document, by length of span."""
-    return [1 - units @ center for units in side]
+def _distances_to_neighbors(units: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the mean distance of each vector to its 3rd to 7th nearest, (n,).
+
+    Where there are fewer than three others, it is the distance to the farthest.
+
+    Args:
+        units: Unit vectors (n, d).
+        others: Unit vectors (m, d), at least one.
+    """
+    stop = min(NEIGHBORS.stop, len(others))
+    start = min(NEIGHBORS.start, stop - 1)
+    means = np.empty(len(units))
+    for rows in slices(len(units), BLOCK):
+        distances = 1 - units[rows] @ others.T
+        nearest = np.partition(distances, [start, stop - 1], axis=1)
+        means[rows] = nearest[:, start:stop].mean(axis=1)
+    return means
 
 
 def _ends(lengths: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -163,46 +181,47 @@ def _sums_of_two(values: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, range(0, len(values), 2))
 
 
-def unit_spans(name: str, spans: np.ndarray | Spans, longest: int) -> list[np.ndarray]:
+def unit_spans(
+    name: str,
+    sentences: np.ndarray,
+    longest: int,
+    lengths: Sequence[int] | np.ndarray | None = None,
+) -> list[np.ndarray]:
     """Return the unit vectors of spans of 1, 2, ... sentences.
+
+    The vector of a span is the weighted sum of the unit vectors of its sentences.
 
     Args:
         name: The name of the document in messages.
-        spans: The vectors of the sentences, (n, d); or a list of arrays by length of span.
-        longest: The sentences of the longest span. Spans that have no vectors get the sums of the
-            unit vectors of their sentences.
+        sentences: The vectors of its n sentences, (n, d).
+        longest: The sentences of the longest span.
+        lengths: The characters of each sentence (n,), by whose fourth root it is weighted; None for
+            equal weights.
 
     Raises:
-        TmdeError: Shapes that do not fit, numbers that are not finite.
+        TmdeError: Not two-dimensional, or a number that is not finite.
     """
-    if isinstance(spans, np.ndarray):
-        spans = [spans]
-    arrays = [np.asarray(array) for array in spans[:longest]]
-    n = len(arrays[0])
-    if n == 0:
-        return [arrays[0]]
-    units = []
-    for size, array in enumerate(arrays, 1):
-        shape = max(n - size + 1, 0), arrays[0].shape[-1]
-        is_empty = len(array) == 0 and shape[0] == 0
-        if array.shape != shape and not is_empty:
-            raise TmdeError(
-                f"{name}: found shape {array.shape} for spans of {size} sentences, expected {shape}"
-            )
-        if not np.isfinite(array).all():
-            raise TmdeError(
-                f"{name}: found a vector that is not finite among spans of {size} sentences"
-            )
-        units.append(unit_vectors(array.reshape(shape)))
-    for size in range(len(units) + 1, longest + 1):
-        units.append(_summed_spans(units[0], size))
-    return units
+    sentences = np.asarray(sentences)
+    if len(sentences) == 0:
+        return [sentences]
+    if sentences.ndim != 2:
+        raise TmdeError(f"{name}: found shape {sentences.shape}, expected (sentences, dimensions)")
+    if not np.isfinite(sentences).all():
+        raise TmdeError(f"{name}: found a vector that is not finite, expected finite numbers")
+    units = unit_vectors(sentences)
+    weighted = units.astype(np.float64)
+    if lengths is not None:
+        weighted *= np.maximum(lengths, 1)[:, None] ** LENGTH_POWER
+    spans = [units]
+    for size in range(2, longest + 1):
+        spans.append(_summed_spans(weighted, size))
+    return spans
 
 
-def _summed_spans(sentences: np.ndarray, size: int) -> np.ndarray:
-    """Return the unit vectors of the sums of `size` consecutive sentences, (n - size + 1, d)."""
-    count = max(len(sentences) - size + 1, 0)
-    total = np.zeros((count, sentences.shape[1]))
+def _summed_spans(weighted: np.ndarray, size: int) -> np.ndarray:
+    """Return the unit vectors of the sums of `size` consecutive vectors, (n - size + 1, d)."""
+    count = max(len(weighted) - size + 1, 0)
+    total = np.zeros((count, weighted.shape[1]))
     for start in range(size):
-        total += sentences[start : start + count]
+        total += weighted[start : start + count]
     return unit_vectors(total)

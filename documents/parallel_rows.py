@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import enum
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.sentence_alignment import Bead, align_sentences, embedded_spans
+from tmde.documents.sentence_alignment import Bead, align_sentences
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.sentences import split_sentences
@@ -25,6 +25,8 @@ from tmde.embedding.sentences import split_sentences
 _SEGMENTS = 4096  # sentences or paragraphs of both sides that are embedded at once
 
 _SCORE_DECIMALS = 6
+
+Encode = Callable[[list[str]], np.ndarray]
 
 
 class Outcome(enum.Enum):
@@ -76,8 +78,8 @@ def parallel_rows(
     languages: tuple[str, str],
     paragraphs: bool = False,
     min_score: float | None = None,
-    max_size: int = 3,
-    skip: float = 0.55,
+    max_size: int = 6,
+    skip: float = 0.7,
     report: ParallelRowsReport | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is aligned in pairs of documents.
@@ -89,7 +91,7 @@ def parallel_rows(
     Args:
         documents: The id, the text in the first language and the text in the second of each pair;
             read as rows are asked for.
-        embedder: Embeds sentences, and neighboring ones as one text.
+        embedder: Embeds the sentences.
         languages: The codes of both, for the splitting, for a model that needs them, and as keys of
             the rows.
         paragraphs: Align lines instead of sentences.
@@ -120,14 +122,14 @@ def parallel_rows(
     for pairs in _batches(documents, paragraphs, languages):
         encode_first = partial(_encode, embedder, languages[0], report)
         encode_second = partial(_encode, embedder, languages[1], report)
-        first_spans = embedded_spans([pair.first for pair in pairs], encode_first, max_size - 1)
-        second_spans = embedded_spans([pair.second for pair in pairs], encode_second, max_size - 1)
-        first_mean.add(first_spans)
-        second_mean.add(second_spans)
+        first_vectors = _embedded_segments([pair.first for pair in pairs], encode_first)
+        second_vectors = _embedded_segments([pair.second for pair in pairs], encode_second)
+        first_mean.add(first_vectors)
+        second_mean.add(second_vectors)
         means = None
         if first_mean.count and second_mean.count:
             means = first_mean.value, second_mean.value
-        for pair, first, second in zip(pairs, first_spans, second_spans, strict=True):
+        for pair, first, second in zip(pairs, first_vectors, second_vectors, strict=True):
             report.documents += 1
             report.first_segments += len(pair.first)
             report.second_segments += len(pair.second)
@@ -174,6 +176,21 @@ def _batches(
         yield pairs
 
 
+def _embedded_segments(documents: Sequence[Sequence[str]], encode: Encode) -> list[np.ndarray]:
+    """Return the vectors of the segments of each document, (n, d).
+
+    Args:
+        documents: The segments of each document.
+        encode: Turns n texts into (n, d). Every different text is encoded once.
+    """
+    positions: dict[str, int] = {}  # the row of each different text
+    rows_of_documents = []
+    for segments in documents:
+        rows_of_documents.append([positions.setdefault(text, len(positions)) for text in segments])
+    vectors = encode(list(positions)) if positions else np.empty((0, 1), np.float32)
+    return [vectors[rows] for rows in rows_of_documents]
+
+
 def _encode(
     embedder: DocumentEmbedder, language: str, report: ParallelRowsReport, texts: list[str]
 ) -> np.ndarray:
@@ -202,12 +219,12 @@ class _RunningMean:
     def value(self) -> np.ndarray:
         return self.total / self.count
 
-    def add(self, spans_of_documents: list[list[np.ndarray]]) -> None:
-        """Include the sentences of documents, whose spans are given by length."""
-        for spans in spans_of_documents:
-            if spans:
-                self.total = self.total + unit_vectors(spans[0]).sum(axis=0, dtype=np.float64)
-                self.count += len(spans[0])
+    def add(self, vectors_of_documents: list[np.ndarray]) -> None:
+        """Include the sentences of documents, (n, d) each."""
+        for vectors in vectors_of_documents:
+            if len(vectors):
+                self.total = self.total + unit_vectors(vectors).sum(axis=0, dtype=np.float64)
+                self.count += len(vectors)
 
 
 def _rows_of(

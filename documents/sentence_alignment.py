@@ -1,10 +1,12 @@
 """Sentences of two translated documents, aligned in order.
 
-Sentences are aligned one to one, one to two, two to one, or left alone.
+Up to five sentences of one side are aligned to one of the other, or three to three, and a sentence
+without a translation is left alone.
 
 ```python
-first, second = embedded_spans([german, english], embedder.encode, 2)
 lengths = [len(sentence) for sentence in german], [len(sentence) for sentence in english]
+first = embedder.encode(german)
+second = embedder.encode(english)
 for bead in align_sentences(first, second, lengths=lengths):
     print(bead.similarity, [german[i] for i in bead.first], [english[j] for j in bead.second])
 ```
@@ -13,16 +15,16 @@ for bead in align_sentences(first, second, lengths=lengths):
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.alignment_path import Move, Node, cheapest_path
-from tmde.documents.bead_costs import BeadCosts, Spans, unit_spans
+from tmde.documents.bead_costs import BeadCosts, unit_spans
+from tmde.documents.bead_scores import BeadScores
 
-Encode = Callable[[list[str]], np.ndarray]
 Lengths = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 
 
@@ -36,8 +38,9 @@ class Bead(NamedTuple):
         second: Those of the second.
         cost: Its cost in the program.
         similarity: The cosine of both sides; None where one side is empty.
-        score: 1 minus the part of the cost that comes from the vectors, so 1 where they are equal
-            and about 0 for two unrelated sentences; None where one side is empty.
+        score: 1 where the vectors of both sides are equal, and about 0 for two unrelated
+            sentences; None where one side is empty. See
+            [`~tmde.documents.bead_scores.BeadScores`].
     """
 
     first: range
@@ -48,31 +51,39 @@ class Bead(NamedTuple):
 
 
 def align_sentences(
-    first: np.ndarray | Spans,
-    second: np.ndarray | Spans,
-    max_size: int = 3,
-    skip: float = 0.55,
-    merge: float = 0.3,
+    first: np.ndarray,
+    second: np.ndarray,
+    max_size: int = 6,
+    skip: float = 0.7,
+    merge: float = 0.28,
     lengths: Lengths | None = None,
-    length_weight: float = 0.05,
+    length_weight: float = 0.08,
     width: int = 20,
     means: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> list[Bead]:
     """Return the cheapest alignment of two documents that keeps the order of both.
 
-    Costs are those of vecalign (Thompson & Koehn 2019, "Vecalign: Improved sentence alignment in
-    linear time and space", section 3.2). A bead of a and b sentences costs a b (1 - cos(x, y)),
-    divided by the mean distance of x and of y to the sentences of the other document. So a text
-    that is near to everything gains nothing by it, and two unrelated sentences cost about 1.
-    (vecalign draws sentences for that mean; here it is taken over all.) A sentence that is left
-    alone costs `skip`. vecalign sets that cost to the first quintile of the costs of all pairs. But
-    right pairs are a fifth of all pairs in a document of five sentences, and a hundredth in one of
-    a hundred.
+    The costs are similar to those of vecalign (Thompson & Koehn 2019, "Vecalign: Improved sentence
+    alignment in linear time and space", section 3.2). A bead of a and b sentences costs
+    (a + b) / 2 (1 - cos(x, y)), divided by the distance of x and of y to sentences of the other
+    document. So a text that is near to everything gains nothing by it. A sentence that is left
+    alone costs `skip`.
 
-    Two costs are added to vecalign's. Each sentence beyond one on each side costs `merge`, because
-    most beads are one to one. If lengths are known, the surprise at those of the two sides costs,
-    too (Gale & Church 1993; see [`~tmde.documents.bead_costs.BeadCosts`]). Their defaults and that
-    of `skip` were chosen on development documents.
+    What differs from vecalign:
+
+    - The factor is (a + b) / 2, where vecalign has a b: the vectors of many sentences are no
+      farther apart than those of a few.
+    - Distances to the other document are those to all its sentences and to some near ones; see
+      [`~tmde.documents.bead_costs.BeadCosts`]. vecalign takes random ones.
+    - The vector of several sentences is the sum of theirs, where vecalign embeds them again as one
+      text. The sum changes more by a short sentence that does not belong to it.
+    - `skip` is a number. vecalign takes the first quintile of the costs of all pairs. But right
+      pairs are a fifth of all pairs in a document of five sentences, and a hundredth in one of a
+      hundred.
+    - Each sentence beyond one on each side costs `merge`, because most beads are one to one.
+    - If lengths are known, the surprise at those of the two sides costs, too (Gale & Church 1993).
+
+    The defaults were chosen on development documents.
 
     Above 300 sentences the path is searched near that of a coarser pass, over means of two
     neighboring vectors, as in vecalign. The band around it is made wider where the path touches its
@@ -80,15 +91,11 @@ def align_sentences(
     counterpart.
 
     Args:
-        first: The vectors of the n sentences, (n, d); or a list of such arrays by length of span,
-            the s-th (n - s + 1, d). Spans that have no vectors of their own are represented by the
-            sum of their sentences' unit vectors. n may be 0.
+        first: The vectors of the n sentences, (n, d). n may be 0.
         second: Those of the m sentences of the other document.
         max_size: The most sentences of a bead, both sides together: 3 for 1-1, 1-2 and 2-1, 4 for
             1-3, 2-2 and 3-1 as well.
-        skip: Above 0. The lower it is, the more sentences are left alone. From
-            2 - sqrt(2) + `merge` = 0.89 on, a sentence without counterpart is cheaper as part of
-            the bead beside it than alone, even with perfect vectors.
+        skip: Above 0. The lower it is, the more sentences are left alone.
         merge: 0 or more; the cost of each sentence of a bead beyond one on each side.
         lengths: The characters of each sentence of the first document (n,), and of the second (m,).
         length_weight: 0 or more; what one unit of surprise (-log of a probability, here at most 5)
@@ -110,16 +117,19 @@ def align_sentences(
         raise TmdeError(
             f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0"
         )
+    _check_sides(first, second, lengths)
     longest = max_size - 1
-    sides = [unit_spans("first", first, longest), unit_spans("second", second, longest)]
-    n, m = (len(side[0]) for side in sides)
-    _check_sides(sides, lengths)
+    first_lengths, second_lengths = (None, None) if lengths is None else lengths
+    sides = [
+        unit_spans("first", first, longest, first_lengths),
+        unit_spans("second", second, longest, second_lengths),
+    ]
+    n, m = len(first), len(second)
     if n == 0 or m == 0:
         return _all_alone(n, m, skip)
     costs = BeadCosts(sides, merge, lengths, length_weight)
     path = cheapest_path(costs, skip, _moves(max_size), width)
-    score_costs = costs if means is None else BeadCosts(sides, means=means)
-    return _beads(path, costs, skip, score_costs)
+    return _beads(path, costs, skip, BeadScores(sides, means))
 
 
 def _all_alone(n: int, m: int, skip: float) -> list[Bead]:
@@ -132,13 +142,12 @@ def _all_alone(n: int, m: int, skip: float) -> list[Bead]:
     return beads
 
 
-def _check_sides(sides: list[list[np.ndarray]], lengths: Lengths | None) -> None:
+def _check_sides(first: np.ndarray, second: np.ndarray, lengths: Lengths | None) -> None:
     """Raise TmdeError if dimensions differ, or the lengths are not those of all sentences."""
-    first, second = (side[0] for side in sides)
-    if len(first) and len(second) and first.shape[1] != second.shape[1]:
+    if len(first) and len(second) and first.shape[1:] != second.shape[1:]:
         raise TmdeError(
-            f"Found {first.shape[1]} dimensions in first and {second.shape[1]} in second, "
-            "expected as many"
+            f"Found vectors of shape {first.shape[1:]} in first and {second.shape[1:]} in second, "
+            "expected the same"
         )
     if lengths is None:
         return
@@ -159,14 +168,14 @@ def _moves(max_size: int) -> list[Move]:
     return moves
 
 
-def _beads(path: list[Node], costs: BeadCosts, skip: float, score_costs: BeadCosts) -> list[Bead]:
+def _beads(path: list[Node], costs: BeadCosts, skip: float, scores: BeadScores) -> list[Bead]:
     """Return the beads of a path.
 
     Args:
         path: Its nodes.
         costs: The costs in the program.
         skip: The cost of a sentence that is left alone.
-        score_costs: The costs that make the scores.
+        scores: The scores of the beads.
     """
     beads = []
     for (row, column), (next_row, next_column) in itertools.pairwise(path):
@@ -176,49 +185,13 @@ def _beads(path: list[Node], costs: BeadCosts, skip: float, score_costs: BeadCos
         if a == 0 or b == 0:
             beads.append(Bead(first, second, cost=skip, similarity=None))
             continue
-        rows = slice(row, row + 1)
-        columns = slice(column, column + 1)
+        cost = costs(a, b, slice(row, row + 1), slice(column, column + 1))
         bead = Bead(
             first,
             second,
-            cost=float(costs(a, b, rows, columns)[0, 0]),
-            similarity=costs.similarity(a, b, row, column),
-            score=float(1 - score_costs.of_vectors(a, b, rows, columns)[0, 0]),
+            cost=float(cost[0, 0]),
+            similarity=scores.similarity(a, b, row, column),
+            score=scores.score(a, b, row, column),
         )
         beads.append(bead)
     return beads
-
-
-def embedded_spans(
-    documents: Sequence[Sequence[str]], encode: Encode, longest: int
-) -> list[list[np.ndarray]]:
-    """Return the vectors of the sentences of documents, and of consecutive ones as one text.
-
-    Args:
-        documents: The sentences of each document.
-        encode: Turns n texts into (n, d), such as `DocumentEmbedder.encode`. Every different text
-            is encoded once.
-        longest: The sentences of the longest span.
-
-    Returns:
-        For each document what [`align_sentences`] takes: `longest` arrays, the s-th (n - s + 1, d).
-    """
-    positions: dict[str, int] = {}  # the row of each different text
-    rows_of_documents: list[list[list[int]]] = []
-    for sentences in documents:
-        rows_by_size = []
-        for size in range(1, longest + 1):
-            texts = _spans(sentences, size)
-            rows_by_size.append([positions.setdefault(text, len(positions)) for text in texts])
-        rows_of_documents.append(rows_by_size)
-    vectors = encode(list(positions)) if positions else np.empty((0, 1), np.float32)
-    spans = []
-    for rows_by_size in rows_of_documents:
-        spans.append([vectors[rows] for rows in rows_by_size])
-    return spans
-
-
-def _spans(sentences: Sequence[str], size: int) -> list[str]:
-    """Return all `size` consecutive sentences, joined by spaces."""
-    count = len(sentences) - size + 1
-    return [" ".join(sentences[start : start + size]) for start in range(count)]

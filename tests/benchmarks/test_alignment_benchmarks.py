@@ -61,28 +61,46 @@ def test_edits_delete_and_merge():
     assert merged[0].text == f"paragraph {first} paragraph {second}"
 
 
-def test_precision_and_recall_count_beads_of_both_sides():
+def test_measures_are_those_of_all_documents_in_percent():
     pair = sentences.Pair(["a", "b", "c"], ["x", "y"], {((0,), (0,)), ((1, 2), (1,))})
-    beads = [
-        sentences.Bead(range(0, 1), range(0, 1), 0.0, 1.0),
-        sentences.Bead(range(1, 2), range(1, 2), 0.0, 1.0),
-        sentences.Bead(range(2, 3), range(0), 0.5, None),
-    ]
-    result = sentences.measure([pair], lambda pairs: [beads])
-    assert result == {
-        "precision": 0.5,
-        "recall": 0.5,
-        "f1": 0.5,
-        "gold": 2,
-        "first units": 3,
-        "second units": 2,
-    }
+    beads = [((0,), (0,)), ((1,), (1,)), ((2,), ())]
+    result = sentences.measure([pair, pair], lambda pair: beads)
+    assert result["precision"] == [pytest.approx(100 / 3)]
+    assert result["recall"] == [50]
+    value, low, high = result["strict"]
+    assert value == pytest.approx(40)
+    assert low < 40 < high
+    assert result["lax"][0] == pytest.approx(80)
 
 
-def test_no_bead_has_precision_0():
-    pair = sentences.Pair(["a"], ["x"], {((0,), (0,))})
-    result = sentences.measure([pair], lambda pairs: [[]])
-    assert result["precision"] == result["recall"] == result["f1"] == 0
+def test_documents_to_time_have_both_languages(tmp_path):
+    rows = [{"translation": {"de": "eins", "en": "one"}}, {"translation": {"de": None, "en": "x"}}]
+    rows += [{"translation": {"de": "zwei", "en": "two"}}] * 3
+    (tmp_path / "parallel").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / sentences.SPEED_FILE)
+    pair = sentences.load_long_pair(tmp_path, 3)
+    assert pair.first == ["eins", "zwei", "zwei"]
+    assert pair.second == ["one", "two", "two"]
+
+
+def test_the_program_of_vecalign_aligns_equal_texts():
+    pytest.importorskip(
+        "sentweave", reason="sentweave, the peer of this benchmark, is not installed"
+    )
+
+    class Encoder:
+        def encode(self, texts, show_progress_bar):
+            vectors = []
+            for text in texts:
+                vectors.append(sum(letter_vector(letter) for letter in text.replace(" ", "")))
+            return np.array(vectors, np.float32)
+
+    def letter_vector(letter):
+        return np.random.default_rng(ord(letter)).normal(size=16)
+
+    texts = list("abcdefgh")
+    align = sentences.vecalign_aligner(Encoder())
+    assert align(sentences.Pair(texts, texts, set())) == [((i,), (i,)) for i in range(8)]
 
 
 def test_paragraph_merges_with_the_next_one_that_is_not_deleted():
@@ -110,7 +128,7 @@ def test_bleualign_files_are_read(tmp_path):
 def test_lengths_align_what_has_equal_lengths():
     texts = ["x" * 20, "x" * 80, "x" * 40, "x" * 160]
     pair = sentences.Pair(texts, texts, {((number,), (number,)) for number in range(4)})
-    assert sentences.measure([pair], sentences.align_by_lengths)["f1"] == 1
+    assert sentences.measure([pair], sentences.align_by_lengths)["strict"][0] == 100
 
 
 def test_edited_documents_are_those_of_both_languages(tmp_path):

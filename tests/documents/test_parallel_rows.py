@@ -59,7 +59,7 @@ def test_rows_of_one_pair_of_documents():
     assert rows["doc_id"].tolist() == ["one"] * 3
     # "Brot Brot." has no counterpart, "7 8 9." no letters.
     assert rows["segment"].tolist() == [0, 1, 4]
-    assert rows["score"].tolist() == pytest.approx([1, 1, 1], abs=1e-4)
+    assert rows["score"].tolist() == pytest.approx([1, 1, 1], abs=2e-3)
 
 
 def test_all_beads_are_counted():
@@ -69,21 +69,21 @@ def test_all_beads_are_counted():
         documents=1,
         first_segments=6,
         second_segments=5,
-        embedded_texts=20,
+        embedded_texts=11,
         truncated_texts=0,
         beads=Counter({(1, 1): 3, (2, 1): 1, (1, 0): 1, (0, 1): 1}),
         outcomes=Counter({Outcome.ROW: 3, Outcome.IDENTICAL: 1, Outcome.ALONE: 2}),
     )
 
 
-def test_neighboring_sentences_are_embedded_as_one_text():
+def test_every_sentence_is_embedded_once():
     embedder = Dictionary()
-    list(parallel_rows([("one", GERMAN, ENGLISH)], embedder, ("de", "en")))
+    documents = [("one", GERMAN, ENGLISH), ("two", GERMAN, ENGLISH)]
+    list(parallel_rows(documents, embedder, ("de", "en")))
     (first_language, first_texts), (second_language, second_texts) = embedder.asked
-    assert first_language == "de"
-    assert second_language == "en"
-    assert "Baum Fluss. Stadt Licht Nacht." in first_texts
-    assert "House dog cat. Tree river town light night." in second_texts
+    assert (first_language, second_language) == ("de", "en")
+    assert len(first_texts) == len(set(first_texts)) == 6
+    assert len(second_texts) == len(set(second_texts)) == 5
 
 
 DOCUMENTS = [

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmde.documents import alignment_path
-from tmde.documents.sentence_alignment import align_sentences, embedded_spans
+from tmde.documents import alignment_path, bead_costs
+from tmde.documents.sentence_alignment import align_sentences
 
 
 def pairs(beads):
@@ -38,32 +38,47 @@ def plain_surprise(l1, l2, ratio):
     return -math.log(tail) if tail > 1e-300 else math.inf
 
 
-def at_unit_length(side):
-    """The spans of a document by size, each at length 1."""
-    units = []
-    for spans in side:
-        units.append(spans / np.linalg.norm(spans, axis=1, keepdims=True))
-    return units
+def unit(vector):
+    return vector / np.linalg.norm(vector)
+
+
+def span_vectors(sentences, lengths, longest):
+    """The unit vectors of spans by size: sums of sentences weighted by the 4th root of lengths."""
+    spans = [[unit(sentence) for sentence in sentences]]
+    for size in range(2, longest + 1):
+        row = []
+        for start in range(len(sentences) - size + 1):
+            total = np.zeros(sentences.shape[1])
+            for place in range(start, start + size):
+                total += max(lengths[place], 1) ** 0.25 * unit(sentences[place])
+            row.append(unit(total))
+        spans.append(row)
+    return spans
+
+
+def distance_to(x, others):
+    """The mean of the distances to all of the others, and to the 3rd to 7th nearest of them."""
+    distances = sorted(1 - x @ other for other in others)
+    near = distances[2:7] or distances[-1:]
+    return (np.mean(distances) + np.mean(near)) / 2
 
 
 class PlainCosts:
     """The costs of single beads, in float64."""
 
-    def __init__(self, first, second, merge, lengths, length_weight):
-        self.first = at_unit_length(first)
-        self.second = at_unit_length(second)
-        self.first_mean = self.first[0].mean(axis=0)
-        self.second_mean = self.second[0].mean(axis=0)
-        self.merge = merge
+    def __init__(self, first, second, max_size, merge, lengths, length_weight):
         self.first_lengths, self.second_lengths = lengths
+        self.first = span_vectors(first, self.first_lengths, max_size - 1)
+        self.second = span_vectors(second, self.second_lengths, max_size - 1)
+        self.merge = merge
         self.length_weight = length_weight
 
     def of_bead(self, i, j, a, b):
         """The cost of a and b sentences that begin at sentence i of one side and j of the other."""
         x = self.first[a - 1][i]
         y = self.second[b - 1][j]
-        mean_distance = (1 - x @ self.second_mean + 1 - y @ self.first_mean) / 2
-        cost_of_vectors = a * b * (1 - x @ y) / mean_distance
+        mean_distance = (distance_to(x, self.second[0]) + distance_to(y, self.first[0])) / 2
+        cost_of_vectors = (a + b) / 2 * (1 - x @ y) / mean_distance
         surprise = plain_surprise(
             sum(self.first_lengths[i : i + a]),
             sum(self.second_lengths[j : j + b]),
@@ -90,10 +105,6 @@ def cheapest_total(costs, n, m, max_size, skip):
     return totals[n, m]
 
 
-def spans_of(rng, n, lengths, d=6):
-    return [rng.normal(size=(max(n - size + 1, 0), d)) for size in range(1, lengths + 1)]
-
-
 def test_means_of_many_documents_make_scores_of_short_ones():
     x = np.array([[1.0, 0]])
     y = np.array([[0.6, 0.8]])
@@ -114,9 +125,9 @@ def test_means_of_many_documents_do_not_matter_to_long_ones():
     assert align_sentences(first, second, means=means) == align_sentences(first, second)
 
 
-# x0 = y0, and x1 + x2 = y1. Mean of x (1/3, 1/3, 1/3), of y (.5, .3536, .3536).
-# x1 to y1: 1 - cos .2929; of x1 to all y 1 - .3536, of y1 to all x 1 - .4714:
-# .2929 / .5875 = .4985
+# x0 = y0, and x1 + x2 = y1. Of x1 (and x2), the distances to y0 and y1 are 1 and 1 - cos = .2929:
+# their mean is .6464, the farthest 1, and so the distance to the document .8232. Of y1, the
+# distances to x are 1, .2929, .2929: .5286, 1, .7643. The bead x1, y1 costs .2929 / .7938 = .3690.
 THREE = np.eye(3)
 TWO = np.array([[1, 0, 0], [0, 1, 1]])
 TWO_TO_ONE = (range(1, 3), range(1, 2))
@@ -132,15 +143,28 @@ def test_three_and_two_by_hand():
 
 
 def test_sentences_are_merged_if_that_costs_less():
-    """The alternative is one of them alone (.3) beside the other at .4985."""
-    assert TWO_TO_ONE in pairs(align_sentences(THREE, TWO, skip=0.3, merge=0.75))
-    assert TWO_TO_ONE not in pairs(align_sentences(THREE, TWO, skip=0.3, merge=0.85))
+    """The alternative is one of them alone (.3) beside the other at .3690."""
+    assert TWO_TO_ONE in pairs(align_sentences(THREE, TWO, skip=0.3, merge=0.65))
+    assert TWO_TO_ONE not in pairs(align_sentences(THREE, TWO, skip=0.3, merge=0.69))
 
 
-def test_vectors_of_spans_replace_the_sums_of_sentences():
-    """Here the span of x1 and x2 is nothing like y1."""
-    spans = [THREE, np.array([[1.0, 1, 0], [-1, 0, 0]])]
-    assert TWO_TO_ONE not in pairs(align_sentences(spans, TWO))
+def test_the_score_of_a_pair_by_hand():
+    """x1 left alone; of the bead x2, y1 the means are .6464 and .5286, 1 - .2929 / .5875."""
+    beads = align_sentences(THREE, TWO, skip=0.3, merge=0.69)
+    score = next(bead.score for bead in beads if bead.second == range(1, 2))
+    assert score == pytest.approx(1 - 0.29289 / 0.58750, abs=1e-4)
+
+
+def test_neighbors_of_a_long_document_are_those_of_a_sample(monkeypatch):
+    rng = np.random.default_rng(0)
+    units = np.array([unit(row) for row in rng.normal(size=(20, 5))])
+    others = np.array([unit(row) for row in rng.normal(size=(9, 5))])
+    monkeypatch.setattr(bead_costs, "LARGEST_SAMPLE", 5)
+    costs = bead_costs.BeadCosts([[units], [others]])
+    for x, distance in zip(units, costs.first_distances[0], strict=True):
+        to_all = np.mean([1 - x @ other for other in others])
+        to_sample = sorted(1 - x @ other for other in others[[0, 2, 4, 6, 8]])
+        assert distance == pytest.approx((to_all + np.mean(to_sample[2:])) / 2, abs=1e-6)
 
 
 LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
@@ -159,12 +183,12 @@ LENGTHS = st.lists(st.integers(0, 400), min_size=24, max_size=24)
 )
 def test_equals_a_plain_program(seed, n, m, max_size, skip, merge, characters, weight):
     rng = np.random.default_rng(seed)
-    first = spans_of(rng, n, max_size - 1)
-    second = spans_of(rng, m, max_size - 1)
+    first = rng.normal(size=(n, 6))
+    second = rng.normal(size=(m, 6))
     lengths = [1 + characters[0], *characters[1:n]], [1 + characters[12], *characters[13 : 12 + m]]
     beads = align_sentences(first, second, max_size, skip, merge, lengths, weight)
     check_cover(beads, n, m)
-    costs = PlainCosts(first, second, merge, lengths, weight)
+    costs = PlainCosts(first, second, max_size, merge, lengths, weight)
     expected = cheapest_total(costs, n, m, max_size, skip)
     assert sum(bead.cost for bead in beads) == pytest.approx(expected, abs=1e-4)
 
@@ -243,48 +267,16 @@ def test_a_document_without_sentences(n, m):
     assert pairs(beads) == []
 
 
-def check_spans(spans, expected_sentences, expected_pairs):
-    """The spans are these vectors of sentences, and of pairs of neighboring ones."""
-    sentences, sentence_pairs = spans
-    np.testing.assert_array_equal(sentences, expected_sentences)
-    np.testing.assert_array_equal(sentence_pairs, expected_pairs)
-
-
-def test_spans_of_texts():
-    encoded_texts = []
-
-    def encode(texts):
-        encoded_texts.extend(texts)
-        return np.array([[len(text), ord(text[0])] for text in texts], np.float32)
-
-    documents = [["a", "b", "a"], [], ["a", "b"]]
-    first, empty, last = embedded_spans(documents, encode, 2)
-    assert sorted(encoded_texts) == ["a", "a b", "b", "b a"]  # Each is encoded once.
-    a = [1, ord("a")]
-    b = [1, ord("b")]
-    a_b = [3, ord("a")]
-    b_a = [3, ord("b")]
-    check_spans(first, [a, b, a], [a_b, b_a])
-    check_spans(empty, np.empty((0, 2)), np.empty((0, 2)))
-    check_spans(last, [a, b], [a_b])
-
-
-def test_spans_of_no_text():
-    ((sentences, sentence_pairs),) = embedded_spans([[]], None, 2)
-    assert len(sentences) == 0
-    assert len(sentence_pairs) == 0
-
-
 ONES = np.ones((2, 3))
 
 
 @pytest.mark.parametrize(
     ("second", "options", "message"),
     [
-        (ONES, {"skip": float("nan")}, "max_size, skip: found 3, nan"),
+        (ONES, {"skip": float("nan")}, "max_size, skip: found 6, nan"),
         (ONES, {"lengths": ([1, 2], [1, 2, 3])}, "lengths: found 2 and 3, expected 2 and 2"),
-        (np.ones((2, 4)), {}, "3 dimensions in first and 4 in second"),
-        ([ONES, ONES], {}, r"second: found shape \(2, 3\) for spans of 2 sentences, expected"),
+        (np.ones((2, 4)), {}, r"vectors of shape \(3,\) in first and \(4,\) in second"),
+        (np.full((2, 3), np.nan), {}, "second: found a vector that is not finite"),
     ],
 )
 def test_bad_input(second, options, message):

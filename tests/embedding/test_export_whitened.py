@@ -37,13 +37,32 @@ def expected_matrix(embedder, power):
 
 
 @pytest.mark.parametrize("power", [0.0, 0.6, 1.0])
-def test_vectors_are_those_before_times_the_matrix(bag, power, tmp_path):
+def test_products_are_those_of_the_vectors_before_times_the_matrix(bag, power, tmp_path):
     export_whitened(bag, PAIRS, tmp_path, power)
-    whitened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    whitened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu").encode(TEXTS)
     expected = bag.encode(TEXTS) @ expected_matrix(bag, power)
     if bag.model.config.normalize:
         expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    np.testing.assert_allclose(whitened.encode(TEXTS), expected, rtol=0, atol=1e-5)
+    np.testing.assert_allclose(whitened @ whitened.T, expected @ expected.T, rtol=0, atol=1e-5)
+
+
+def test_no_power_changes_nothing(bag, tmp_path):
+    export_whitened(bag, PAIRS, tmp_path, power=0.0)
+    whitened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    np.testing.assert_allclose(whitened.encode(TEXTS), bag.encode(TEXTS), rtol=0, atol=1e-6)
+
+
+@pytest.mark.parametrize("bag", [False], indirect=True)
+def test_a_number_depends_on_itself_and_those_before_it(bag, tmp_path):
+    """So what is cut off a vector before or after whitening is the same."""
+    export_whitened(bag, PAIRS, tmp_path, power=0.6)
+    whitened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    before = bag.encode(TEXTS)
+    after = whitened.encode(TEXTS)
+    for width in range(1, WIDTH + 1):
+        matrix, _, rank, _ = np.linalg.lstsq(before[:, :width], after[:, :width])
+        assert rank == width
+        np.testing.assert_allclose(before[:, :width] @ matrix, after[:, :width], rtol=0, atol=1e-5)
 
 
 @pytest.mark.parametrize("bag", [False], indirect=True)

@@ -14,7 +14,7 @@ from tests.training.logs import read_log
 from tests.training.trainers import on_two_processes
 from tmde.training.objectives import InfoNCE
 
-SAME_LANGUAGES = ["infonce three", "infonce nested", "infonce translation"]
+SAME_LANGUAGES = ["infonce three", "infonce nested", "infonce drawn", "infonce translation"]
 RANKS = (0, 1)
 pytestmark = pytest.mark.slow
 

@@ -215,6 +215,29 @@ def test_every_prefix_is_centered_and_scaled_by_itself():
     assert not torch.isclose(losses[0], losses[1], rtol=0.05)
 
 
+def test_a_step_draws_some_of_the_prefixes_and_evaluation_takes_all():
+    embeddings = translations(2, 5, seed=0)
+    losses = {dim: InfoNCE()(embeddings[..., :dim]).loss.item() for dim in (1, 2, 4)}
+    pairs = [(losses[1] + losses[2]) / 2, (losses[1] + losses[4]) / 2, (losses[2] + losses[4]) / 2]
+    objective = InfoNCE(dims=[1, 2, 4], dims_per_step=2)
+    torch.manual_seed(0)
+    drawn_losses = [objective(embeddings).loss.item() for _ in range(60)]
+    counts = [sum(loss == pytest.approx(pair, rel=1e-5) for loss in drawn_losses) for pair in pairs]
+    # Each pair of prefixes is expected 20 times.
+    assert sum(counts) == 60
+    assert min(counts) >= 8
+    whole = objective.eval()(embeddings).loss.item()
+    assert whole == pytest.approx(sum(losses.values()) / 3, rel=1e-5)
+
+
+def test_the_accuracy_of_a_step_is_that_of_its_longest_prefix():
+    embeddings = translations(2, 5, seed=0)
+    longest = InfoNCE()(embeddings[..., :2]).components["accuracy"]
+    objective = InfoNCE(dims=[1, 2], dims_per_step=2)
+    for _ in range(8):
+        assert objective(embeddings).components["accuracy"] == longest
+
+
 def test_numbers_behind_the_longest_prefix_are_not_trained():
     embeddings = translations(2, 5, seed=0).requires_grad_()
     InfoNCE(dims=[1, 3])(embeddings).loss.backward()
@@ -472,6 +495,13 @@ def test_counts_are_the_numbers_of_terms():
         ("infonce", {"dims": [0, 8]}, "infonce dims: found 0, expected lengths of 1 or more"),
         ("infonce", {"dims": [8, 4]}, r"infonce dims: found 4 after 8 in \[8, 4\], expected each"),
         ("infonce", {"dims": [4, 4]}, r"infonce dims: found 4 after 4 in \[4, 4\]"),
+        ("infonce", {"dims_per_step": 1}, "infonce dims_per_step: found 1 without dims, expected"),
+        (
+            "infonce",
+            {"dims": [2, 4], "dims_per_step": 3},
+            "infonce dims_per_step: found 3, expected a number from 1 to 2, the number of dims",
+        ),
+        ("infonce", {"dims": [2, 4], "dims_per_step": 0}, "found 0, expected a number from 1 to 2"),
         ("xnli_alignment", {"negative_weight": -0.1}, "negative_weight=-0.1"),
         ("distillation", {}, "teacher: give a sentence-transformers model"),
         ("translation", {"row_share": 1.5}, r"row_share=1.5 must lie in \(0, 1\]"),

@@ -59,6 +59,8 @@ Case = tuple[dict[str, Objective], list[tuple[tuple[str, ...], int]]]
 CASES: dict[str, Case] = {
     "infonce three": ({"infonce": infonce(margin=0.3)}, THREE),
     "infonce nested": ({"infonce": infonce(dims=[4, 16])}, THREE),
+    # Alone, the processes would draw different prefixes.
+    "infonce drawn": ({"infonce": infonce(dims=[2, 4, 16], dims_per_step=1)}, THREE),
     "infonce differ": ({"infonce": infonce()}, DIFFER),
     "infonce one row": ({"infonce": infonce()}, ONE_ROW),
     # In this order the decoder's gradients are exchanged while those of the vectors still have to
@@ -106,15 +108,24 @@ def counts(case: Case) -> dict[str, int]:
 
 
 def gradients(
-    case: Case, ids: torch.Tensor, languages: tuple[str, ...], processes: int
+    case: Case, ids: torch.Tensor, languages: tuple[str, ...], processes: int, seed: int = 0
 ) -> dict[str, torch.Tensor]:
-    """Return gradients and components after a step scaled as `TmdeTrainer.compute_loss` does."""
+    """Return gradients and components after a step scaled as `TmdeTrainer.compute_loss` does.
+
+    Args:
+        case: The objectives.
+        ids: Token ids (languages, rows, length).
+        languages: The languages.
+        processes: The number of processes that do this together.
+        seed: That of what the objectives draw.
+    """
     parallel = model_of(case[0])
     model = DistributedDataParallel(parallel) if processes > 1 else parallel
     lengths = np.full(ids.shape[:2], ids.shape[2])
     batch = SimpleNamespace(
         input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages, lengths=lengths
     )
+    torch.manual_seed(seed)
     outputs = model(batch)
     loss = 0.0
     for name, count in counts(case).items():
@@ -134,7 +145,7 @@ def gather(folder: Path, rank: int) -> None:
     """Write what this process computes while the others compute the same."""
     for name, case in CASES.items():
         ids, languages = batch_of(case, rank)
-        tensors = gradients(case, ids, languages, processes=2)
+        tensors = gradients(case, ids, languages, processes=2, seed=rank)
         save_file(tensors, folder / f"{name}-{rank}.safetensors")
     if rank == 0:  # An evaluation of one process alone waits for no other.
         vectors = torch.randn(2, 5, 8, generator=torch.Generator().manual_seed(0))

@@ -6,7 +6,7 @@ import itertools
 from collections.abc import Sequence
 
 import torch
-from torch import nn
+from torch import distributed, nn
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import (
@@ -43,6 +43,10 @@ class InfoNCE(EmbeddingObjective):
             scaled to length 1 by itself. Kusupati et al. take the sum with equal weights; the mean
             keeps the magnitude that the loss has without `dims`. The whole vector is one of the
             prefixes only if its width is listed. None trains the whole vector alone.
+        dims_per_step: How many of `dims` each step takes, drawn at random, as in the
+            `MatryoshkaLoss` of sentence-transformers. A large batch spends most of its time on
+            comparing its texts once for every prefix; with 1, it takes no longer than without
+            `dims`. Evaluation takes all of them. None takes all of them in training too.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
     NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv
@@ -52,7 +56,8 @@ class InfoNCE(EmbeddingObjective):
     texts that are nearest to their own translation, by the longest prefix if there are several.
 
     Raises:
-        TmdeError: The temperature is not above 0, or `dims` is empty or does not increase.
+        TmdeError: The temperature is not above 0, `dims` is empty or does not increase, or
+            `dims_per_step` is not between 1 and their number.
 
     Example:
         ```python
@@ -70,16 +75,20 @@ class InfoNCE(EmbeddingObjective):
         gather: bool = True,
         center: bool = False,
         dims: list[int] | None = None,
+        dims_per_step: int | None = None,
     ):
         super().__init__(weight)
         check_range("infonce temperature", temperature, "(0, inf)")
         if dims is not None:
             _check_dims(dims)
+        if dims_per_step is not None:
+            _check_dims_per_step(dims_per_step, dims)
         self.temperature = temperature
         self.margin = margin
         self.gather = gather
         self.center = center
         self.dims = dims
+        self.dims_per_step = dims_per_step
 
     def check_width(self, width: int) -> None:
         """Check that no prefix is longer than the embeddings.
@@ -107,12 +116,23 @@ class InfoNCE(EmbeddingObjective):
             loss, accuracy = self._contrast(embeddings)
             return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
         losses = []
-        for dim in self.dims:
+        for dim in self._chosen_dims(self.dims, embeddings.device):
             loss, accuracy = self._contrast(embeddings[..., :dim])
             losses.append(loss)
         loss = torch.stack(losses).mean()
         # The last prefix is the longest.
         return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
+
+    def _chosen_dims(self, dims: list[int], device: torch.device) -> list[int]:
+        """Return the lengths of the prefixes that this step compares, in increasing order."""
+        if self.dims_per_step is None or not self.training:
+            return dims
+        order = torch.randperm(len(dims), device=device)
+        if num_processes() > 1:
+            # Processes exchange vectors, so all of them have to cut these at the same place.
+            distributed.broadcast(order, src=0)
+        chosen = order[: self.dims_per_step].sort().values
+        return [dims[position] for position in chosen.tolist()]
 
     def _contrast(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the loss of vectors, and the number of right choices.
@@ -169,6 +189,24 @@ def _check_dims(dims: Sequence[int]) -> None:
                 f"infonce dims: found {longer} after {shorter} in {list(dims)}, expected each "
                 "length once, in increasing order"
             )
+
+
+def _check_dims_per_step(count: int, dims: Sequence[int] | None) -> None:
+    """Check that so many prefixes can be drawn.
+
+    Raises:
+        TmdeError: They cannot, or there are no prefixes.
+    """
+    if dims is None:
+        raise TmdeError(
+            f"infonce dims_per_step: found {count} without dims, expected the lengths to draw "
+            "from, such as dims=[64, 128, 256]"
+        )
+    if not 1 <= count <= len(dims):
+        raise TmdeError(
+            f"infonce dims_per_step: found {count}, expected a number from 1 to {len(dims)}, the "
+            "number of dims"
+        )
 
 
 def softmax_sums(

@@ -1,0 +1,176 @@
+"""How many beads of a sentence alignment are right, as the papers on sentence alignment count."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+Sentences = tuple[int, ...]
+# The sentences of both documents in a bead; one side is empty where a sentence is left alone.
+SentencePair = tuple[Sentences, Sentences]
+
+
+@dataclass(frozen=True)
+class BeadCounts:
+    """Counts of beads by the place where they begin in the first document.
+
+    Counts of places can be resampled, which gives an interval of the F1 of a single document.
+
+    Attributes:
+        predicted: How many beads an alignment has at each place, (places,).
+        right: How many of them are right.
+        gold: How many right beads with sentences on both sides begin at each place.
+        found: How many of them the alignment has.
+    """
+
+    predicted: np.ndarray
+    right: np.ndarray
+    gold: np.ndarray
+    found: np.ndarray
+
+    @classmethod
+    def zeros(cls, places: int) -> BeadCounts:
+        """Return counts of no beads."""
+        return cls(
+            predicted=np.zeros(places, np.int64),
+            right=np.zeros(places, np.int64),
+            gold=np.zeros(places, np.int64),
+            found=np.zeros(places, np.int64),
+        )
+
+    @classmethod
+    def joined(cls, parts: Sequence[BeadCounts]) -> BeadCounts:
+        """Return the counts of several documents, one after the other."""
+        return cls(
+            predicted=np.concatenate([part.predicted for part in parts]),
+            right=np.concatenate([part.right for part in parts]),
+            gold=np.concatenate([part.gold for part in parts]),
+            found=np.concatenate([part.found for part in parts]),
+        )
+
+    def resampled(self, places: np.ndarray) -> BeadCounts:
+        """Return the counts at some places, which may repeat."""
+        return BeadCounts(
+            self.predicted[places], self.right[places], self.gold[places], self.found[places]
+        )
+
+    @property
+    def precision(self) -> float:
+        """The share of the predicted beads that are right; 0 if there are none."""
+        return _ratio(self.right.sum(), self.predicted.sum())
+
+    @property
+    def recall(self) -> float:
+        """The share of the right beads that were found; 0 if there are none."""
+        return _ratio(self.found.sum(), self.gold.sum())
+
+    @property
+    def f1(self) -> float:
+        """The harmonic mean of precision and recall."""
+        return _ratio(2 * self.precision * self.recall, self.precision + self.recall)
+
+
+def _ratio(part: float, whole: float) -> float:
+    return float(part / whole) if whole else 0.0
+
+
+def count_beads(
+    predicted: Iterable[SentencePair],
+    gold: Iterable[SentencePair],
+    first_size: int,
+    second_size: int,
+    lax: bool = False,
+) -> BeadCounts:
+    """Count the beads of an alignment of two documents that are right.
+
+    This is the evaluation of vecalign (Thompson & Koehn 2019). Sentences that are left alone count
+    in precision: they are right if the gold alignment leaves them alone, too. In recall they do
+    not.
+
+    Args:
+        predicted: The beads of the alignment.
+        gold: The right beads. A sentence that is in none of them is alone.
+        first_size: The number of sentences of the first document.
+        second_size: That of the second.
+        lax: Whether a bead is also right if one of its pairs of sentences is one of a right bead.
+    """
+    predicted_beads = _with_single_sentences(predicted, first_size, second_size)
+    gold_beads = _with_single_sentences(gold, first_size, second_size)
+    predicted_pairs = _pairs_of_sentences(predicted_beads)
+    gold_pairs = _pairs_of_sentences(gold_beads)
+    counts = BeadCounts.zeros(first_size + 1)
+    for place, bead in _with_places(predicted_beads):
+        counts.predicted[place] += 1
+        counts.right[place] += bead in gold_beads or (lax and _shares_pair(bead, gold_pairs))
+    for place, bead in _with_places(gold_beads):
+        if bead[0] and bead[1]:
+            counts.gold[place] += 1
+            is_found = bead in predicted_beads or (lax and _shares_pair(bead, predicted_pairs))
+            counts.found[place] += is_found
+    return counts
+
+
+def _with_single_sentences(
+    beads: Iterable[SentencePair], first_size: int, second_size: int
+) -> dict[SentencePair, None]:
+    """Return beads in order; each sentence that is not aligned is one of its own."""
+    aligned: list[SentencePair] = []
+    for first, second in beads:
+        if first and second:
+            aligned.append((first, second))
+    aligned_first = {sentence for first, _ in aligned for sentence in first}
+    aligned_second = {sentence for _, second in aligned for sentence in second}
+    for sentence in range(first_size):
+        if sentence not in aligned_first:
+            aligned.append(((sentence,), ()))
+    for sentence in range(second_size):
+        if sentence not in aligned_second:
+            aligned.append(((), (sentence,)))
+    return dict.fromkeys(aligned)
+
+
+def _pairs_of_sentences(beads: Iterable[SentencePair]) -> set[tuple[int, int]]:
+    """Return all pairs of a first and a second sentence that are in one bead."""
+    pairs = set()
+    for first, second in beads:
+        for i in first:
+            for j in second:
+                pairs.add((i, j))
+    return pairs
+
+
+def _shares_pair(bead: SentencePair, pairs: set[tuple[int, int]]) -> bool:
+    """Return whether one of the pairs of sentences of a bead is among others."""
+    first, second = bead
+    return any((i, j) in pairs for i in first for j in second)
+
+
+def _with_places(beads: dict[SentencePair, None]) -> list[tuple[int, SentencePair]]:
+    """Return the beads, each with the place where it begins in the first document.
+
+    A sentence of the second document that is alone has the place of the sentence before it.
+    """
+    place_of_second = {}
+    for first, second in beads:
+        for sentence in second:
+            if first:
+                place_of_second[sentence] = first[0]
+    places = []
+    for bead in beads:
+        first, second = bead
+        if first:
+            places.append((first[0], bead))
+        else:
+            places.append((_place_before(second[0], place_of_second), bead))
+    return places
+
+
+def _place_before(sentence: int, place_of_second: dict[int, int]) -> int:
+    """Return the place of the nearest aligned sentence before one; 0 if there is none."""
+    while sentence > 0:
+        sentence -= 1
+        if sentence in place_of_second:
+            return place_of_second[sentence]
+    return 0

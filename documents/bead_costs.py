@@ -181,37 +181,51 @@ def _sums_of_two(values: Sequence[int] | np.ndarray) -> np.ndarray:
     return np.add.reduceat(values, range(0, len(values), 2))
 
 
-def unit_spans(
-    name: str,
-    sentences: np.ndarray,
-    longest: int,
-    lengths: Sequence[int] | np.ndarray | None = None,
-) -> list[np.ndarray]:
-    """Return the unit vectors of spans of 1, 2, ... sentences.
-
-    The vector of a span is the weighted sum of the unit vectors of its sentences.
+def unit_sentences(name: str, sentences: np.ndarray) -> np.ndarray:
+    """Return the vectors of sentences (n, d) at length 1, float32.
 
     Args:
         name: The name of the document in messages.
-        sentences: The vectors of its n sentences, (n, d).
-        longest: The sentences of the longest span.
-        lengths: The characters of each sentence (n,), by whose fourth root it is weighted; None for
-            equal weights.
+        sentences: The vectors.
 
     Raises:
         TmdeError: Not two-dimensional, or a number that is not finite.
     """
     sentences = np.asarray(sentences)
     if len(sentences) == 0:
-        return [sentences]
+        return sentences
     if sentences.ndim != 2:
         raise TmdeError(f"{name}: found shape {sentences.shape}, expected (sentences, dimensions)")
     if not np.isfinite(sentences).all():
         raise TmdeError(f"{name}: found a vector that is not finite, expected finite numbers")
+    return unit_vectors(sentences)
+
+
+def weights_of(count: int, lengths: Sequence[int] | np.ndarray | None) -> np.ndarray:
+    """Return how much each sentence counts in the vector of a span, (n, 1).
+
+    Args:
+        count: The number n of sentences.
+        lengths: Their characters (n,); None for equal weights.
+    """
+    if lengths is None:
+        return np.ones((count, 1))
+    weights: np.ndarray = np.maximum(lengths, 1)[:, None] ** LENGTH_POWER
+    return weights
+
+
+def unit_spans(sentences: np.ndarray, weights: np.ndarray, longest: int) -> list[np.ndarray]:
+    """Return the unit vectors of spans of 1, 2, ... sentences.
+
+    The vector of a span is the weighted sum of the unit vectors of its sentences.
+
+    Args:
+        sentences: The vectors of the n sentences, (n, d).
+        weights: Their weights, (n, 1).
+        longest: The sentences of the longest span.
+    """
     units = unit_vectors(sentences)
-    weighted = units.astype(np.float64)
-    if lengths is not None:
-        weighted *= np.maximum(lengths, 1)[:, None] ** LENGTH_POWER
+    weighted = units * weights
     spans = [units]
     for size in range(2, longest + 1):
         spans.append(_summed_spans(weighted, size))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 
-from tmde.documents.bead_costs import SMALLEST_DISTANCE, Spans
+from tmde.documents.bead_costs import SMALLEST_DISTANCE
 
 SHORT = 20  # sentences; fewer do not show what unrelated sentences have in common
 
@@ -22,42 +20,55 @@ class BeadScores:
     it is 1 where both vectors are equal, and about 0 for two unrelated sentences.
 
     Args:
-        sides: The spans of each document.
+        first: The unit vectors of the sentences of the first document, (n, d).
+        second: Those of the second.
+        first_weights: The weight of each sentence of the first document in the vector of a span,
+            (n, 1).
+        second_weights: Those of the second.
         means: Of each side the mean unit vector of sentences of many documents, (d,). It stands for
             those that a document of fewer than 20 lacks, so that the distances are not those of the
             pair alone.
     """
 
     def __init__(
-        self, sides: Sequence[Spans], means: tuple[np.ndarray, np.ndarray] | None = None
+        self,
+        first: np.ndarray,
+        second: np.ndarray,
+        first_weights: np.ndarray,
+        second_weights: np.ndarray,
+        means: tuple[np.ndarray, np.ndarray] | None = None,
     ) -> None:
-        self.first, self.second = sides
+        self.first = first * first_weights
+        self.second = second * second_weights
         first_mean, second_mean = (None, None) if means is None else means
-        self.first_center = _center(self.first[0], first_mean)
-        self.second_center = _center(self.second[0], second_mean)
+        self.first_center = center_of(first, first_mean)
+        self.second_center = center_of(second, second_mean)
 
-    def similarity(self, a: int, b: int, row: int, column: int) -> float:
-        """Return the cosine of two spans.
+    def of(self, first: range, second: range) -> tuple[float, float]:
+        """Return the cosine and the score of a bead.
 
         Args:
-            a: The sentences of the span of the first document.
-            b: Those of the second.
-            row: Where the span of the first document begins.
-            column: Where that of the second begins.
+            first: Its sentences of the first document, at least one.
+            second: Those of the second, at least one.
         """
-        cosine = self.first[a - 1][row] @ self.second[b - 1][column]
-        return float(np.clip(cosine, -1, 1))
-
-    def score(self, a: int, b: int, row: int, column: int) -> float:
-        """Return the score of two spans; arguments as for `similarity`."""
-        first_distance = 1 - self.first[a - 1][row] @ self.second_center
-        second_distance = 1 - self.second[b - 1][column] @ self.first_center
-        mean_distance = max((first_distance + second_distance) / 2, SMALLEST_DISTANCE)
-        distance = 1 - self.similarity(a, b, row, column)
-        return float(1 - (a + b) / 2 * distance / mean_distance)
+        x = _unit_sum(self.first[first.start : first.stop])
+        y = _unit_sum(self.second[second.start : second.stop])
+        cosine = float(np.clip(x @ y, -1, 1))
+        distance_of_x = 1 - x @ self.second_center
+        distance_of_y = 1 - y @ self.first_center
+        mean_distance = max((distance_of_x + distance_of_y) / 2, SMALLEST_DISTANCE)
+        mean_size = (len(first) + len(second)) / 2
+        return cosine, float(1 - mean_size * (1 - cosine) / mean_distance)
 
 
-def _center(sentences: np.ndarray, mean: np.ndarray | None) -> np.ndarray:
+def _unit_sum(vectors: np.ndarray) -> np.ndarray:
+    """Return the sum of vectors (n, d) at length 1, (d,); a sum of zeros stays one."""
+    total: np.ndarray = vectors.sum(axis=0)
+    length = np.linalg.norm(total)
+    return total / length if length > 0 else total
+
+
+def center_of(sentences: np.ndarray, mean: np.ndarray | None) -> np.ndarray:
     """Return the mean unit vector of the sentences of a document, (d,) float64.
 
     In a short document, the sentences that are missing have the mean of many documents.

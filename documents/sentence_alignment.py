@@ -22,8 +22,8 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.alignment_path import Move, Node, cheapest_path
-from tmde.documents.bead_costs import BeadCosts, unit_spans
-from tmde.documents.bead_scores import BeadScores
+from tmde.documents.bead_costs import BeadCosts, unit_sentences, unit_spans, weights_of
+from tmde.documents.bead_scores import BeadScores, center_of
 
 Lengths = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 
@@ -80,6 +80,8 @@ def align_sentences(
     - `skip` is a number. vecalign takes the first quintile of the costs of all pairs. But right
       pairs are a fifth of all pairs in a document of five sentences, and a hundredth in one of a
       hundred.
+    - The mean of both documents is subtracted from all vectors first, because the vectors of many
+      encoders lie in a narrow cone.
     - Each sentence beyond one on each side costs `merge`, because most beads are one to one.
     - If lengths are known, the surprise at those of the two sides costs, too (Gale & Church 1993).
 
@@ -101,10 +103,9 @@ def align_sentences(
         length_weight: 0 or more; what one unit of surprise (-log of a probability, here at most 5)
             costs.
         width: The cells on each side of the coarser path.
-        means: For scores alone, (d,) of each side: the mean unit vector of sentences of many
-            documents, which stands for those that a document of fewer than 20 lacks. Without it,
-            scores of short documents mean little: that of two documents of one sentence is always
-            0.
+        means: The mean unit vector of sentences of many documents, (d,) of each side. It stands for
+            the sentences that a document of fewer than 20 lacks. Without it, scores of short
+            documents mean little: that of two documents of one sentence is always 0.
 
     Returns:
         Beads in order; every sentence is in one.
@@ -118,18 +119,39 @@ def align_sentences(
             f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0"
         )
     _check_sides(first, second, lengths)
-    longest = max_size - 1
-    first_lengths, second_lengths = (None, None) if lengths is None else lengths
-    sides = [
-        unit_spans("first", first, longest, first_lengths),
-        unit_spans("second", second, longest, second_lengths),
-    ]
     n, m = len(first), len(second)
+    first = unit_sentences("first", first)
+    second = unit_sentences("second", second)
     if n == 0 or m == 0:
         return _all_alone(n, m, skip)
+    first_lengths, second_lengths = (None, None) if lengths is None else lengths
+    first_weights = weights_of(n, first_lengths)
+    second_weights = weights_of(m, second_lengths)
+    center = _common_center(first, second, means)
+    sides = [
+        unit_spans(first - center, first_weights, max_size - 1),
+        unit_spans(second - center, second_weights, max_size - 1),
+    ]
     costs = BeadCosts(sides, merge, lengths, length_weight)
     path = cheapest_path(costs, skip, _moves(max_size), width)
-    return _beads(path, costs, skip, BeadScores(sides, means))
+    scores = BeadScores(first, second, first_weights, second_weights, means)
+    return _beads(path, costs, skip, scores)
+
+
+def _common_center(
+    first: np.ndarray, second: np.ndarray, means: tuple[np.ndarray, np.ndarray] | None
+) -> np.ndarray:
+    """Return the vector that is subtracted from the sentences of both documents, (d,).
+
+    Args:
+        first: The unit vectors of the sentences of the first document, (n, d).
+        second: Those of the second, (m, d).
+        means: The mean vectors of sentences of many documents; without them, a short document is
+            taken to have more sentences of mean 0.
+    """
+    zero = np.zeros(first.shape[1])
+    first_mean, second_mean = (zero, zero) if means is None else means
+    return (center_of(first, first_mean) + center_of(second, second_mean)) / 2
 
 
 def _all_alone(n: int, m: int, skip: float) -> list[Bead]:
@@ -181,17 +203,12 @@ def _beads(path: list[Node], costs: BeadCosts, skip: float, scores: BeadScores) 
     for (row, column), (next_row, next_column) in itertools.pairwise(path):
         first = range(row, next_row)
         second = range(column, next_column)
-        a, b = len(first), len(second)
-        if a == 0 or b == 0:
+        if len(first) == 0 or len(second) == 0:
             beads.append(Bead(first, second, cost=skip, similarity=None))
             continue
-        cost = costs(a, b, slice(row, row + 1), slice(column, column + 1))
-        bead = Bead(
-            first,
-            second,
-            cost=float(cost[0, 0]),
-            similarity=scores.similarity(a, b, row, column),
-            score=scores.score(a, b, row, column),
-        )
-        beads.append(bead)
+        rows = slice(row, row + 1)
+        columns = slice(column, column + 1)
+        cost = float(costs(len(first), len(second), rows, columns)[0, 0])
+        similarity, score = scores.of(first, second)
+        beads.append(Bead(first, second, cost, similarity, score))
     return beads

@@ -224,6 +224,67 @@ def whitened(
     typer.echo(f"{output}: whitened by {len(translations):,} pairs of translations")
 
 
+@app.command()
+@with_options(loading=model_options("prompt", "trust_remote_code", "revision"))
+def pca(
+    model: ModelArgument,
+    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    text: Annotated[
+        list[str] | None,
+        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
+    ] = None,
+    field: FieldOption = None,
+    train: Annotated[
+        list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")
+    ] = None,
+    languages: Annotated[
+        str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
+    ] = None,
+    columns: ColumnsOption = None,
+    samples: Annotated[int, Option(min=1, help="Texts that are drawn at most.")] = 5_000,
+    seed: Annotated[int, Option(help="Of the choice of texts.")] = 0,
+    *,
+    loading: dict[str, Any],
+) -> None:
+    """Rotate the vectors of a model, so that those of texts like yours can be cut.
+
+        tmde export pca accurate -o runs/sorted --text documents.jsonl
+
+    The new axes are the principal components of the vectors of your texts. Whole vectors have the
+    same cosines as before. The first numbers of a vector (--truncate-dim) hold most of it, for
+    texts of that kind.
+
+    For bags and for encoders of the recipe adapted, after training.
+    """
+    check_new(output)
+    if not text and not train:
+        raise OptionError("Found no texts to read; give --text FILE or --train SOURCE")
+    from tmde.cli.models import load_embedder
+    from tmde.embedding.export_pca import export_pca, rotatable_model
+
+    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    rotatable_model(embedder)  # Another model is refused before the texts are read.
+    texts = _texts_of(text or (), field, train or (), languages, columns_of(columns))
+    drawn_texts = _draw(texts, samples, seed)
+    export_pca(embedder, drawn_texts, output)
+    typer.echo(f"{output}: rotated to the principal components of {len(drawn_texts):,} texts")
+
+
+def _draw(texts: Iterator[str], count: int, seed: int) -> list[str]:
+    """Return some of the texts, each with the same probability, or all if they are fewer."""
+    generator = random.Random(seed)
+    drawn: list[str] = []
+    for position, text in enumerate(texts):
+        if position < count:
+            drawn.append(text)
+            continue
+        # Reservoir sampling: the texts are read once, and only the drawn ones are kept.
+        place = generator.randrange(position + 1)
+        if place < count:
+            drawn[place] = text
+    return drawn
+
+
 def _draw_pairs(
     sources: Sequence[str],
     languages: list[str] | None,

@@ -132,9 +132,10 @@ class AdaptedModel(AdaptedPreTrainedModel):
     """The encoder with its bottleneck: documents in, embeddings out.
 
     The embedding P is the encoder's first output, or the mean of its outputs over the tokens of the
-    text (`config.pooling`) and of the prompt (`config.prompt`), without projection or dropout.
-    `config.normalize` scales it to length 1. Otherwise, before training, it equals the vector that
-    `DocumentEmbedder` gives for the plain encoder with that pooling and prompt.
+    text (`config.pooling`) and of the prompt (`config.prompt`), without dropout.
+    `config.projection` multiplies it by a matrix, and `config.normalize` scales it to length 1.
+    Otherwise, before training, it equals the vector that `DocumentEmbedder` gives for the plain
+    encoder with that pooling and prompt.
 
     Example:
         ```python
@@ -158,6 +159,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
             self.bag_tokens = nn.Embedding(config.vocab_size, config.d_model).requires_grad_(False)
             log_weights = torch.zeros(config.vocab_size)
             self.token_weights = nn.Parameter(log_weights, requires_grad=False)
+        if config.projection:
+            self.projection = nn.Linear(config.d_model, config.d_model, bias=False)
+            self.projection.requires_grad_(False)
         encoder_parameters = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in encoder_parameters
         self.position_rows = position_rows(self.encoder)
@@ -261,6 +265,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
         embedding = pool_states(states, encoder_inputs["attention_mask"], self.config.pooling)
         if self.config.bag_residual and not self.training:
             embedding = embedding + self._bag(tokens, attention_mask)  # (batch, d_model)
+        if self.config.projection:
+            embedding = self.projection(embedding)
         if self.config.normalize:
             embedding = nn.functional.normalize(embedding, dim=-1)
         last_hidden_state = embedding[:, None]  # (batch, 1, d_model)

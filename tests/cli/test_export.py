@@ -161,6 +161,39 @@ def test_a_push_leaves_out_a_graph_of_earlier_weights(tokenizer, tmp_path, caplo
     assert "older than the weights" in caplog.text
 
 
+def test_pca(bag, tmp_path):
+    train = write_rows(tmp_path / "rows.jsonl", make_rows(1000))
+    arguments = ["export", "pca", bag, "--train", train, "-o", tmp_path / "sorted"]
+    result = ok(*arguments, "--languages", "de,en", "--samples", "600")
+    assert "rotated to the principal components of 600 texts" in result.output
+
+    before = DocumentEmbedder.from_pretrained(bag, device="cpu").encode(TEXTS)
+    after = DocumentEmbedder.from_pretrained(tmp_path / "sorted", device="cpu").encode(TEXTS)
+    assert not np.allclose(before, after, atol=1e-2)
+    np.testing.assert_allclose(before @ before.T, after @ after.T, atol=1e-5)
+    again = run(*arguments)
+    assert again.exit_code != 0
+    assert "exists already" in " ".join(again.output.split())
+
+
+def test_pca_draws_texts_from_all_that_it_reads():
+    from tmde.cli.export import _draw
+
+    texts = [f"text {number}" for number in range(200)]
+    drawn = _draw(iter(texts), 50, seed=0)
+    assert len(set(drawn)) == 50
+    assert set(drawn) <= set(texts)
+    assert len(set(drawn) & set(texts[100:])) > 15
+    assert _draw(iter(texts), 50, seed=0) == drawn
+    assert _draw(iter(texts[:20]), 50, seed=0) == texts[:20]
+
+
+def test_pca_needs_texts(bag, tmp_path):
+    result = run("export", "pca", bag, "-o", tmp_path / "sorted")
+    assert result.exit_code != 0
+    assert "give --text FILE or --train SOURCE" in " ".join(result.output.split())
+
+
 def test_whitened(bag, tmp_path):
     train = write_rows(tmp_path / "rows.jsonl", make_rows(1000))
     arguments = ["export", "whitened", bag, "--train", train, "-o", tmp_path / "whitened"]

@@ -27,7 +27,9 @@ def make_plain_bag():
 
 
 def make_adapted():
-    config = AdaptedConfig(encoder_config=make_xlmr().config, prompt_ids=[7, 9], bag_residual=2)
+    config = AdaptedConfig(
+        encoder_config=make_xlmr().config, prompt_ids=[7, 9], bag_residual=2, projection=True
+    )
     return AdaptedModel(config)
 
 

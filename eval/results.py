@@ -99,6 +99,15 @@ METRICS = {
         hub_type="recall",
         hub_name="Recall",
     ),
+    "strict_f1": Metric(
+        title="Strict F1 (%)",
+        rows="sentences",
+        columns="aligned with",
+        task_type="translation-retrieval",
+        task_name="Sentence alignment",
+        hub_type="f1",
+        hub_name="Strict F1",
+    ),
     "spearman": Metric(
         title="Spearman correlation × 100",
         rows="first text",
@@ -126,6 +135,9 @@ class ExtraMeasure(NamedTuple):
 
 
 EXTRAS = {
+    "lax_f1": ExtraMeasure("Lax F1 (%)", "lax_f1", "Lax F1"),
+    "precision": ExtraMeasure("Strict precision (%)", "precision", "Strict precision"),
+    "recall": ExtraMeasure("Strict recall (%)", "recall", "Strict recall"),
     "macro_f1": ExtraMeasure("Macro F1 (%)", "f1", "Macro F1"),
     "precision_at_1_margin": ExtraMeasure(
         "P@1 by margin (%)", "precision_at_1_margin", "Precision at 1 by margin"
@@ -154,7 +166,8 @@ class Cell:
         ids: n ids of test items. Items with the same id are resampled together: translations in
             different cells, or questions about one paragraph in the same cell.
         outcomes: The outcome of each item, (n,), averaged over seeds; their mean is `value`. For
-            `spearman` the gold and the measured similarity, (n, 2).
+            `spearman` the gold and the measured similarity, (n, 2). For `strict_f1` the numbers of
+            predicted, right, gold and found pairs at each place, (n, 4).
         chance: The value of guessing uniformly.
         std: The standard deviation of the value over seeds (n - 1 in the denominator); None for a
             single seed.
@@ -190,7 +203,7 @@ class TaskResult:
         task: The name of the task, as in the report.
         system: The name of the system.
         protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `questions`, `alignment`,
-            `contrast` or `similarity`.
+            `sentence-alignment`, `contrast` or `similarity`.
         cells: The numbers, all of one metric.
         intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
         folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they

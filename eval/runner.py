@@ -22,6 +22,7 @@ from tmde.eval.planning import LoadedTask
 from tmde.eval.questions import evaluate_questions
 from tmde.eval.results import Cell, TaskResult, read_results, write_results
 from tmde.eval.retrieval import evaluate_retrieval
+from tmde.eval.sentence_alignment import evaluate_sentence_alignment
 from tmde.eval.similarity import evaluate_similarity
 from tmde.eval.statistics import summary_intervals, with_interval
 from tmde.eval.systems import System
@@ -32,6 +33,7 @@ from tmde.eval.tasks.base import (
     ContrastData,
     QuestionData,
     RetrievalData,
+    SentenceAlignmentData,
 )
 
 Progress = Callable[[str], None]
@@ -215,7 +217,7 @@ def _run_protocol(
         return _retrieve(data, system, options, progress)
     if isinstance(data, QuestionData):
         return _ask(data, system, options, progress)
-    if isinstance(data, AlignmentData):
+    if isinstance(data, AlignmentData | SentenceAlignmentData):
         return _align(data, system, options, progress)
     if isinstance(data, ContrastData):
         cells = evaluate_contrast(data, system)
@@ -249,8 +251,14 @@ def _ask(
 
 
 def _align(
-    data: AlignmentData, system: System, options: EvaluationOptions, progress: Progress
+    data: AlignmentData | SentenceAlignmentData,
+    system: System,
+    options: EvaluationOptions,
+    progress: Progress,
 ) -> _Measurement:
+    if isinstance(data, SentenceAlignmentData):
+        cells = evaluate_sentence_alignment(data, system, progress)
+        return _Measurement("sentence-alignment", cells)
     cells = evaluate_alignment(data, system, options.scoring, options.k, progress)
     settings = {
         "scoring": options.scoring,

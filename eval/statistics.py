@@ -325,6 +325,8 @@ def _count_drawn(drawn: np.ndarray, count: int) -> np.ndarray:
 def _values_of_cells(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
     if cells[0].metric == "spearman":
         return _correlations(cells, items)
+    if cells[0].metric == "strict_f1":
+        return _f1_scores(cells, items)
     return _shares(cells, items)
 
 
@@ -343,6 +345,28 @@ def _shares(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
         return sums / sizes
 
     return shares
+
+
+def _f1_scores(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
+    """Return a function that computes the F1 of summed counts."""
+
+    def f1_scores(weights: np.ndarray) -> np.ndarray:
+        columns = []
+        for cell, items_of_cell in zip(cells, items.of_cells, strict=True):
+            columns.append(_f1_of(weights[:, items_of_cell] @ cell.outcomes))
+        return np.stack(columns, axis=1)
+
+    return f1_scores
+
+
+def _f1_of(counts: np.ndarray) -> np.ndarray:
+    """Return the F1 of counts of predicted, right, gold and found pairs, (..., 4); 0 for 0 / 0."""
+    predicted, right, gold, found = np.moveaxis(counts, -1, 0)
+    precision = right / np.maximum(predicted, 1)
+    recall = found / np.maximum(gold, 1)
+    total = precision + recall
+    f1: np.ndarray = 2 * precision * recall / np.where(total > 0, total, 1)
+    return f1
 
 
 def _correlations(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
@@ -387,6 +411,8 @@ def _randomization_p(
     difference.
     """
     items = _Items.of(cells_a)
+    if cells_a[0].metric == "strict_f1":
+        return _randomization_p_of_f1(cells_a, cells_b, items, permutations, seed)
     gains_in_cells = []
     for cell_a, cell_b in zip(cells_a, cells_b, strict=True):
         contributions_a = _contributions(cell_a)
@@ -402,6 +428,40 @@ def _randomization_p(
 
     result = stats.permutation_test(
         (gains_of_items,),
+        absolute_difference,
+        permutation_type="samples",
+        vectorized=True,
+        n_resamples=permutations,
+        batch=max(1, _MAX_BATCH_VALUES // items.count),
+        alternative="greater",
+        rng=np.random.default_rng(seed),
+    )
+    return float(result.pvalue)
+
+
+def _randomization_p_of_f1(
+    cells_a: Sequence[Cell], cells_b: Sequence[Cell], items: _Items, permutations: int, seed: int
+) -> float:
+    """Return the two-sided p over exchanges of the two systems' counts.
+
+    F1 is no sum over items, so that it is computed again for each exchange.
+    """
+
+    def absolute_difference(signs: np.ndarray, axis: int) -> np.ndarray:
+        """Return the difference where the items of negative sign are exchanged, (samples,)."""
+        differences = []
+        for cell_a, cell_b, items_of_cell in zip(cells_a, cells_b, items.of_cells, strict=True):
+            is_exchanged = np.atleast_2d(signs)[:, items_of_cell] < 0
+            change = is_exchanged @ (cell_b.outcomes - cell_a.outcomes)
+            first = _f1_of(cell_a.outcomes.sum(axis=0) + change)
+            second = _f1_of(cell_b.outcomes.sum(axis=0) - change)
+            differences.append(second - first)
+        means = np.abs(np.mean(differences, axis=0))
+        # Differences of other sums differ by rounding, and equal ones must count as equal.
+        return np.round(means if signs.ndim > 1 else means[0], 12)
+
+    result = stats.permutation_test(
+        (np.ones(items.count),),
         absolute_difference,
         permutation_type="samples",
         vectorized=True,

@@ -12,12 +12,14 @@ from .base import (
     QuestionData,
     Questions,
     RetrievalData,
+    SentenceAlignmentData,
     SimilarityData,
     SimilarityPairs,
     Split,
     Task,
     TaskData,
     TaskError,
+    TranslatedText,
     data_fingerprint,
     text_fingerprint,
 )
@@ -29,6 +31,7 @@ from .probing import GENERATED_PROBING, PROBING
 from .question_retrieval import QuestionRetrieval
 from .rcv import RCV
 from .sample import Sample
+from .sentence_alignment import SentenceAlignment
 from .senteval import SENTEVAL
 from .sib200 import SIB200
 from .sts import STS
@@ -47,12 +50,14 @@ __all__ = [
     "QuestionData",
     "Questions",
     "RetrievalData",
+    "SentenceAlignmentData",
     "SimilarityData",
     "SimilarityPairs",
     "Split",
     "Task",
     "TaskData",
     "TaskError",
+    "TranslatedText",
     "data_fingerprint",
     "text_fingerprint",
 ]
@@ -67,6 +72,7 @@ _CLASSES: tuple[type[Task], ...] = (
     SIB200,
     STS,
     Sample,
+    SentenceAlignment,
     SentenceRetrieval,
     Tatoeba,
     TopicDocuments,

@@ -454,6 +454,61 @@ class AlignmentData:
                 yield list(documents.values())
 
 
+# The sentences of both texts in a pair, by their number from 0.
+SentenceBead = tuple[tuple[int, ...], tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class TranslatedText:
+    """The sentences of a text and of its translation, and which of them belong together.
+
+    Args:
+        languages: The languages of the first and of the second side.
+        first: The sentences of the first side, in order.
+        second: Those of the second.
+        beads: The right pairs. A sentence that is in none of them has no translation.
+    """
+
+    languages: tuple[str, str]
+    first: Sequence[str]
+    second: Sequence[str]
+    beads: Sequence[SentenceBead]
+
+
+@dataclass(frozen=True)
+class SentenceAlignmentData:
+    """Texts with their translations, whose sentences are aligned.
+
+    Args:
+        texts: By name.
+        provenance: Where the data come from.
+    """
+
+    texts: Mapping[str, TranslatedText]
+    provenance: Provenance
+
+    @property
+    def languages(self) -> list[str]:
+        """The languages, in the order of the texts."""
+        return _unique_codes(text.languages for text in self.texts.values())
+
+    def rows(self) -> dict[str, int]:
+        """Return the number of sentences by language."""
+        counts: Counter[str] = Counter()
+        for text in self.texts.values():
+            for language, sentences in zip(text.languages, (text.first, text.second), strict=True):
+                counts[language] += len(sentences)
+        return dict(counts)
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Yield everything that decides a result, for a fingerprint."""
+        for name, text in self.texts.items():
+            yield [name, *text.languages]
+            yield text.first
+            yield text.second
+            yield [repr(bead) for bead in text.beads]
+
+
 def _unique_codes(pairs: Iterable[tuple[str, str]]) -> list[str]:
     """Return the languages of pairs, each once, in the order of their first occurrence."""
     codes: dict[str, None] = {}
@@ -469,6 +524,7 @@ TaskData = (
     | SimilarityData
     | ContrastData
     | AlignmentData
+    | SentenceAlignmentData
 )
 
 

@@ -52,6 +52,7 @@ FROM_FILES = {
     "word_order",
     "xnli_translate_test",
     "rcv",
+    "sentence_alignment",
     "wmt16",
     "wmt19",
 }

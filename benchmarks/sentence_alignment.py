@@ -25,7 +25,6 @@ Systems:
 `--sizes` measures the seconds from texts to beads for documents of so many sentences.
 """
 
-import ast
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from common import markdown, write_json
 from tmde.documents import align_sentences
 from tmde.documents.bead_quality import BeadCounts, SentencePair, count_beads
 from tmde.embedding import DocumentEmbedder
+from tmde.eval.tasks import TASKS
 
 EDITED_SHARE = 0.1  # of the paragraphs of a side
 # The size of beads and the priors of Gale & Church (1993) as costs.
@@ -86,20 +86,8 @@ class Unit:
 
 def load_bleualign(folder: Path) -> Pair:
     """Return the development text of Bleualign."""
-    sides = []
-    for language in ("de", "fr"):
-        lines = (folder / f"dev.{language}").read_text(encoding="utf-8").splitlines()
-        sides.append([line.strip() for line in lines])
-    gold: Gold = set()
-    for line in (folder / "dev.defr").read_text(encoding="utf-8").splitlines():
-        left, _, right = line.partition(":")
-        if not right:
-            continue
-        first = tuple(ast.literal_eval(left.strip()))
-        second = tuple(ast.literal_eval(right.strip()))
-        if first and second:
-            gold.add((first, second))
-    return Pair(sides[0], sides[1], gold)
+    (text,) = TASKS["sentence_alignment"]().load(folder).texts.values()
+    return Pair(list(text.first), list(text.second), set(text.beads))
 
 
 def load_edited(path: Path, languages: tuple[str, str], documents: int, seed: int) -> list[Pair]:

@@ -38,8 +38,6 @@ from safetensors.torch import load_file
 TRAIN = ("parallel/[mps]*.parquet", "general/*.parquet")
 DEV = ("parallel_dev.parquet", "general_dev.parquet")
 TEACHER_WEIGHT = 1.0  # With 3, fewer translations of general text are found.
-# Vectors can be cut to these numbers of columns.
-NESTED_DIMENSIONS = [64, 128, 256, 384]
 TRAINED_SHARE = 0.85  # The share of the weights after training; the rest are those of the start.
 
 
@@ -84,8 +82,6 @@ def train(start: Path, data: Path, rows: Path, vectors: list[Path], run: Path, s
         "objectives.distillation.teacher_languages=[en]",
         "objectives.distillation.center=true",
         f"objectives.distillation.weight={TEACHER_WEIGHT}",
-        f"objectives.infonce.dims={NESTED_DIMENSIONS}",
-        "objectives.infonce.dims_per_step=1",
         "max_minutes=null",
         "max_cpu_minutes=20",
         f"seed={seed}",

@@ -77,10 +77,10 @@ def _align(text: TranslatedText, system: System) -> list[SentencePair]:
 
 def _dense(matrix: Matrix) -> np.ndarray:
     """Return vectors as an array."""
-    if scipy.sparse.issparse(matrix):
+    if isinstance(matrix, scipy.sparse.csr_matrix):
         dense: np.ndarray = matrix.toarray()
         return dense
-    return np.asarray(matrix)
+    return matrix
 
 
 def _cell(languages: tuple[str, str], ids: list[str], counts: BeadCounts, lax_f1: float) -> Cell:

@@ -456,9 +456,9 @@ def _randomization_p_of_f1(
             first = _f1_of(cell_a.outcomes.sum(axis=0) + change)
             second = _f1_of(cell_b.outcomes.sum(axis=0) - change)
             differences.append(second - first)
-        means = np.abs(np.mean(differences, axis=0))
         # Differences of other sums differ by rounding, and equal ones must count as equal.
-        return np.round(means if signs.ndim > 1 else means[0], 12)
+        means = np.abs(np.stack(differences).mean(axis=0))
+        return means.round(12).reshape(signs.shape[:-1])
 
     result = stats.permutation_test(
         (np.ones(items.count),),

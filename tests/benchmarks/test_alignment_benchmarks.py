@@ -119,7 +119,7 @@ def test_paragraph_merges_with_the_next_one_that_is_not_deleted():
 def test_bleualign_files_are_read(tmp_path):
     (tmp_path / "dev.de").write_text("eins\nzwei\ndrei\n", encoding="utf-8")
     (tmp_path / "dev.fr").write_text("un\ndeux\n", encoding="utf-8")
-    (tmp_path / "dev.defr").write_text("[0]:[0]\n[1, 2]:[1]\n[]:[1]\n", encoding="utf-8")
+    (tmp_path / "dev.defr").write_text("[0]:[0]\n[1, 2]:[1]\n", encoding="utf-8")
     pair = sentences.load_bleualign(tmp_path)
     assert pair.first == ["eins", "zwei", "drei"]
     assert pair.gold == {((0,), (0,)), ((1, 2), (1,))}

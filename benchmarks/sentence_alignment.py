@@ -16,7 +16,8 @@ Precision, recall and F1 are those of vecalign, strict and lax
 
 Systems:
 
-- lengths: the dynamic program of Gale & Church (1993), with its own costs.
+- lengths: lengths alone, with the costs of Gale & Church (1993) for lengths, merges and sentences
+  that are left alone. Two merges cost twice as much as one, and a length at most 5.
 - vecalign: the program of vecalign (Thompson & Koehn 2019), as the package sentweave has it, with
   its defaults. It embeds up to seven sentences as one text by the same model.
 - vectors: `align_sentences` without lengths.
@@ -42,10 +43,10 @@ from tmde.embedding import DocumentEmbedder
 from tmde.eval.tasks import TASKS
 
 EDITED_SHARE = 0.1  # of the paragraphs of a side
-# The size of beads and the priors of Gale & Church (1993) as costs. Where all vectors are zero, each
+# The priors of Gale & Church (1993) as costs. Where all vectors are zero, each
 # aligned sentence costs 1/2, and so one that is left alone has to cost as much more.
 LENGTH_COSTS: dict[str, Any] = {
-    "max_size": 3,
+    "max_size": 4,
     "skip": float(-np.log(0.0099 / 2 / 0.89)) + 0.5,
     "merge": float(-np.log(0.0445 / 0.89)),
     "length_weight": 1.0,

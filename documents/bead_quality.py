@@ -87,7 +87,8 @@ def count_beads(
 
     This is the evaluation of vecalign (Thompson & Koehn 2019). Sentences that are left alone count
     in precision: they are right if the gold alignment leaves them alone, too. In recall they do
-    not.
+    not. Each of them counts by itself, whether or not an alignment lists it, and however it groups
+    them; vecalign counts what the files list.
 
     Args:
         predicted: The beads of the alignment.

@@ -1,7 +1,8 @@
 """Sentences of two translated documents, aligned in order.
 
-Up to five sentences of one side are aligned to one of the other, or three to three, and a sentence
-without a translation is left alone.
+Up to six sentences of both sides together form a pair: one to one, one to five, three to three. A
+sentence is left alone if the other side has nothing in its place. Where it has something else, the
+two are paired with a low score.
 
 ```python
 lengths = [len(sentence) for sentence in german], [len(sentence) for sentence in english]
@@ -105,7 +106,8 @@ def align_sentences(
         width: The cells on each side of the coarser path.
         means: The mean unit vector of sentences of many documents, (d,) of each side. It stands for
             the sentences that a document of fewer than 20 lacks. Without it, scores of short
-            documents mean little: that of two documents of one sentence is always 0.
+            documents mean little: that of two documents of one sentence is 0, unless they are
+            equal.
 
     Returns:
         Beads in order; every sentence is in one.
@@ -117,6 +119,10 @@ def align_sentences(
     if max_size < 2 or not 0 < skip < np.inf:
         raise TmdeError(
             f"max_size, skip: found {max_size}, {skip}, expected at least 2 and a number above 0"
+        )
+    if not (0 <= merge < np.inf and 0 <= length_weight < np.inf):
+        raise TmdeError(
+            f"merge, length_weight: found {merge}, {length_weight}, expected numbers of 0 or more"
         )
     _check_sides(first, second, lengths)
     n, m = len(first), len(second)

@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 from modeling_tmde import TmdeError
-from modeling_tmde.modeling_adapted import AdaptedModel
+from modeling_tmde.modeling_adapted import AdaptedModel, EmbeddingProjection
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -44,18 +44,18 @@ def export_pca(
         TmdeError: The model is another one, or the texts are too few.
     """
     model = copy.deepcopy(rotatable_model(embedder))
+    nn.Module.to(model, "cpu", torch.float32)  # transformers' own `to` has no types.
     width = model.config.d_model
     if len(texts) < width:
         raise TmdeError(
             f"Found {len(texts):,} texts, expected at least {width:,}, one for each column of the "
-            "vectors"
+            "vectors. Pass more texts"
         )
     vectors = np.asarray(embedder.encode(list(texts)), np.float64)
     components = torch.from_numpy(_principal_components(vectors))
     if isinstance(model, BagModel):
         table = model.embed_tokens.weight.detach().double()
         model.embed_tokens.weight = nn.Parameter((table @ components).float())
-        model.token_weights = nn.Parameter(model.token_weights.detach().float())
     else:
         _set_projection(model, components)
     model.save_pretrained(folder)
@@ -89,7 +89,8 @@ def _set_projection(model: AdaptedModel, components: torch.Tensor) -> None:
     if model.config.projection:
         matrix = matrix @ model.projection.weight.detach().double()
     model.config.projection = True
-    model.projection = nn.Linear(len(matrix), len(matrix), bias=False).requires_grad_(False)
+    model.projection = EmbeddingProjection(len(matrix), len(matrix), bias=False)
+    model.projection.requires_grad_(False)
     model.projection.weight.copy_(matrix)
 
 

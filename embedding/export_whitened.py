@@ -63,9 +63,9 @@ def export_whitened(
         )
     matrix = torch.from_numpy(_whitening_matrix(_differences(embedder, pairs), power))
     model = copy.deepcopy(bag)
+    nn.Module.to(model, "cpu", torch.float32)  # transformers' own `to` has no types.
     table = model.embed_tokens
     table.weight = nn.Parameter((table.weight.detach().double() @ matrix).float())
-    model.token_weights = nn.Parameter(model.token_weights.detach().float())
     model.save_pretrained(folder)
     write_sentence_transformers_files(model, folder, embedder.pooling, embedder.prompt)
     embedder.tokenizer.save_pretrained(folder)

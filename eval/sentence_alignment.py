@@ -34,8 +34,8 @@ def evaluate_sentence_alignment(
     Returns:
         One cell a pair of languages, over all its texts. `outcomes` are the counts of
         [`~tmde.documents.bead_quality.BeadCounts`] by the place where a pair begins in the first
-        text, (n, 4). `extra` holds `lax_f1`, `precision`, `recall` (both strict), `size` (right
-        pairs) and `sentences`.
+        text, (n, 4). `extra` holds `lax_f1`, `precision`, `recall` (both strict) and `size`
+        (right pairs).
 
     Raises:
         TaskError: No text has a pair of sentences.
@@ -64,7 +64,9 @@ def evaluate_sentence_alignment(
 
 
 def _align(text: TranslatedText, system: System) -> list[SentencePair]:
-    """Return the beads of an alignment by the vectors of a system."""
+    """Return the beads of an alignment by the vectors of a system; none if a side is empty."""
+    if not text.first or not text.second:
+        return []
     first_language, second_language = text.languages
     fit_on = [*text.first, *text.second]
     first = _dense(system.represent(text.first, fit_on, first_language))
@@ -99,6 +101,5 @@ def _cell(languages: tuple[str, str], ids: list[str], counts: BeadCounts, lax_f1
             "precision": counts.precision,
             "recall": counts.recall,
             "size": int(counts.gold.sum()),
-            "sentences": len(ids),
         },
     )

@@ -360,13 +360,16 @@ def _f1_scores(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
 
 
 def _f1_of(counts: np.ndarray) -> np.ndarray:
-    """Return the F1 of counts of predicted, right, gold and found pairs, (..., 4); 0 for 0 / 0."""
+    """Return the F1 of counts of predicted, right, gold and found pairs, (..., 4).
+
+    It is NaN where there are no pairs at all.
+    """
     predicted, right, gold, found = np.moveaxis(counts, -1, 0)
     precision = right / np.maximum(predicted, 1)
     recall = found / np.maximum(gold, 1)
     total = precision + recall
     f1: np.ndarray = 2 * precision * recall / np.where(total > 0, total, 1)
-    return f1
+    return np.where(predicted + gold > 0, f1, np.nan)
 
 
 def _correlations(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:

@@ -19,6 +19,7 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedModel,
 )
+from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_causal_mask
@@ -108,6 +109,10 @@ def position_rows(encoder: PreTrainedModel) -> int | None:
 # ---- Encoder
 
 
+class EmbeddingProjection(nn.Linear):
+    """A matrix that embeddings are multiplied by. A new one changes nothing."""
+
+
 class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     """Base of the models on an encoder of the Hub."""
 
@@ -120,6 +125,12 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
     supports_gradient_checkpointing = True
     _supports_sdpa = True
     _no_split_modules = ["AdaptedDecoderLayer"]  # and those of the encoder
+
+    def _init_weights(self, module: nn.Module) -> None:
+        if isinstance(module, EmbeddingProjection):
+            init.copy_(module.weight, torch.eye(module.in_features))
+        else:
+            super()._init_weights(module)
 
     def resize_token_embeddings(self, *args: Any, **kwargs: Any) -> nn.Embedding:
         """Resize as transformers does, and update the configuration of the encoder."""
@@ -160,7 +171,7 @@ class AdaptedModel(AdaptedPreTrainedModel):
             log_weights = torch.zeros(config.vocab_size)
             self.token_weights = nn.Parameter(log_weights, requires_grad=False)
         if config.projection:
-            self.projection = nn.Linear(config.d_model, config.d_model, bias=False)
+            self.projection = EmbeddingProjection(config.d_model, config.d_model, bias=False)
             self.projection.requires_grad_(False)
         encoder_parameters = inspect.signature(self.encoder.forward).parameters
         self.takes_token_types = "token_type_ids" in encoder_parameters

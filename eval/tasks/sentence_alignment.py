@@ -23,7 +23,8 @@ from .sources import choose_languages, provenance_of, source_of
 
 ADVICE = "Correct the alignment, or fetch it again."
 # A line such as `[0]:[0, 1]`. Programs write a cost behind it.
-GOLD_LINE = re.compile(r"\[([\d, ]*)\]:\[([\d, ]*)\](:.*)?")
+NUMBERS = r"\[((?:\d+(?:, *\d+)*)?)\]"
+GOLD_LINE = re.compile(f"{NUMBERS}:{NUMBERS}(:.*)?")
 
 
 class SentenceAlignment(Task):
@@ -31,7 +32,8 @@ class SentenceAlignment(Task):
 
     A text has three files with one name: `NAME.de` and `NAME.fr` have a sentence a line, and
     `NAME.defr` (or `NAME.de-fr`) the right alignment. Its lines are `[0]:[0, 1]`, numbers of
-    sentences from 0. A sentence that no line pairs is alone.
+    sentences from 0. A sentence that no line pairs is alone. Sentences of one list need not be
+    consecutive, but no program of tmde pairs others.
     """
 
     name = "sentence_alignment"
@@ -57,15 +59,18 @@ class SentenceAlignment(Task):
             streaming: Ignored.
 
         Raises:
-            CorpusError: No source or no text in it, missing languages, a line that is no pair of
-                lists, a sentence that a file does not have or that two lines have.
+            CorpusError: No source or no text in it, two alignments of one text, missing languages,
+                a line that is no pair of lists, a sentence that a file does not have or that comes
+                twice.
         """
-        advice = "Pass a folder with NAME.de, NAME.fr and the right alignment, NAME.defr."
+        advice = "Pass a folder with NAME.de, NAME.fr and one right alignment, NAME.defr."
         folder = source_of(self, source, advice)
         texts = {}
         available: dict[str, None] = {}
         for gold_file, pair in _find_texts(Path(folder)):
             name = f"{gold_file.stem}.{'-'.join(pair)}"
+            if name in texts:
+                raise bad_value(str(gold_file), None, None, Unquoted("a second one"), "one", advice)
             texts[name] = _read_text(gold_file, pair)
             available.update(dict.fromkeys(pair))
         if not texts:
@@ -75,6 +80,10 @@ class SentenceAlignment(Task):
         for name, text in texts.items():
             if set(text.languages) <= set(chosen):
                 chosen_texts[name] = text
+        if not chosen_texts:
+            found = Unquoted(f"only {', '.join(texts)}")
+            expected = f"a text in two of {', '.join(chosen)}"
+            raise bad_value(folder, None, "languages", found, expected, "Pass other languages.")
         return SentenceAlignmentData(chosen_texts, provenance_of(self, folder, split=None))
 
 
@@ -107,7 +116,7 @@ def _read_gold(path: str, first_size: int, second_size: int) -> list[SentenceBea
 
     Raises:
         CorpusError: A line is no pair of lists, or names a sentence that the text lacks or that
-            another line has.
+            came before.
     """
     beads: list[SentenceBead] = []
     first_known: set[int] = set()
@@ -122,8 +131,6 @@ def _read_gold(path: str, first_size: int, second_size: int) -> list[SentenceBea
         second = _numbers(match[2])
         _check_sentences(path, number, first, first_size, first_known)
         _check_sentences(path, number, second, second_size, second_known)
-        first_known.update(first)
-        second_known.update(second)
         if first and second:
             beads.append((first, second))
     return beads
@@ -132,26 +139,27 @@ def _read_gold(path: str, first_size: int, second_size: int) -> list[SentenceBea
 def _check_sentences(
     path: str, number: int, sentences: tuple[int, ...], size: int, known: set[int]
 ) -> None:
-    """Check the numbers of the sentences of one side of a line.
+    """Check the numbers of the sentences of one side of a line, and add them to the known ones.
 
     Args:
         path: The file of the alignment.
         number: The number of the line.
         sentences: The numbers.
         size: How many sentences the text has.
-        known: The sentences of the lines before.
+        known: The sentences that came before, to which these are added.
 
     Raises:
-        CorpusError: The text lacks one, or another line has it.
+        CorpusError: The text lacks one, or it came before.
     """
     for sentence in sentences:
         if sentence >= size:
             expected = f"a number below {size}, the number of lines of the text"
             raise bad_value(path, number, None, sentence, expected, ADVICE)
         if sentence in known:
-            raise bad_value(path, number, None, sentence, "a sentence of no other line", ADVICE)
+            raise bad_value(path, number, None, sentence, "each sentence once", ADVICE)
+        known.add(sentence)
 
 
 def _numbers(listed: str) -> tuple[int, ...]:
-    """Return the numbers of a list such as `0, 1`."""
-    return tuple(int(number) for number in listed.split(",") if number.strip())
+    """Return the numbers of a list such as `0, 1`, in rising order."""
+    return tuple(sorted(int(number) for number in listed.split(",") if number))

@@ -294,6 +294,8 @@ ONES = np.ones((2, 3))
     ("second", "options", "message"),
     [
         (ONES, {"skip": float("nan")}, "max_size, skip: found 6, nan"),
+        (ONES, {"merge": -0.1}, "merge, length_weight: found -0.1, 0.08, expected numbers of 0"),
+        (ONES, {"length_weight": float("nan")}, "merge, length_weight: found 0.28, nan"),
         (ONES, {"lengths": ([1, 2], [1, 2, 3])}, "lengths: found 2 and 3, expected 2 and 2"),
         (np.ones((2, 4)), {}, r"vectors of shape \(3,\) in first and \(4,\) in second"),
         (np.full((2, 3), np.nan), {}, "second: found a vector that is not finite"),

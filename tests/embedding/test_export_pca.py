@@ -84,6 +84,12 @@ def test_other_libraries_open_the_rotated_encoder(tmp_path):
     np.testing.assert_allclose(opened.encode(OTHER_TEXTS), expected, rtol=0, atol=1e-5)
 
 
+def test_a_new_projection_changes_nothing(tmp_path):
+    plain = make_encoder(tmp_path / "plain", pooling="mean")
+    projected = make_encoder(tmp_path / "projected", pooling="mean", projection=True)
+    np.testing.assert_allclose(projected.encode(OTHER_TEXTS), plain.encode(OTHER_TEXTS), atol=1e-6)
+
+
 def test_what_cannot_be_rotated_is_refused(tokenizer, tmp_path):
     bag = make_bag(tokenizer, normalize=True)
     with pytest.raises(ValueError, match="Found 7 texts, expected at least 8, one for each column"):

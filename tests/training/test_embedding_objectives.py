@@ -232,8 +232,10 @@ def test_a_step_draws_some_of_the_prefixes_and_evaluation_takes_all():
 
 def test_the_accuracy_of_a_step_is_that_of_its_longest_prefix():
     embeddings = translations(2, 5, seed=0)
-    longest = InfoNCE()(embeddings[..., :2]).components["accuracy"]
-    objective = InfoNCE(dims=[1, 2], dims_per_step=2)
+    shortest = InfoNCE()(embeddings[..., :2]).components["accuracy"]
+    longest = InfoNCE()(embeddings).components["accuracy"]
+    assert shortest != longest
+    objective = InfoNCE(dims=[2, 4], dims_per_step=2)
     for _ in range(8):
         assert objective(embeddings).components["accuracy"] == longest
 

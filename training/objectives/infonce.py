@@ -53,7 +53,7 @@ class InfoNCE(EmbeddingObjective):
     2205.13147, equation 1 (`dims`).
 
     Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the number of
-    texts that are nearest to their own translation, by the longest prefix if there are several.
+    texts that are nearest to their own translation, by the longest prefix of the step.
 
     Raises:
         TmdeError: The temperature is not above 0, `dims` is empty or does not increase, or

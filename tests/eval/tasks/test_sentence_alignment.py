@@ -45,14 +45,32 @@ def test_only_texts_in_the_languages_that_were_asked_for(folder):
         ("0-0", r"dev.defr, row 1: found '0-0', expected two lists such as \[0\]:\[0, 1\]"),
         ("[3]:[0]", "row 1: found 3, expected a number below 3, the number of lines of the text"),
         ("[0]:[2]", "row 1: found 2, expected a number below 2"),
-        ("[0]:[0]\n[0]:[1]", "row 2: found 0, expected a sentence of no other line"),
-        ("[0]:[0]\n[1]:[0]", "row 2: found 0, expected a sentence of no other line"),
+        ("[0]:[0]\n[0]:[1]", "row 2: found 0, expected each sentence once"),
+        ("[0]:[0]\n[1]:[0]", "row 2: found 0, expected each sentence once"),
+        ("[0, 0]:[0]", "row 1: found 0, expected each sentence once"),
+        ("[0 1]:[0]", r"row 1: found '\[0 1\]:\[0\]', expected two lists"),
     ],
 )
 def test_bad_alignments(folder, line, message):
     (folder / "dev.defr").write_text(line + "\n", encoding="utf-8")
     with pytest.raises(TaskError, match=message):
         TASK.load(folder)
+
+
+def test_numbers_are_sorted(folder):
+    (folder / "dev.defr").write_text("[2, 1]:[1,0]\n", encoding="utf-8")
+    assert TASK.load(folder).texts["dev.de-fr"].beads == [((1, 2), (0, 1))]
+
+
+def test_two_alignments_of_one_text(folder):
+    (folder / "dev.de-fr").write_text("[0]:[0]\n", encoding="utf-8")
+    with pytest.raises(TaskError, match="dev.de-fr: found a second one, expected one"):
+        TASK.load(folder)
+
+
+def test_no_text_in_two_of_the_languages(folder):
+    with pytest.raises(TaskError, match="found only b.en-de, dev.de-fr, expected a text in two of"):
+        TASK.load(folder, ["de"])
 
 
 def test_a_folder_without_an_alignment(tmp_path):

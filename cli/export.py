@@ -25,6 +25,21 @@ _CHUNK_SIZE = 8192  # documents that are read at once
 # Chosen on development data, see docs/experiments.md.
 _WHITENING_POWER = 0.6
 
+NewFolderOption = Annotated[
+    Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")
+]
+TextOption = Annotated[
+    list[str] | None,
+    Option("--text", metavar="FILE", help="File or folder of documents to read; repeatable."),
+]
+RowsOption = Annotated[
+    list[str] | None,
+    Option("--train", metavar="SOURCE", help="Parallel rows to read; repeatable."),
+]
+RowLanguagesOption = Annotated[
+    str | None, Option("--languages", help="Of the parallel rows, such as de,en. Default: all.")
+]
+
 app = typer.Typer(
     no_args_is_help=True, help="Write a model in another form, for other software to run."
 )
@@ -133,18 +148,11 @@ def static(
 @with_options(loading=model_options("pooling", "prompt", "trust_remote_code", "revision"))
 def vocabulary(
     model: ModelArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
-    text: Annotated[
-        list[str] | None,
-        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
-    ] = None,
+    output: NewFolderOption,
+    text: TextOption = None,
     field: FieldOption = None,
-    train: Annotated[
-        list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")
-    ] = None,
-    languages: Annotated[
-        str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
-    ] = None,
+    train: RowsOption = None,
+    languages: RowLanguagesOption = None,
     columns: ColumnsOption = None,
     max_tokens: Annotated[
         int | None, Option(min=1, help="Most entries of the new vocabulary.")
@@ -187,11 +195,9 @@ def vocabulary(
 @with_options(loading=model_options("prompt", "trust_remote_code", "revision"))
 def whitened(
     model: ModelArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
+    output: NewFolderOption,
     train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")],
-    languages: Annotated[
-        str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
-    ] = None,
+    languages: RowLanguagesOption = None,
     columns: ColumnsOption = None,
     pairs: Annotated[int, Option(min=1, help="Rows that are read at most.")] = 20_000,
     power: Annotated[
@@ -228,18 +234,11 @@ def whitened(
 @with_options(loading=model_options("prompt", "trust_remote_code", "revision"))
 def pca(
     model: ModelArgument,
-    output: Annotated[Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")],
-    text: Annotated[
-        list[str] | None,
-        Option(metavar="FILE", help="File or folder of documents to read; repeatable."),
-    ] = None,
+    output: NewFolderOption,
+    text: TextOption = None,
     field: FieldOption = None,
-    train: Annotated[
-        list[str] | None, Option(metavar="SOURCE", help="Parallel rows to read; repeatable.")
-    ] = None,
-    languages: Annotated[
-        str | None, Option(help="Of the parallel rows, such as de,en. Default: all.")
-    ] = None,
+    train: RowsOption = None,
+    languages: RowLanguagesOption = None,
     columns: ColumnsOption = None,
     samples: Annotated[int, Option(min=1, help="Texts that are drawn at most.")] = 5_000,
     seed: Annotated[int, Option(help="Of the choice of texts.")] = 0,

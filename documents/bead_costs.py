@@ -153,20 +153,20 @@ def _distances(side: Spans, other: np.ndarray) -> list[np.ndarray]:
     return distances
 
 
-def _distances_to_neighbors(units: np.ndarray, others: np.ndarray) -> np.ndarray:
+def _distances_to_neighbors(units: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     """Return the mean distance of each vector to its 3rd to 7th nearest, (n,).
 
-    Where there are fewer than three others, it is the distance to the farthest.
+    Where there are fewer than three candidates, it is the distance to the farthest.
 
     Args:
         units: Unit vectors (n, d).
-        others: Unit vectors (m, d), at least one.
+        candidates: Unit vectors (m, d), at least one.
     """
-    stop = min(NEIGHBORS.stop, len(others))
+    stop = min(NEIGHBORS.stop, len(candidates))
     start = min(NEIGHBORS.start, stop - 1)
     means = np.empty(len(units))
     for rows in slices(len(units), BLOCK):
-        distances = 1 - units[rows] @ others.T
+        distances = 1 - units[rows] @ candidates.T
         nearest = np.partition(distances, [start, stop - 1], axis=1)
         means[rows] = nearest[:, start:stop].mean(axis=1)
     return means

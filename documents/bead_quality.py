@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -102,14 +103,17 @@ def count_beads(
     predicted_pairs = _pairs_of_sentences(predicted_beads)
     gold_pairs = _pairs_of_sentences(gold_beads)
     counts = BeadCounts.zeros(first_size + 1)
-    for place, bead in _with_places(predicted_beads):
+    for place, bead in _with_places(predicted_beads, second_size):
         counts.predicted[place] += 1
-        counts.right[place] += bead in gold_beads or (lax and _shares_pair(bead, gold_pairs))
-    for place, bead in _with_places(gold_beads):
-        if bead[0] and bead[1]:
-            counts.gold[place] += 1
-            is_found = bead in predicted_beads or (lax and _shares_pair(bead, predicted_pairs))
-            counts.found[place] += is_found
+        if bead in gold_beads or (lax and _shares_pair(bead, gold_pairs)):
+            counts.right[place] += 1
+    for place, bead in _with_places(gold_beads, second_size):
+        first, second = bead
+        if not first or not second:
+            continue
+        counts.gold[place] += 1
+        if bead in predicted_beads or (lax and _shares_pair(bead, predicted_pairs)):
+            counts.found[place] += 1
     return counts
 
 
@@ -117,61 +121,59 @@ def _with_single_sentences(
     beads: Iterable[SentencePair], first_size: int, second_size: int
 ) -> dict[SentencePair, None]:
     """Return beads in order; each sentence that is not aligned is one of its own."""
-    aligned: list[SentencePair] = []
+    completed: dict[SentencePair, None] = {}
+    aligned_first: set[int] = set()
+    aligned_second: set[int] = set()
     for first, second in beads:
         if first and second:
-            aligned.append((first, second))
-    aligned_first = {sentence for first, _ in aligned for sentence in first}
-    aligned_second = {sentence for _, second in aligned for sentence in second}
+            completed[first, second] = None
+            aligned_first.update(first)
+            aligned_second.update(second)
     for sentence in range(first_size):
         if sentence not in aligned_first:
-            aligned.append(((sentence,), ()))
+            completed[(sentence,), ()] = None
     for sentence in range(second_size):
         if sentence not in aligned_second:
-            aligned.append(((), (sentence,)))
-    return dict.fromkeys(aligned)
+            completed[(), (sentence,)] = None
+    return completed
 
 
 def _pairs_of_sentences(beads: Iterable[SentencePair]) -> set[tuple[int, int]]:
     """Return all pairs of a first and a second sentence that are in one bead."""
-    pairs = set()
+    pairs: set[tuple[int, int]] = set()
     for first, second in beads:
-        for i in first:
-            for j in second:
-                pairs.add((i, j))
+        pairs.update(itertools.product(first, second))
     return pairs
 
 
 def _shares_pair(bead: SentencePair, pairs: set[tuple[int, int]]) -> bool:
-    """Return whether one of the pairs of sentences of a bead is among others."""
-    first, second = bead
-    return any((i, j) in pairs for i in first for j in second)
+    """Return whether one of the pairs of sentences of a bead is among these."""
+    return not pairs.isdisjoint(itertools.product(*bead))
 
 
-def _with_places(beads: dict[SentencePair, None]) -> list[tuple[int, SentencePair]]:
+def _with_places(
+    beads: dict[SentencePair, None], second_size: int
+) -> list[tuple[int, SentencePair]]:
     """Return the beads, each with the place where it begins in the first document.
 
-    A sentence of the second document that is alone has the place of the sentence before it.
+    A sentence of the second document that is alone has the place of the aligned one before it, or
+    0.
+
+    Args:
+        beads: The beads.
+        second_size: The number of sentences of the second document.
     """
-    place_of_second = {}
+    aligned_places = {}
     for first, second in beads:
-        for sentence in second:
-            if first:
-                place_of_second[sentence] = first[0]
-    places = []
-    for bead in beads:
-        first, second = bead
         if first:
-            places.append((first[0], bead))
-        else:
-            places.append((_place_before(second[0], place_of_second), bead))
+            aligned_places.update(dict.fromkeys(second, first[0]))
+    places_of_second = []
+    place = 0
+    for sentence in range(second_size):
+        place = aligned_places.get(sentence, place)
+        places_of_second.append(place)
+    places = []
+    for first, second in beads:
+        place = first[0] if first else places_of_second[second[0]]
+        places.append((place, (first, second)))
     return places
-
-
-def _place_before(sentence: int, place_of_second: dict[int, int]) -> int:
-    """Return the place of the nearest aligned sentence before one; 0 if there is none."""
-    while sentence > 0:
-        sentence -= 1
-        if sentence in place_of_second:
-            return place_of_second[sentence]
-    return 0

@@ -429,13 +429,30 @@ def _randomization_p(
         # Sums in another order differ by rounding, and equal ones must count as equal.
         return np.round(np.abs(gains.sum(axis)), 12)
 
+    return _share_of_exchanges(gains_of_items, absolute_difference, permutations, seed)
+
+
+def _share_of_exchanges(
+    values: np.ndarray,
+    statistic: Callable[[np.ndarray, int], np.ndarray],
+    permutations: int,
+    seed: int,
+) -> float:
+    """Return how often a statistic is as large or larger when signs are turned at random.
+
+    Args:
+        values: A value for each item, (n,).
+        statistic: From values with random signs (samples, n), and their axis, to (samples,).
+        permutations: The number of samples.
+        seed: The seed of the signs.
+    """
     result = stats.permutation_test(
-        (gains_of_items,),
-        absolute_difference,
+        (values,),
+        statistic,
         permutation_type="samples",
         vectorized=True,
         n_resamples=permutations,
-        batch=max(1, _MAX_BATCH_VALUES // items.count),
+        batch=max(1, _MAX_BATCH_VALUES // len(values)),
         alternative="greater",
         rng=np.random.default_rng(seed),
     )
@@ -463,17 +480,7 @@ def _randomization_p_of_f1(
         means = np.abs(np.stack(differences).mean(axis=0))
         return means.round(12).reshape(signs.shape[:-1])
 
-    result = stats.permutation_test(
-        (np.ones(items.count),),
-        absolute_difference,
-        permutation_type="samples",
-        vectorized=True,
-        n_resamples=permutations,
-        batch=max(1, _MAX_BATCH_VALUES // items.count),
-        alternative="greater",
-        rng=np.random.default_rng(seed),
-    )
-    return float(result.pvalue)
+    return _share_of_exchanges(np.ones(items.count), absolute_difference, permutations, seed)
 
 
 def _contributions(cell: Cell) -> np.ndarray:

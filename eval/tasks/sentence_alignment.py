@@ -81,9 +81,9 @@ class SentenceAlignment(Task):
             if set(text.languages) <= set(chosen):
                 chosen_texts[name] = text
         if not chosen_texts:
-            found = Unquoted(f"only {', '.join(texts)}")
+            listed = Unquoted(f"only {', '.join(texts)}")
             expected = f"a text in two of {', '.join(chosen)}"
-            raise bad_value(folder, None, "languages", found, expected, "Pass other languages.")
+            raise bad_value(folder, None, "languages", listed, expected, "Pass other languages.")
         return SentenceAlignmentData(chosen_texts, provenance_of(self, folder, split=None))
 
 

@@ -5,6 +5,8 @@ import pytest
 import scipy.sparse
 
 from tests.eval.fake_system import FakeSystem
+from tmde.documents.bead_quality import BeadCounts
+from tmde.eval import statistics
 from tmde.eval.planning import LoadedTask
 from tmde.eval.report import markdown_report
 from tmde.eval.runner import EvaluationOptions, evaluate
@@ -79,6 +81,20 @@ def test_intervals_and_report():
     assert high - low == pytest.approx(4 * 0.5 / np.sqrt(62), rel=0.2)
     report = markdown_report([result])
     assert "Strict F1" in report and "Lax F1" in report
+
+
+def test_f1_of_the_intervals_is_that_of_the_counts():
+    """Six predicted pairs, of which two are right, and four right ones, of which one is found."""
+    counts = BeadCounts(
+        predicted=np.array([2, 4]),
+        right=np.array([1, 1]),
+        gold=np.array([3, 1]),
+        found=np.array([1, 0]),
+    )
+    summed = np.array([6.0, 2.0, 4.0, 1.0])
+    assert statistics._f1_of(summed) == pytest.approx(counts.f1)
+    assert counts.f1 == pytest.approx(2 * (1 / 3) * (1 / 4) / (1 / 3 + 1 / 4))
+    assert np.isnan(statistics._f1_of(np.zeros(4)))
 
 
 def test_difference_of_two_systems():

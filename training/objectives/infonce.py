@@ -44,9 +44,9 @@ class InfoNCE(EmbeddingObjective):
             keeps the magnitude that the loss has without `dims`. The whole vector is one of the
             prefixes only if its width is listed. None trains the whole vector alone.
         dims_per_step: How many of `dims` each step takes, drawn at random, as in the
-            `MatryoshkaLoss` of sentence-transformers. A large batch spends most of its time on
-            comparing its texts once for every prefix; with 1, it takes no longer than without
-            `dims`. Evaluation takes all of them. None takes all of them in training too.
+            `MatryoshkaLoss` of sentence-transformers. The texts of a batch are compared once for
+            every prefix, which takes time where batches are large. Evaluation takes all of `dims`.
+            None takes all of them in training too.
 
     Source: van den Oord et al. 2018 (InfoNCE); Chen et al. 2020 (cosine and temperature, SimCLR's
     NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv

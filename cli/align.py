@@ -10,7 +10,11 @@ from tmde.cli.errors import OptionError
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 
-@common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS | common.LONG_OPTIONS)
+@common.with_options(
+    sides=common.SIDES_OPTIONS,
+    probabilities=common.PROBABILITY_OPTIONS,
+    loading=common.MODEL_OPTIONS | common.LONG_OPTIONS,
+)
 def align(
     a: Annotated[
         str,
@@ -55,6 +59,7 @@ def align(
     overwrite: common.OverwriteOption = False,
     *,
     sides: dict[str, Any],
+    probabilities: dict[str, Any],
     loading: dict[str, Any],
 ) -> None:
     """Align documents one to one, and their sentences.
@@ -67,10 +72,10 @@ def align(
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 
-    On to a parallel corpus (look at the rows of lowest score, and choose --min-score by them), and
-    to a model:
+    On to a parallel corpus, whose rows are translations with a probability of 0.9 or more, and to a
+    model:
 
-        tmde align german.jsonl english.jsonl -o pairs.tsv -m path/to/model --rows rows.jsonl
+        tmde align german.jsonl english.jsonl -o pairs.tsv --rows rows.jsonl --min-probability 0.9
         --language-a de --language-b en
 
         tmde train bag --train rows.jsonl 'languages=[de, en]' 'pivot_languages=[en]' -o runs/mine
@@ -89,6 +94,11 @@ def align(
             "--pairs needs --rows and excludes --output: known pairs are neither searched nor "
             "written"
         )
+    if probabilities and rows is None:
+        raise OptionError(
+            "--min-probability, --share and --calibration need --rows: probabilities are those of "
+            "sentences"
+        )
     if same_domain and url_field is None:
         raise OptionError(
             "--same-domain needs --url-field: the URLs say which website a document belongs to"
@@ -102,6 +112,7 @@ def align(
     common.check_sources(a, b)
     from tmde.cli.align_files import AlignmentJob, align_files
     from tmde.cli.document_sets import SidesOptions
+    from tmde.cli.pair_probabilities import ProbabilityOptions
 
     job = AlignmentJob(
         first_file=a,
@@ -109,6 +120,7 @@ def align(
         sides_options=SidesOptions(**sides, url_field=url_field),
         model=model,
         loading={"long_documents": "sentences"} | loading,
+        probabilities=ProbabilityOptions(**probabilities),
         pairs_output=out,
         pairs_target=pairs_target,
         rows_output=rows,

@@ -11,7 +11,10 @@ import typer
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
 from tmde.cli.models import suggest_accurate, without_truncation_warnings
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
 from tmde.documents.alignment import AlignedPair, align_documents
+from tmde.documents.bead_probabilities import ALIGNED_SHARE
+from tmde.documents.calibration import Calibration
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
 from tmde.documents.parallel_rows import Outcome, ParallelRowsReport, parallel_rows
@@ -39,6 +42,7 @@ class AlignmentJob:
     sides_options: SidesOptions
     model: str
     loading: dict[str, Any]
+    probabilities: ProbabilityOptions
     pairs_output: Path | None
     pairs_target: Path | None
     rows_output: Path | None
@@ -68,6 +72,10 @@ def align_files(job: AlignmentJob) -> None:
     right_pairs = _read_pairs(job.reference, sides)
     row_pairs = _read_pairs(job.known_pairs, sides)
     embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
+    calibration = None
+    if job.rows_target is not None:
+        revision = job.loading.get("revision")
+        calibration = find_calibration(job.probabilities, job.model, revision, embedder)
     with without_truncation_warnings():
         if row_pairs is None:
             pairs = _pair_documents(job, sides, embedder)
@@ -78,7 +86,7 @@ def align_files(job: AlignmentJob) -> None:
             quality = alignment_quality(row_pairs, right_pairs)
             document_sets.report_quality(job.reference, quality)
         if job.rows_target is not None:
-            _write_parallel_rows(job, sides, row_pairs, embedder, job.rows_target)
+            _write_parallel_rows(job, sides, row_pairs, embedder, calibration, job.rows_target)
     suggest_accurate(job.model, "`-m accurate`")
 
 
@@ -205,6 +213,7 @@ def _write_parallel_rows(
     sides: Sides,
     row_pairs: GoldPairs,
     embedder: DocumentEmbedder,
+    calibration: Calibration | None,
     target: Path,
 ) -> None:
     """Align the sentences of each pair, and write them as rows that `tmde train` reads."""
@@ -215,9 +224,14 @@ def _write_parallel_rows(
         _languages_of(sides),
         job.paragraphs,
         job.min_score,
+        calibration=calibration,
+        min_probability=job.probabilities.min_probability,
+        share=job.probabilities.share_or(ALIGNED_SHARE),
         report=report,
     )
     columns = ["translation", "doc_id", "segment", "score"]
+    if calibration is not None:
+        columns.append("probability")
     rows = ([row[column] for column in columns] for row in aligned)
     document_sets.write_rows(target, columns, rows)
     unit = "paragraphs" if job.paragraphs else "sentences"
@@ -228,10 +242,14 @@ def _write_parallel_rows(
         err=True,
     )
     outcomes = report.outcomes
+    left_out = [
+        f"{outcomes[Outcome.LOW_SCORE]:,} of a low score",
+        f"{outcomes[Outcome.IMPROBABLE]:,} improbable",
+        f"{outcomes[Outcome.IDENTICAL]:,} identical",
+        f"{outcomes[Outcome.WORDLESS]:,} without letters",
+    ]
     typer.echo(
-        f"{outcomes[Outcome.ROW]:,} rows (left out: {outcomes[Outcome.LOW_SCORE]:,} of a low "
-        f"score, {outcomes[Outcome.IDENTICAL]:,} identical, {outcomes[Outcome.WORDLESS]:,} without "
-        f"letters) -> {job.rows_output}",
+        f"{outcomes[Outcome.ROW]:,} rows (left out: {', '.join(left_out)}) -> {job.rows_output}",
         err=True,
     )
 

@@ -7,13 +7,16 @@ from typer import Argument, Option
 
 from tmde.cli import options as common
 from tmde.cli.errors import OptionError
-from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 Retrieval = Literal["max", "intersection", "forward", "backward"]
 Search = Literal["auto", "exact", "hnsw"]
 
 
-@common.with_options(sides=common.SIDES_OPTIONS, loading=common.MODEL_OPTIONS)
+@common.with_options(
+    sides=common.SIDES_OPTIONS,
+    probabilities=common.PROBABILITY_OPTIONS,
+    loading=common.MODEL_OPTIONS,
+)
 def mine(
     a: Annotated[
         str,
@@ -64,20 +67,26 @@ def mine(
     overwrite: common.OverwriteOption = False,
     *,
     sides: dict[str, Any],
+    probabilities: dict[str, Any],
     loading: dict[str, Any],
 ) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
 
     A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", any of
     them gzipped, or folders of such tables. A repeated sentence takes part once, the first time it
-    occurs. Without --threshold or --max-pairs every sentence that finds a partner is written, right
-    or wrong: look at the scores, or let a gold list choose.
+    occurs. Without --min-probability, --threshold or --max-pairs every sentence that finds a
+    partner is written, right or wrong.
 
-        tmde mine news.de.txt news.en.txt -o pairs.tsv --threshold 1.1
+        tmde mine news.de.txt news.en.txt -o pairs.tsv --min-probability 0.9
+
+    The probability that a pair is a translation holds if half of the sentences have one on the
+    other side. Say so if it is less, here a twentieth:
+
+        tmde mine web.de.txt web.en.txt -o pairs.tsv --min-probability 0.9 --share 0.05
 
     With --language-a and --language-b, JSONL is a corpus that `tmde train` reads:
 
-        tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en --threshold 1.1
+        tmde mine de.txt en.txt -o pairs.jsonl --language-a de --language-b en --min-probability 0.9
 
     Embed long files first, which can be resumed, and mine their vectors as often as you like:
 
@@ -92,13 +101,16 @@ def mine(
     """
     target = common.check_output(out, overwrite, (".tsv", ".jsonl"))
     _check_vectors_and_model(vectors_a, vectors_b, model)
-    if optimize_threshold and (gold is None or threshold is not None or max_pairs is not None):
+    limits = (threshold, max_pairs, probabilities.get("min_probability"))
+    if optimize_threshold and (gold is None or any(limit is not None for limit in limits)):
         raise OptionError(
-            "--optimize-threshold needs --gold, and excludes --threshold and --max-pairs"
+            "--optimize-threshold needs --gold, and excludes --threshold, --max-pairs and "
+            "--min-probability"
         )
     common.check_sources(a, b)
     from tmde.cli.document_sets import SidesOptions
     from tmde.cli.mine_files import MiningJob, mine_files
+    from tmde.cli.pair_probabilities import ProbabilityOptions
 
     job = MiningJob(
         first_file=a,
@@ -106,8 +118,9 @@ def mine(
         sides_options=SidesOptions(**sides),
         output=out,
         target=target,
-        model=model or DEFAULT_MODEL,
+        model=model,
         loading=loading,
+        probabilities=ProbabilityOptions(**probabilities),
         first_vectors=vectors_a,
         second_vectors=vectors_b,
         scoring=scoring,

@@ -10,11 +10,17 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
 from tmde.documents import mining
+from tmde.documents.calibration import Calibration, pair_evidence
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.quality import pair_quality
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 RowPairs = set[tuple[int, int]]
+
+_DECIMALS = 6
 
 
 @dataclass(frozen=True)
@@ -24,6 +30,7 @@ class MiningJob:
     Attributes:
         output: The file to write as the user named it.
         target: The same file with symlinks resolved.
+        model: The model; None if the user named none.
         loading: The arguments of `load_embedder`.
         first_vectors: A file of vectors of the first side, which is not embedded then.
         second_vectors: The same of the second side.
@@ -34,8 +41,9 @@ class MiningJob:
     sides_options: SidesOptions
     output: Path
     target: Path
-    model: str
+    model: str | None
     loading: dict[str, Any]
+    probabilities: ProbabilityOptions
     first_vectors: Path | None
     second_vectors: Path | None
     scoring: str
@@ -89,8 +97,16 @@ def mine_files(job: MiningJob) -> None:
     ]
     candidates = [Candidates.of(side) for side in sides]
     right_pairs = _read_right_pairs(job, candidates)
-    vectors = _vectors_of(job, sides, candidates, given_vectors)
+    embedder = None
+    if any(vectors is None for vectors in given_vectors):
+        model = job.model or DEFAULT_MODEL
+        embedder = document_sets.load_embedder_of_sides(model, sides, **job.loading)
+    calibration = _find_calibration(job, embedder)
+    vectors = _vectors_of(candidates, given_vectors, embedder)
     pairs = _mine(job, candidates, vectors)
+    probabilities = None
+    if calibration is not None:
+        pairs, probabilities = _with_probabilities(job, sides, pairs, calibration)
     if job.optimize_threshold and right_pairs is not None:
         threshold, quality = mining.best_threshold(pairs, right_pairs)
         typer.echo(
@@ -99,7 +115,7 @@ def mine_files(job: MiningJob) -> None:
             err=True,
         )
         pairs = pairs[: quality.found]  # The best pairs come first.
-    _write_pairs(job, sides, pairs)
+    _write_pairs(job, sides, pairs, probabilities)
     if job.gold is not None and right_pairs is not None:
         document_sets.report_quality(job.gold, pair_quality(pairs.rows(), right_pairs))
     scores = ""
@@ -108,6 +124,50 @@ def mine_files(job: MiningJob) -> None:
     typer.echo(
         f"{len(pairs):,} pairs ({job.scoring}, {job.retrieval}{scores}) -> {job.output}", err=True
     )
+
+
+def _find_calibration(job: MiningJob, embedder: DocumentEmbedder | None) -> Calibration | None:
+    """Return the calibration of the model of the vectors; None without one.
+
+    Raises:
+        TmdeError: Probabilities are asked for, and there is none, or one for another `-k`.
+    """
+    model = job.model
+    if embedder is not None:
+        model = model or DEFAULT_MODEL
+    revision = job.loading.get("revision")
+    calibration = find_calibration(job.probabilities, model, revision, embedder)
+    if calibration is None or job.k == calibration.neighbors:
+        return calibration
+    if job.probabilities.are_asked_for:
+        raise TmdeError(
+            f"-k: found {job.k}, expected {calibration.neighbors}, the neighbors of the calibration"
+        )
+    return None
+
+
+def _with_probabilities(
+    job: MiningJob, sides: Sides, pairs: ScoredPairs, calibration: Calibration
+) -> tuple[ScoredPairs, np.ndarray]:
+    """Return the pairs that are probable enough, and their probabilities, (p,)."""
+    first, second = sides
+    evidence = pair_evidence(
+        [first.texts[row] for row in pairs.first],
+        [second.texts[row] for row in pairs.second],
+        pairs.cosines,
+        pairs.neighbor_means,
+    )
+    probabilities = calibration.probabilities(evidence, job.probabilities.share_or())
+    least = job.probabilities.min_probability
+    if least is None:
+        return pairs, probabilities
+    is_probable = probabilities >= least
+    if len(pairs) and not is_probable.any():
+        typer.echo(
+            f"No pair reaches --min-probability {least:g}; the best has {probabilities.max():.3f}",
+            err=True,
+        )
+    return pairs[is_probable], probabilities[is_probable]
 
 
 def _check_languages(sides: Sides) -> None:
@@ -150,21 +210,18 @@ def _read_right_pairs(job: MiningJob, candidates: list[Candidates]) -> RowPairs 
 
 
 def _vectors_of(
-    job: MiningJob,
-    sides: Sides,
     candidates: list[Candidates],
     given_vectors: list[np.ndarray | None],
+    embedder: DocumentEmbedder | None,
 ) -> list[np.ndarray]:
     """Return the vectors of the candidates of each side, (candidates, d), embedded if not given."""
-    embedder = None
     vectors_of_sides = []
     for candidate, vectors in zip(candidates, given_vectors, strict=True):
-        if vectors is None:
-            if embedder is None:
-                embedder = document_sets.load_embedder_of_sides(job.model, sides, **job.loading)
+        if vectors is None and embedder is not None:
             vectors = candidate.side.embed(candidate.rows, embedder)
-        elif len(candidate.rows) < len(candidate.side):
+        elif vectors is not None and len(candidate.rows) < len(candidate.side):
             vectors = vectors[candidate.rows]
+        assert vectors is not None  # Without vectors there is an embedder.
         vectors_of_sides.append(vectors)
     return vectors_of_sides
 
@@ -187,19 +244,24 @@ def _mine(job: MiningJob, candidates: list[Candidates], vectors: list[np.ndarray
     )
     if not len(pairs.scores) and job.threshold is not None:
         document_sets.report_no_pair(job.threshold)
-    return ScoredPairs(first.rows[pairs.first], second.rows[pairs.second], pairs.scores)
+    return pairs.renumbered(first.rows, second.rows)
 
 
-def _write_pairs(job: MiningJob, sides: Sides, pairs: ScoredPairs) -> None:
+def _write_pairs(
+    job: MiningJob, sides: Sides, pairs: ScoredPairs, probabilities: np.ndarray | None
+) -> None:
     """Write pairs as TSV or JSONL; JSONL of known languages is a parallel corpus."""
     first, second = sides
     is_corpus = job.target.suffix == ".jsonl" and first.language is not None
-    columns = ["score", "id_a", "id_b", "text_a", "text_b"]
+    scores = {"score": _rounded(pairs.scores)}
+    if probabilities is not None:
+        scores["probability"] = _rounded(probabilities)
+    columns = [*scores, "id_a", "id_b", "text_a", "text_b"]
     if is_corpus:
-        columns = ["translation", "score", "ids"]
+        columns = ["translation", *scores, "ids"]
     rows: list[tuple[Any, ...]] = []
-    for (first_row, second_row), score in zip(pairs.rows(), pairs.scores.tolist(), strict=True):
-        score = round(score, 6)
+    for position, (first_row, second_row) in enumerate(pairs.rows()):
+        values = [column[position] for column in scores.values()]
         first_id = first.ids[first_row]
         first_text = first.texts[first_row]
         second_id = second.ids[second_row]
@@ -207,7 +269,12 @@ def _write_pairs(job: MiningJob, sides: Sides, pairs: ScoredPairs) -> None:
         if is_corpus:
             translation = {first.language: first_text, second.language: second_text}
             ids = {first.language: first_id, second.language: second_id}
-            rows.append((translation, score, ids))
+            rows.append((translation, *values, ids))
         else:
-            rows.append((score, first_id, second_id, first_text, second_text))
+            rows.append((*values, first_id, second_id, first_text, second_text))
     document_sets.write_rows(job.target, columns, rows)
+
+
+def _rounded(numbers: np.ndarray) -> list[float]:
+    """Return numbers as they are written."""
+    return [round(number, _DECIMALS) for number in numbers.tolist()]

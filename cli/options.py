@@ -33,6 +33,7 @@ _NEXT_COLUMN = re.compile(r",(?=\s*[\w.@-]+\s*=)")
 _input = functools.partial(Option, rich_help_panel="Input")
 _model = functools.partial(Option, rich_help_panel="Model")
 _long = functools.partial(Option, rich_help_panel="Long documents")
+_probability = functools.partial(Option, rich_help_panel="Probabilities")
 
 
 def check_sources(*sources: str | None) -> None:
@@ -116,6 +117,22 @@ SIDES_OPTIONS = {
 }
 ScoringOption = Annotated[Scoring, Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
 NeighborsOption = Annotated[int, Option("-k", min=1, help="Neighbors of a margin.")]
+
+# Options of probabilities, for `with_options`; the fields of `ProbabilityOptions`.
+PROBABILITY_OPTIONS = {
+    "min_probability": Annotated[
+        float | None,
+        _probability(min=0, max=1, help="Leave out pairs that are less probably translations."),
+    ],
+    "share": Annotated[
+        float | None,
+        _probability(help="Share of right pairs that you expect, on which probabilities depend."),
+    ],
+    "calibration": Annotated[
+        Path | None,
+        _probability(help="File of `tmde calibrate`. Default: that of the model."),
+    ],
+}
 
 # Options of the training data, as `tmde train` and `tmde compare` take them.
 TrainOption = Annotated[

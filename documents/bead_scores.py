@@ -51,8 +51,8 @@ class BeadScores:
             first: Its sentences of the first document, at least one.
             second: Those of the second, at least one.
         """
-        x = _unit_sum(self.first[first.start : first.stop])
-        y = _unit_sum(self.second[second.start : second.stop])
+        x = unit_sum(self.first[first.start : first.stop])
+        y = unit_sum(self.second[second.start : second.stop])
         cosine = float(np.clip(x @ y, -1, 1))
         distance_of_x = 1 - x @ self.second_center
         distance_of_y = 1 - y @ self.first_center
@@ -61,7 +61,7 @@ class BeadScores:
         return cosine, float(1 - mean_size * (1 - cosine) / mean_distance)
 
 
-def _unit_sum(vectors: np.ndarray) -> np.ndarray:
+def unit_sum(vectors: np.ndarray) -> np.ndarray:
     """Return the sum of vectors (n, d) at length 1, (d,); a sum of zeros stays one."""
     total: np.ndarray = vectors.sum(axis=0)
     length = np.linalg.norm(total)

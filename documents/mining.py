@@ -9,6 +9,7 @@ for first_row, second_row, score in zip(mined.first, mined.second, mined.scores)
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -38,18 +39,40 @@ class ScoredPairs:
         first: The row numbers on the first side, (p,) int64.
         second: The row numbers on the second side, (p,) int64.
         scores: (p,) float32.
+        cosines: The cosine of each pair, (p,) float32.
+        neighbor_means: The mean cosine of both texts to their `k` nearest neighbors on the other
+            side, (p,) float32.
     """
 
     first: np.ndarray
     second: np.ndarray
     scores: np.ndarray
+    cosines: np.ndarray
+    neighbor_means: np.ndarray
 
     def __len__(self) -> int:
         return len(self.scores)
 
     def __getitem__(self, chosen: slice | np.ndarray) -> ScoredPairs:
         """Return the chosen pairs, in the order of their choice."""
-        return ScoredPairs(self.first[chosen], self.second[chosen], self.scores[chosen])
+        return ScoredPairs(
+            self.first[chosen],
+            self.second[chosen],
+            self.scores[chosen],
+            self.cosines[chosen],
+            self.neighbor_means[chosen],
+        )
+
+    def renumbered(self, first_rows: np.ndarray, second_rows: np.ndarray) -> ScoredPairs:
+        """Return the pairs with the row numbers of larger collections.
+
+        Args:
+            first_rows: The new number of each row of the first side, (n,).
+            second_rows: That of each row of the second side, (m,).
+        """
+        return dataclasses.replace(
+            self, first=first_rows[self.first], second=second_rows[self.second]
+        )
 
     def best_first(self) -> ScoredPairs:
         """Return all pairs by falling score.
@@ -123,7 +146,7 @@ def mine_bitext(
     second_matrix, second_rows = _taking_part("second", second, second_texts)
     candidates = scored_pairs(first_matrix, second_matrix, scoring, k, search)
     chosen = retrieved_pairs(candidates, retrieval, threshold)
-    mined = ScoredPairs(first_rows[chosen.first], second_rows[chosen.second], chosen.scores)
+    mined = chosen.renumbered(first_rows, second_rows)
     if drop_identical and first_texts is not None and second_texts is not None:
         mined = _without_identical(mined, first_texts, second_texts)
     return mined[:max_pairs]
@@ -205,9 +228,10 @@ def scored_pairs(
     first_means = forward_cosines.mean(axis=1)  # (n,)
     second_means = backward_cosines.mean(axis=1)  # (m,)
     means = (first_means[first_rows] + second_means[second_rows]) / 2
-    scores = ranked_scores(scoring, cosines[unique], means)
+    cosines = cosines[unique]
+    scores = ranked_scores(scoring, cosines.copy(), means.copy())
     warn_without_ratio(scoring, scores)
-    return ScoredPairs(first_rows, second_rows, scores)
+    return ScoredPairs(first_rows, second_rows, scores, cosines, means)
 
 
 def retrieved_pairs(

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 
 from modeling_tmde import TmdeError
+from tmde.documents.bead_probabilities import ALIGNED_SHARE, BeadProbabilities
+from tmde.documents.calibration import Calibration
 from tmde.documents.sentence_alignment import Bead, align_sentences
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -24,7 +26,7 @@ from tmde.embedding.sentences import split_sentences
 
 _SEGMENTS = 4096  # sentences or paragraphs of both sides that are embedded at once
 
-_SCORE_DECIMALS = 6
+_DECIMALS = 6
 
 Encode = Callable[[list[str]], np.ndarray]
 
@@ -37,6 +39,7 @@ class Outcome(enum.Enum):
     LOW_SCORE = enum.auto()  # Its score is below the least one.
     IDENTICAL = enum.auto()  # Both sides have the same text, such as a name or code.
     WORDLESS = enum.auto()  # One side has no letter, such as a number or a rule.
+    IMPROBABLE = enum.auto()  # Its probability is below the least one.
 
 
 @dataclass
@@ -80,6 +83,9 @@ def parallel_rows(
     min_score: float | None = None,
     max_size: int = 6,
     skip: float = 0.7,
+    calibration: Calibration | None = None,
+    min_probability: float | None = None,
+    share: float = ALIGNED_SHARE,
     report: ParallelRowsReport | None = None,
 ) -> Iterator[dict[str, Any]]:
     """Yield what is aligned in pairs of documents.
@@ -99,22 +105,29 @@ def parallel_rows(
             the rows.
         max_size: See [`~tmde.documents.sentence_alignment.align_sentences`].
         skip: See there.
+        calibration: Gives every row its probability to be a translation; None leaves it out.
+        min_probability: The least probability of a row; None for all.
+        share: The share of beads that you expect to be right.
         report: The counts, which are filled in place as rows are asked for.
 
     Yields:
         `{"translation": {language: text, language: text}, "doc_id": id, "segment": number of the
         bead in its document, from 0, "score": score of the bead}`; sentences of one side are joined
-        by a space. A score is that of the vectors alone (lengths help to align): 1 where both sides
-        have one vector, about 0 where two sentences have no more to do with each other than any two
-        of the documents, and lower where more sentences make the row. (The cosine says less: it is
-        high for all long texts.) For documents of fewer than 20 sentences, those of the documents
+        by a space. With a calibration, `"probability"` is there, too.
+        A score is that of the vectors alone (lengths help to align): 1 where both sides have one
+        vector, about 0 where two sentences have no more to do with each other than any two of the
+        documents, and lower where more sentences make the row. (The cosine says less: it is high
+        for all long texts.) For documents of fewer than 20 sentences, those of the documents
         so far and of the next few count, too; a score says little where all these together are few.
 
     Raises:
-        TmdeError: One language twice, options of the alignment out of range.
+        TmdeError: One language twice, options of the alignment out of range, a least probability
+            without a calibration.
     """
     if languages[0] == languages[1]:
         raise TmdeError(f"languages: found {languages[0]!r} twice, expected two")
+    if min_probability is not None and calibration is None:
+        raise TmdeError("min_probability: found no calibration, expected that of the model")
     if report is None:
         report = ParallelRowsReport()
     first_mean = _RunningMean()
@@ -129,14 +142,16 @@ def parallel_rows(
         means = None
         if first_mean.count and second_mean.count:
             means = first_mean.value, second_mean.value
-        for pair, first, second in zip(pairs, first_vectors, second_vectors, strict=True):
-            report.documents += 1
-            report.first_segments += len(pair.first)
-            report.second_segments += len(pair.second)
-            beads = align_sentences(
-                first, second, max_size, skip, lengths=pair.lengths, means=means
-            )
-            yield from _rows_of(pair, beads, languages, min_score, report)
+        align = partial(align_sentences, max_size=max_size, skip=skip, means=means)
+        probabilities = None
+        if calibration is not None:
+            probabilities = BeadProbabilities(calibration, share, first_vectors, second_vectors)
+        for pair, *vectors in zip(pairs, first_vectors, second_vectors, strict=True):
+            for row in _aligned_rows(pair, vectors, align, probabilities, report):
+                outcome = _outcome(row, min_score, min_probability)
+                report.outcomes[outcome] += 1
+                if outcome is Outcome.ROW:
+                    yield row.as_dict(pair.id, languages)
 
 
 @dataclass(frozen=True)
@@ -227,27 +242,75 @@ class _RunningMean:
                 self.count += len(vectors)
 
 
-def _rows_of(
+@dataclass
+class _AlignedRow:
+    """A bead with sentences on both sides.
+
+    Attributes:
+        segment: The number of the bead in its document, from 0.
+        bead: The bead.
+        score: Its score.
+        first: The text of its first side.
+        second: That of its second side.
+        probability: The probability that they are translations; None if it is not known.
+    """
+
+    segment: int
+    bead: Bead
+    score: float
+    first: str
+    second: str
+    probability: float | None = None
+
+    def as_dict(self, doc_id: str, languages: tuple[str, str]) -> dict[str, Any]:
+        """Return the row of the corpus."""
+        row = {
+            "translation": {languages[0]: self.first, languages[1]: self.second},
+            "doc_id": doc_id,
+            "segment": self.segment,
+            # The sum turns -0.0 into 0.0.
+            "score": round(self.score, _DECIMALS) + 0.0,
+        }
+        if self.probability is not None:
+            row["probability"] = round(self.probability, _DECIMALS)
+        return row
+
+
+def _aligned_rows(
     pair: _DocumentPair,
-    beads: list[Bead],
-    languages: tuple[str, str],
-    min_score: float | None,
+    vectors: Sequence[np.ndarray],
+    align: Callable[..., list[Bead]],
+    probabilities: BeadProbabilities | None,
     report: ParallelRowsReport,
-) -> Iterator[dict[str, Any]]:
-    """Yield the beads that become rows, and count all beads."""
-    for segment, bead in enumerate(beads):
-        first_text = _joined(pair.first, bead.first)
-        second_text = _joined(pair.second, bead.second)
-        outcome = _outcome(bead, first_text, second_text, min_score)
+) -> list[_AlignedRow]:
+    """Align two documents, count their segments and beads, and return the beads with both sides.
+
+    Args:
+        pair: The documents.
+        vectors: The vectors of the segments of both, (n, d) and (m, d).
+        align: `align_sentences`.
+        probabilities: Gives the beads their probabilities; None leaves them out.
+        report: The counts, which are filled in place.
+    """
+    first_vectors, second_vectors = vectors
+    report.documents += 1
+    report.first_segments += len(pair.first)
+    report.second_segments += len(pair.second)
+    rows = []
+    for segment, bead in enumerate(align(first_vectors, second_vectors, lengths=pair.lengths)):
         report.beads[len(bead.first), len(bead.second)] += 1
-        report.outcomes[outcome] += 1
-        if outcome is Outcome.ROW and bead.score is not None:
-            yield {
-                "translation": {languages[0]: first_text, languages[1]: second_text},
-                "doc_id": pair.id,
-                "segment": segment,
-                "score": round(bead.score, _SCORE_DECIMALS) + 0.0,  # The sum turns -0.0 into 0.0.
-            }
+        if bead.score is None:
+            report.outcomes[Outcome.ALONE] += 1
+            continue
+        first = _joined(pair.first, bead.first)
+        second = _joined(pair.second, bead.second)
+        rows.append(_AlignedRow(segment, bead, bead.score, first, second))
+    if probabilities is not None:
+        beads = [row.bead for row in rows]
+        values = probabilities.of(beads, (pair.first, pair.second), (first_vectors, second_vectors))
+        for row, probability in zip(rows, values, strict=True):
+            row.probability = probability
+    return rows
 
 
 def _joined(segments: list[str], numbers: range) -> str:
@@ -255,17 +318,17 @@ def _joined(segments: list[str], numbers: range) -> str:
     return " ".join(segments[numbers.start : numbers.stop])
 
 
-def _outcome(bead: Bead, first_text: str, second_text: str, min_score: float | None) -> Outcome:
+def _outcome(row: _AlignedRow, min_score: float | None, min_probability: float | None) -> Outcome:
     """Return whether a bead becomes a row, or why it is left out."""
-    if bead.score is None:
-        return Outcome.ALONE
-    if min_score is not None and bead.score < min_score:
+    if min_score is not None and row.score < min_score:
         return Outcome.LOW_SCORE
-    if first_text == second_text:
+    if row.first == row.second:
         return Outcome.IDENTICAL
-    if not (_has_letter(first_text) and _has_letter(second_text)):
+    if not (_has_letter(row.first) and _has_letter(row.second)):
         return Outcome.WORDLESS
-    return Outcome.ROW
+    if min_probability is None or row.probability is None:
+        return Outcome.ROW
+    return Outcome.ROW if row.probability >= min_probability else Outcome.IMPROBABLE
 
 
 def _has_letter(text: str) -> bool:

@@ -23,6 +23,7 @@ from modeling_tmde.sentence_transformers_files import (
     write_sentence_transformers_files,
 )
 from tmde.embedding.hub_names import is_possible_hub_id
+from tmde.embedding.stored_settings import CALIBRATION_FILE
 
 # The prompts of documents go by these names, and the first that a model has is taken.
 DOCUMENT_PROMPTS = ("document", "passage", "corpus")
@@ -52,6 +53,9 @@ def save_model(
     limited.model_max_length = min(max_length, tokenizer.model_max_length)
     limited.save_pretrained(folder)
     copy_card(model, folder)
+    calibration = _file_of_model(model, CALIBRATION_FILE)
+    if calibration is not None and not (folder / CALIBRATION_FILE).exists():
+        shutil.copyfile(calibration, folder / CALIBRATION_FILE)
 
 
 def copy_card(model: PreTrainedModel, folder: Path) -> None:
@@ -63,30 +67,28 @@ def copy_card(model: PreTrainedModel, folder: Path) -> None:
     """
     if (folder / _CARD).exists():
         return
-    source_card = Path(str(model.name_or_path)) / _CARD
-    if not source_card.is_file():
-        downloaded_card = _card_of_hub(model)
-        if downloaded_card is None:
-            return
-        source_card = downloaded_card
-    shutil.copyfile(source_card, folder / _CARD)
+    card = _file_of_model(model, _CARD)
+    if card is not None:
+        shutil.copyfile(card, folder / _CARD)
 
 
-def _card_of_hub(model: PreTrainedModel) -> Path | None:
-    """Return the card of a model that was loaded from the Hub, by its copy in the cache.
+def _file_of_model(model: PreTrainedModel, file: str) -> Path | None:
+    """Return a file of the folder or repository that a model was loaded from; None without one.
 
-    None: the model is from elsewhere, its repository has no card, or the Hub is not reached.
+    A file of the Hub is that of the cache.
     """
     name = str(model.name_or_path)
+    path = Path(name) / file
+    if path.is_file():
+        return path
     if not is_possible_hub_id(name):
         return None
     # Newer versions of transformers do not say which commit was loaded; then it is the last one.
     commit = getattr(model.config, "_commit_hash", None)
     try:
-        path = hf_hub_download(name, _CARD, revision=commit)
+        return Path(hf_hub_download(name, file, revision=commit))
     except (HfHubHTTPError, HTTPError, HFValidationError, OSError):
         return None
-    return Path(path)
 
 
 def save_settings(

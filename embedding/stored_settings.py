@@ -16,6 +16,8 @@ from huggingface_hub.errors import EntryNotFoundError
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import POOLING_FILE, PROMPTS_FILE
 
+CALIBRATION_FILE = "calibration.json"  # of `tmde.documents.calibration`
+
 # The switches of `1_Pooling/config.json` that sentence-transformers wrote before version 6.
 _POOLING_SWITCHES = {
     "pooling_mode_cls_token": "cls",
@@ -55,7 +57,7 @@ def stored_settings(
     Raises:
         TmdeError: The file names a default prompt that it does not have.
     """
-    path = _find_file(name, PROMPTS_FILE, revision, token)
+    path = find_model_file(name, PROMPTS_FILE, revision, token)
     if path is None:
         return StoredSettings({})
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -88,7 +90,7 @@ def stored_pooling(
         `"cls"`, `"mean"`, or another name of sentence-transformers; several are joined by "+". None
         without that file.
     """
-    path = _find_file(name, POOLING_FILE, revision, token)
+    path = find_model_file(name, POOLING_FILE, revision, token)
     if path is None:
         return None
     content = json.loads(path.read_text(encoding="utf-8"))
@@ -109,10 +111,17 @@ def _modes_of_switches(content: dict[str, Any]) -> list[str]:
     return modes
 
 
-def _find_file(
+def find_model_file(
     name: str | os.PathLike[str], file: str, revision: str | None, token: str | bool | None
 ) -> Path | None:
-    """Return a file of a model, downloaded if necessary; None without one."""
+    """Return a file of a model, downloaded if necessary; None without one.
+
+    Args:
+        name: A folder or a Hub id.
+        file: The name of the file.
+        revision: The revision of the Hub repository.
+        token: The token to read it with.
+    """
     folder = Path(name).expanduser()
     if folder.is_dir():
         path = folder / file

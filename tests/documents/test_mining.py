@@ -135,7 +135,7 @@ def pairs_of(cells):
     """The pairs of cells, which are scores by row and column."""
     numbers = np.array(list(cells), np.int64).reshape(-1, 2)
     scores = np.array(list(cells.values()), np.float32)
-    return ScoredPairs(numbers[:, 0], numbers[:, 1], scores)
+    return ScoredPairs(numbers[:, 0], numbers[:, 1], scores, scores, np.ones_like(scores))
 
 
 def best_ranks(cells, side):
@@ -214,7 +214,9 @@ SECOND_IDS = ["en-1", "en-2"]
 
 def pairs_with_scores(*rows):
     first, second, scores = np.array(rows, np.float64).T
-    return ScoredPairs(first.astype(np.int64), second.astype(np.int64), scores.astype(np.float32))
+    scores = scores.astype(np.float32)
+    rows = first.astype(np.int64), second.astype(np.int64)
+    return ScoredPairs(*rows, scores, scores, np.ones_like(scores))
 
 
 MINED = pairs_with_scores((0, 0, 1.5), (1, 1, 1.25), (4, 2, 1.0), (2, 2, 0.75), (5, 5, 0.5))

@@ -1,0 +1,87 @@
+"""The probabilities of pairs, for the commands that find them."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+import typer
+
+from modeling_tmde import TmdeError
+from tmde.documents.calibration import DEFAULT_SHARE, Calibration
+from tmde.embedding import DocumentEmbedder
+
+
+@dataclass(frozen=True)
+class ProbabilityOptions:
+    """The values of the options of `PROBABILITY_OPTIONS`.
+
+    Attributes:
+        min_probability: The least probability of a pair; None for all pairs.
+        share: The share of right pairs that is expected; None for the default.
+        calibration: The file of a calibration; None for that of the model.
+    """
+
+    min_probability: float | None = None
+    share: float | None = None
+    calibration: Path | None = None
+
+    @property
+    def are_asked_for(self) -> bool:
+        """Whether the user wants probabilities, so that a model without them is an error."""
+        given = (self.min_probability, self.share, self.calibration)
+        return any(value is not None for value in given)
+
+    def share_or(self, default: float = DEFAULT_SHARE) -> float:
+        """Return the share of right pairs that is expected."""
+        return default if self.share is None else self.share
+
+
+def find_calibration(
+    options: ProbabilityOptions,
+    model: str | None,
+    revision: str | None,
+    embedder: DocumentEmbedder | None,
+) -> Calibration | None:
+    """Return the calibration of the pairs; None if there is none and nobody asks for it.
+
+    Args:
+        options: What the user asks for.
+        model: The model that made the vectors; None if it is not known.
+        revision: Its revision on the Hub.
+        embedder: The same model; None if all vectors come from files.
+
+    Raises:
+        TmdeError: The user asks for probabilities, and the model has no calibration, or one of
+            another prompt or pooling.
+    """
+    calibration = None
+    if options.calibration is not None:
+        calibration = Calibration.load(options.calibration)
+    elif model is not None:
+        calibration = Calibration.from_pretrained(model, revision)
+    if calibration is None:
+        if options.are_asked_for:
+            raise missing_calibration(model)
+        return None
+    if embedder is None:
+        return calibration
+    try:
+        calibration.check_embedder(embedder)
+    except TmdeError as error:
+        if options.are_asked_for:
+            raise
+        typer.echo(f"No probabilities: {error}", err=True)
+        return None
+    return calibration
+
+
+def missing_calibration(model: str | None) -> TmdeError:
+    """Return (not raise) the error of a model that has no calibration."""
+    if model is None:
+        return TmdeError(
+            "--min-probability and --share need a calibration: give --calibration, the file that "
+            "`tmde calibrate` wrote for the model of these vectors"
+        )
+    return TmdeError(
+        f"{model}: found no calibration, which --min-probability and --share need; make one with "
+        f"`tmde calibrate {model} --pairs FILE`"
+    )

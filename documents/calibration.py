@@ -1,0 +1,192 @@
+"""The probability that two texts are translations, from the cosine of their vectors.
+
+```python
+calibration = Calibration.from_pretrained("accurate")
+mined = mine_bitext(german_vectors, english_vectors, german, english)
+evidence = pair_evidence(
+    [german[row] for row in mined.first],
+    [english[row] for row in mined.second],
+    mined.cosines,
+    mined.neighbor_means,
+)
+probabilities = calibration.probabilities(evidence, share=0.3)
+```
+
+`tmde calibrate` makes the calibration of a model. The packaged models have one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pydantic
+from scipy.special import expit, logit
+
+from modeling_tmde import TmdeError
+from tmde.data.io import replacing
+from tmde.documents.number_agreement import numbers_agree
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.packaged_models import packaged_folder
+from tmde.embedding.stored_settings import CALIBRATION_FILE, find_model_file
+
+DEFAULT_SHARE = 0.5
+# A pair whose neighbors are this far away has no margin that means anything.
+_SMALLEST_MEAN = 0.05
+# What the columns of the evidence are, in their order.
+EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
+
+
+def pair_evidence(
+    first: Sequence[str],
+    second: Sequence[str],
+    cosines: np.ndarray,
+    neighbor_means: np.ndarray,
+) -> np.ndarray:
+    """Return what is known about p pairs of texts, one column for each name of `EVIDENCE`.
+
+    - `ratio`: the cosine, divided by the mean cosine to the nearest neighbors on the other side
+      (Artetxe & Schwenk 2019).
+    - `cosine`.
+    - `length`: the mean logarithm of both lengths in characters, on which cosines depend.
+    - `length_difference`: the difference of the logarithms, without its sign.
+    - `numbers_differ`: 1 if the texts have different numbers, otherwise 0.
+
+    Args:
+        first: The texts of the first side, (p,).
+        second: Those of the second side, (p,).
+        cosines: The cosine of each pair, (p,).
+        neighbor_means: The mean cosine of both texts to their nearest neighbors on the other side,
+            (p,): [`~tmde.documents.mining.ScoredPairs.neighbor_means`].
+
+    Returns:
+        (p, 5) float64.
+    """
+    cosines = np.asarray(cosines, np.float64)
+    ratios = cosines / np.maximum(neighbor_means, _SMALLEST_MEAN)
+    first_lengths = np.log([1 + len(text) for text in first])
+    second_lengths = np.log([1 + len(text) for text in second])
+    numbers_differ = np.array(
+        [not numbers_agree(a, b) for a, b in zip(first, second, strict=True)], np.float64
+    )
+    columns = [
+        ratios,
+        cosines,
+        (first_lengths + second_lengths) / 2,
+        np.abs(first_lengths - second_lengths),
+        numbers_differ,
+    ]
+    return np.stack(columns, axis=1)
+
+
+class Calibration(pydantic.BaseModel):
+    """A logistic regression from the evidence about a pair to a probability.
+
+    The probability depends on how many pairs are right at all: of two lists that have nothing in
+    common, even the best pairs are wrong. So it is stated for a share of right pairs,
+
+        p = sigmoid(intercept + weights * evidence + logit(share))
+
+    which is Bayes' rule for a changed prior (Elkan 2001, "The foundations of cost-sensitive
+    learning").
+
+    Attributes:
+        weights: The weight of each column of [`pair_evidence`], by its name.
+        intercept: The constant term, for a share of 0.5.
+        neighbors: The nearest neighbors whose mean cosine makes the ratio.
+        prompt: The prompt that the texts were embedded with.
+        pooling: The pooling that they were embedded with.
+        pairs: The number of pairs that it was fitted to.
+        languages: The languages of these pairs.
+    """
+
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+
+    weights: dict[str, float]
+    intercept: float
+    neighbors: int
+    prompt: str
+    pooling: str
+    pairs: int
+    languages: list[str]
+
+    @pydantic.field_validator("weights")
+    @classmethod
+    def _check_weights(cls, weights: dict[str, float]) -> dict[str, float]:
+        if set(weights) != set(EVIDENCE):
+            raise ValueError(f"expected the weights of {', '.join(EVIDENCE)}")
+        return weights
+
+    def probabilities(self, evidence: np.ndarray, share: float = DEFAULT_SHARE) -> np.ndarray:
+        """Return the probability that each pair is a translation, (p,).
+
+        Args:
+            evidence: (p, 5), by [`pair_evidence`].
+            share: The share of right pairs that you expect, between 0 and 1. If a tenth of the
+                sentences have a translation on the other side, it is 0.1.
+
+        Raises:
+            TmdeError: The share is out of range.
+        """
+        if not 0 < share < 1:
+            raise TmdeError(f"share: found {share}, expected a number between 0 and 1")
+        weights = np.array([self.weights[name] for name in EVIDENCE])
+        probabilities: np.ndarray = expit(evidence @ weights + self.intercept + logit(share))
+        return probabilities
+
+    def check_embedder(self, embedder: DocumentEmbedder) -> None:
+        """Raise `TmdeError` if an embedder makes other vectors than those that were calibrated."""
+        for name, expected in (("prompt", self.prompt), ("pooling", self.pooling)):
+            found = getattr(embedder, name)
+            if found != expected:
+                raise TmdeError(
+                    f"{name}: found {found!r}, expected {expected!r}, with which the model was "
+                    "calibrated; run `tmde calibrate` with yours and give its file"
+                )
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the calibration as JSON."""
+        with replacing(Path(path)) as temporary:
+            temporary.write_text(self.model_dump_json(indent=2) + "\n", encoding="utf-8")
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Calibration:
+        """Read a file of [`save`][tmde.documents.calibration.Calibration.save].
+
+        Raises:
+            TmdeError: The file is no calibration.
+            OSError: It cannot be read.
+        """
+        content = Path(path).read_bytes()
+        try:
+            return cls.model_validate_json(content)
+        except pydantic.ValidationError as error:
+            first = error.errors()[0]
+            place = ".".join(map(str, first["loc"])) or "the file"
+            raise TmdeError(
+                f"{os.fspath(path)}: {place}: {first['msg']}; expected a file that "
+                "`tmde calibrate` wrote"
+            ) from None
+
+    @classmethod
+    def from_pretrained(
+        cls,
+        name: str | os.PathLike[str],
+        revision: str | None = None,
+        token: str | bool | None = None,
+    ) -> Calibration | None:
+        """Return the calibration beside a model; None if it has none.
+
+        Args:
+            name: A folder, a Hub id, or the name of a packaged model.
+            revision: The revision of the Hub repository.
+            token: The token to read it with.
+
+        Raises:
+            TmdeError: The model's file is no calibration.
+        """
+        folder = packaged_folder(name) or name
+        path = find_model_file(folder, CALIBRATION_FILE, revision, token)
+        return None if path is None else cls.load(path)

@@ -60,7 +60,7 @@ def find_calibration(
         calibration = Calibration.from_pretrained(model, revision)
     if calibration is None:
         if options.are_asked_for:
-            raise missing_calibration(model)
+            raise _missing_calibration(model)
         return None
     if embedder is None:
         return calibration
@@ -74,7 +74,7 @@ def find_calibration(
     return calibration
 
 
-def missing_calibration(model: str | None) -> TmdeError:
+def _missing_calibration(model: str | None) -> TmdeError:
     """Return (not raise) the error of a model that has no calibration."""
     if model is None:
         return TmdeError(
@@ -82,6 +82,6 @@ def missing_calibration(model: str | None) -> TmdeError:
             "`tmde calibrate` wrote for the model of these vectors"
         )
     return TmdeError(
-        f"{model}: found no calibration, which --min-probability and --share need; make one with "
+        f"{model}: found no calibration, which probabilities need; make one with "
         f"`tmde calibrate {model} --pairs FILE`"
     )

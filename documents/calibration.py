@@ -39,6 +39,12 @@ _SMALLEST_MEAN = 0.05
 EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
 
 
+def check_share(share: float) -> None:
+    """Raise `TmdeError` if a share of right pairs is out of range."""
+    if not 0 < share < 1:
+        raise TmdeError(f"share: found {share}, expected a number between 0 and 1")
+
+
 def pair_evidence(
     first: Sequence[str],
     second: Sequence[str],
@@ -130,8 +136,7 @@ class Calibration(pydantic.BaseModel):
         Raises:
             TmdeError: The share is out of range.
         """
-        if not 0 < share < 1:
-            raise TmdeError(f"share: found {share}, expected a number between 0 and 1")
+        check_share(share)
         weights = np.array([self.weights[name] for name in EVIDENCE])
         probabilities: np.ndarray = expit(evidence @ weights + self.intercept + logit(share))
         return probabilities

@@ -3,21 +3,27 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 
-_DIGITS = re.compile(r"\d+")
+# A number with groups of three digits, or a run of digits.
+_NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:[.,'\u2019 \u00a0\u202f]\d{3})+(?!\d)|\d+")
+_NO_DIGIT = re.compile(r"\D")
+# Translators write out numbers up to this one.
+_SPELLED_OUT = 12
 
 
 def numbers_of(text: str) -> list[str]:
-    """Return the runs of digits of a text, sorted, without leading zeros.
+    """Return the runs of digits of a text, sorted as strings, without leading zeros.
 
-    So `1,000.50` and `1.000,50` have the same numbers, and `03/04/2021` those of `4.3.2021`.
+    Groups of three digits are one number, whatever separates them. A decimal point separates two:
+    so `1,000.50` and `1.000,50` have the same numbers, and `03/04/2021` those of `4.3.2021`.
     Digits of other scripts are read as 0 to 9.
 
     Example:
-        >>> numbers_of("On 03/04 at 5 p.m.")
-        ['3', '4', '5']
+        >>> numbers_of("On 03/04 at 5 p.m.: 12,000 people")
+        ['12000', '3', '4', '5']
     """
-    return sorted(str(int(digits)) for digits in _DIGITS.findall(text))
+    return sorted(str(int(_NO_DIGIT.sub("", number))) for number in _NUMBER.findall(text))
 
 
 def numbers_agree(first: str, second: str) -> bool:
@@ -28,3 +34,29 @@ def numbers_agree(first: str, second: str) -> bool:
         True
     """
     return numbers_of(first) == numbers_of(second)
+
+
+def differing_numbers(first: str, second: str) -> tuple[list[str], list[str]]:
+    """Return the numbers that the other text lacks, and that it cannot have written out.
+
+    A number up to twelve may be a word in the other text, unless that has another number in its
+    place.
+
+    Returns:
+        The numbers of the first text and those of the second; two empty lists if the texts agree.
+
+    Example:
+        >>> differing_numbers("Seite 7", "Page 8")
+        (['7'], ['8'])
+        >>> differing_numbers("Seite 7", "page seven")
+        ([], [])
+    """
+    first_counts = Counter(numbers_of(first))
+    second_counts = Counter(numbers_of(second))
+    only_first = sorted((first_counts - second_counts).elements())
+    only_second = sorted((second_counts - first_counts).elements())
+    is_one_sided = not only_first or not only_second
+    if is_one_sided:
+        only_first = [number for number in only_first if int(number) > _SPELLED_OUT]
+        only_second = [number for number in only_second if int(number) > _SPELLED_OUT]
+    return only_first, only_second

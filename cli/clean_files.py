@@ -1,0 +1,125 @@
+"""The work of `tmde clean`: check the rows of a corpus, and write those that are kept."""
+
+from collections import Counter
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from tmde.cli.corpus_writer import corpus_writer, json_lines_writer
+from tmde.cli.models import load_embedder, without_truncation_warnings
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
+from tmde.data import DOCUMENT_ID, CorpusReport, load_parallel
+from tmde.documents.cleaning import CheckedRow, RowCleaner
+from tmde.documents.findings import Reason
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
+
+_DECIMALS = 6
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CleaningJob:
+    """What `tmde clean` was asked for; the fields are its arguments and options.
+
+    Attributes:
+        output: The file to write as the user named it.
+        target: The same file with symlinks resolved.
+        removed_output: The file of removed texts as the user named it; None if none is written.
+        removed_target: The same file with symlinks resolved.
+        loading: The arguments of `load_embedder`.
+        skipped: Reasons for which nothing is removed.
+        calibration: The file of a calibration; None for that of the model.
+    """
+
+    sources: list[str]
+    languages: list[str] | None
+    columns: dict[str, str] | None
+    output: Path
+    target: Path
+    removed_output: Path | None
+    removed_target: Path | None
+    model: str
+    loading: dict[str, Any]
+    skipped: list[str]
+    min_probability: float
+    share: float
+    calibration: Path | None
+
+
+def clean_files(job: CleaningJob) -> None:
+    """Clean a corpus, write what is kept and what is removed, and print how much it is.
+
+    Raises:
+        TmdeError: A source, the model or an option cannot be used.
+    """
+    report = CorpusReport()
+    rows = load_parallel(
+        job.sources, job.languages, columns=job.columns, report=report, document_ids=True
+    )
+    languages = sorted(rows.features["translation"])
+    has_documents = any(value is not None for value in rows[DOCUMENT_ID])
+    with ExitStack() as stack:
+        stack.enter_context(without_truncation_warnings())
+        cleaner = _make_cleaner(job, load_embedder(job.model, **job.loading))
+        write = stack.enter_context(corpus_writer(job.target, languages, has_documents))
+        write_removed = None
+        if job.removed_target is not None:
+            write_removed = stack.enter_context(json_lines_writer(job.removed_target))
+        counts: Counter[str] = Counter()
+        kept_count = 0
+        shortened_count = 0
+        translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
+        for checked, doc_id in zip(cleaner.clean(translations), rows[DOCUMENT_ID], strict=True):
+            reasons = {finding.reason.value for finding in checked.findings}
+            counts.update(reasons)
+            if reasons and write_removed is not None:
+                write_removed(_removed_row(checked, doc_id))
+            if checked.is_kept:
+                kept_count += 1
+                shortened_count += len(reasons) > 0
+                write(checked.translation, doc_id)
+    described = [f"{count:,} {reason}" for reason, count in counts.most_common()]
+    typer.echo(f"{len(rows):,} rows: {', '.join(described) or 'nothing to remove'}", err=True)
+    shortened = f" ({shortened_count:,} of them without a text)" if shortened_count else ""
+    typer.echo(f"{kept_count:,} rows kept{shortened} -> {job.output}", err=True)
+    if job.removed_output is not None:
+        typer.echo(f"Removed texts, with reasons and scores -> {job.removed_output}", err=True)
+
+
+def _make_cleaner(job: CleaningJob, embedder: DocumentEmbedder) -> RowCleaner:
+    """Return what checks the rows.
+
+    Raises:
+        TmdeError: The model has no calibration, or one of another prompt or pooling.
+    """
+    options = ProbabilityOptions(job.min_probability, job.share, job.calibration)
+    revision = job.loading.get("revision")
+    calibration = find_calibration(options, job.model, revision, embedder)
+    assert calibration is not None  # It is asked for, so without one there is an error.
+    reasons = [reason for reason in Reason if reason.value not in job.skipped]
+    return RowCleaner(embedder, calibration, job.min_probability, job.share, reasons)
+
+
+def _removed_row(checked: CheckedRow, doc_id: str | None) -> Row:
+    """Return what the file of removed texts says about a row."""
+    findings = []
+    for finding in checked.findings:
+        findings.append(
+            {
+                "reason": finding.reason.value,
+                "languages": list(finding.languages),
+                "score": round(finding.score, _DECIMALS),
+                "detail": finding.detail,
+            }
+        )
+    row: Row = {"translation": checked.original, "kept": checked.is_kept, "findings": findings}
+    if checked.probability is not None:
+        row["probability"] = round(checked.probability, _DECIMALS)
+    if doc_id is not None:
+        row["doc_id"] = doc_id
+    return row

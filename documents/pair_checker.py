@@ -1,0 +1,137 @@
+"""Check whether two texts of a row can be translations of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+
+from tmde.documents.findings import Finding, Reason
+from tmde.documents.language_identification import LanguageIdentifier
+from tmde.documents.number_agreement import differing_numbers
+from tmde.documents.pair_checks import (
+    common_run,
+    differing_placeholders,
+    is_copy,
+    length_deviation,
+    word_count,
+)
+
+# A run of words that both texts have is untranslated if it is this long and in the wrong language.
+_RUN_WORDS = 4
+_RUN_SHARE = 0.4  # of the words of the shorter text
+_QUOTED_CHARACTERS = 60
+
+
+@dataclass(frozen=True)
+class TextPair:
+    """Two texts of a row.
+
+    Attributes:
+        languages: Their languages.
+        first: The text of the first language.
+        second: That of the second.
+        expected_ratio: The usual logarithm of the length of the second over that of the first.
+        probability: The probability that they are translations.
+    """
+
+    languages: tuple[str, str]
+    first: str
+    second: str
+    expected_ratio: float
+    probability: float
+
+
+class PairChecker:
+    """Checks pairs of texts. The first thing that is wrong with a pair is its finding.
+
+    Args:
+        identifier: Tells languages apart.
+        min_probability: Two texts with a lower probability are no translations.
+        reasons: What to look for.
+    """
+
+    def __init__(
+        self,
+        identifier: LanguageIdentifier,
+        min_probability: float,
+        reasons: Collection[Reason],
+    ) -> None:
+        self.identifier = identifier
+        self.min_probability = min_probability
+        # The plainest reasons come first: a copy is also improbable.
+        checks: dict[Reason, Callable[[TextPair], Finding | None]] = {
+            Reason.COPY: self._check_copy,
+            Reason.PART_COPY: self._check_part_copy,
+            Reason.IMPROBABLE: self._check_probability,
+            Reason.PLACEHOLDERS: self._check_placeholders,
+            Reason.NUMBERS: self._check_numbers,
+            Reason.LENGTH: self._check_length,
+        }
+        self._checks = [check for reason, check in checks.items() if reason in reasons]
+
+    def check(self, pair: TextPair) -> Finding | None:
+        """Return what is wrong with a pair; None if nothing is."""
+        for check in self._checks:
+            finding = check(pair)
+            if finding is not None:
+                return finding
+        return None
+
+    def _check_copy(self, pair: TextPair) -> Finding | None:
+        if not is_copy(pair.first, pair.second):
+            return None
+        return Finding(Reason.COPY, pair.languages, 1.0, _quoted(pair.first))
+
+    def _check_part_copy(self, pair: TextPair) -> Finding | None:
+        """Find a run of words that one of the texts has in the language of the other."""
+        run, size = common_run(pair.first, pair.second)
+        words = min(word_count(pair.first), word_count(pair.second))
+        if size < _RUN_WORDS or size < _RUN_SHARE * words:
+            return None
+        # A run of names and paths is in no language, and so it may stay as it is.
+        for language, other_language in (pair.languages, pair.languages[::-1]):
+            found = self.identifier.other_language(run, language)
+            if found is not None and found.language == other_language:
+                return Finding(Reason.PART_COPY, pair.languages, found.confidence, _quoted(run))
+        return None
+
+    def _check_probability(self, pair: TextPair) -> Finding | None:
+        if pair.probability >= self.min_probability:
+            return None
+        detail = f"probability {pair.probability:.3f}"
+        return Finding(Reason.IMPROBABLE, pair.languages, pair.probability, detail)
+
+    def _check_placeholders(self, pair: TextPair) -> Finding | None:
+        differing = differing_placeholders(pair.first, pair.second)
+        return _finding_of_difference(Reason.PLACEHOLDERS, pair, differing)
+
+    def _check_numbers(self, pair: TextPair) -> Finding | None:
+        differing = differing_numbers(pair.first, pair.second)
+        return _finding_of_difference(Reason.NUMBERS, pair, differing)
+
+    def _check_length(self, pair: TextPair) -> Finding | None:
+        deviation = length_deviation(pair.first, pair.second, pair.expected_ratio)
+        if deviation <= 1:
+            return None
+        detail = f"{len(pair.first)} and {len(pair.second)} characters"
+        return Finding(Reason.LENGTH, pair.languages, deviation, detail)
+
+
+def _finding_of_difference(
+    reason: Reason, pair: TextPair, differing: tuple[Sequence[str], Sequence[str]]
+) -> Finding | None:
+    """Return the finding of what one text has and the other lacks; None if nothing differs."""
+    sides = []
+    for language, items in zip(pair.languages, differing, strict=True):
+        if items:
+            sides.append(f"only in {language}: {' '.join(items)}")
+    if not sides:
+        return None
+    return Finding(reason, pair.languages, 1.0, "; ".join(sides))
+
+
+def _quoted(text: str) -> str:
+    """Return the beginning of a text."""
+    if len(text) <= _QUOTED_CHARACTERS:
+        return text
+    return text[:_QUOTED_CHARACTERS] + "..."

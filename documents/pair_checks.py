@@ -1,0 +1,116 @@
+"""Checks of a text and its translation that need no model."""
+
+from __future__ import annotations
+
+import difflib
+import math
+import re
+import unicodedata
+from collections import Counter
+
+from tmde.documents.mining import plain_text
+
+# What a translation leaves as it is: addresses, names of variables, tags and entities.
+_PLACEHOLDER = re.compile(
+    r"""
+    https?://[^\s/)\]}>,;"']+            # the host of an address: its path may be translated
+    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+       # an e-mail address
+    | \$?\{[\w.:!$-]*\}                  # {name}, ${name}, {0}
+    | %\(\w+\)[sdif]                     # %(name)s
+    | %(?:\d+\$)?[sdif](?!\w)            # %s, %1$s
+    | </?[a-zA-Z][^<>]*>                 # <b>, </b>
+    | &(?:[a-zA-Z]+|\#\d+);              # &nbsp;
+    | \$[A-Z_]{2,}\b                     # $HOME
+    """,
+    re.VERBOSE,
+)
+_WORD = re.compile(r"\w+")
+_NO_WORD = re.compile(r"[\W\d_]+")
+
+
+def has_letters(text: str) -> bool:
+    """Return whether a text has a letter."""
+    return any(character.isalpha() for character in text)
+
+
+def is_copy(first: str, second: str) -> bool:
+    """Return whether two texts have the same letters and digits, in upper or lower case.
+
+    Example:
+        >>> is_copy("Save as...", "save as")
+        True
+    """
+    return _words(first) == _words(second)
+
+
+def common_run(first: str, second: str) -> tuple[str, int]:
+    """Return the longest run of words that occurs in both texts.
+
+    Returns:
+        The run, in lower case, and its number of words.
+
+    Example:
+        >>> common_run("Wählen Sie the name of the file.", "Select the name of the file.")
+        ('the name of the file', 5)
+    """
+    first_words = _words(first)
+    second_words = _words(second)
+    matcher = difflib.SequenceMatcher(None, first_words, second_words, autojunk=False)
+    match = matcher.find_longest_match()
+    return " ".join(first_words[match.a : match.a + match.size]), match.size
+
+
+def word_count(text: str) -> int:
+    """Return the number of words of a text."""
+    return len(_words(text))
+
+
+def _words(text: str) -> list[str]:
+    return _WORD.findall(text.casefold())
+
+
+def differing_placeholders(first: str, second: str) -> tuple[list[str], list[str]]:
+    """Return the placeholders of each text that the other one lacks: two empty lists if they agree.
+
+    Example:
+        >>> differing_placeholders("{name} hat %d Dateien", "{nom} has %d files")
+        (['{name}'], ['{nom}'])
+    """
+    first_counts = Counter(_PLACEHOLDER.findall(first))
+    second_counts = Counter(_PLACEHOLDER.findall(second))
+    only_first = sorted((first_counts - second_counts).elements())
+    only_second = sorted((second_counts - first_counts).elements())
+    return only_first, only_second
+
+
+def length_deviation(first: str, second: str, expected: float) -> float:
+    """Return how far the ratio of two lengths is from the expected one, relative to what is usual.
+
+    The logarithm of the ratio scatters more for short texts. Of 99.5 % of the development pairs it
+    is within 0.25 + 2.2 / sqrt(l), with l the characters of the shorter text: their deviation is
+    at most 1.
+
+    Args:
+        first: The text of the first language.
+        second: That of the second.
+        expected: The usual logarithm of the length of the second over that of the first.
+    """
+    ratio = log_length_ratio(first, second)
+    usual = 0.25 + 2.2 / math.sqrt(max(min(len(first), len(second)), 1))
+    return abs(ratio - expected) / usual
+
+
+def log_length_ratio(first: str, second: str) -> float:
+    """Return the logarithm of the length of the second text over that of the first."""
+    return math.log(max(len(second), 1) / max(len(first), 1))
+
+
+def near_duplicate_key(text: str) -> str:
+    """Return what near-duplicates have in common: the letters, without case, digits and signs.
+
+    Example:
+        >>> near_duplicate_key("See page 12.") == near_duplicate_key("See  page 7")
+        True
+    """
+    folded = unicodedata.normalize("NFKC", plain_text(text)).casefold()
+    return _NO_WORD.sub(" ", folded).strip()

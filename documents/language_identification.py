@@ -47,6 +47,11 @@ class LanguageIdentifier:
         # The package would cut texts to 80 characters, and fetch a larger model.
         self._detector = LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
 
+    def identify(self, text: str) -> Identified:
+        """Return the most probable language of a text."""
+        best = self._detector.detect(text, k=1)[0]
+        return Identified(best["lang"], best["score"])
+
     def other_language(self, text: str, language: str) -> Identified | None:
         """Return the language of a text if it is surely another than the expected one.
 

@@ -6,6 +6,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from xml.sax.saxutils import escape
 
 import datasets
 import pytest
@@ -81,6 +82,27 @@ def _make_translation_memory(path: Path) -> None:
             writer.writerow([f"{number // 10}.txt", row["de"], row["en"]])
 
 
+def _make_tmx(path: Path) -> None:
+    """Write a memory of 200 units, and six with a mistake."""
+    units = [(row["de"], row["en"]) for row in sample_sentences(200)["translation"]]
+    german, english = units[0]
+    units += [
+        (german, "Nous avons besoin de plus de temps et de moyens."),
+        (german, "The museum opens at nine o'clock."),
+        ("Der Preis stieg auf 30 Euro.", "The price rose to 40 euros."),
+        ("Lesen Sie Seite 17.", "Read page 18."),
+        (german.upper(), english.upper()),
+        (f"{german}!", f"{english}!"),
+    ]
+    lines = ['<?xml version="1.0"?>', '<tmx version="1.4"><header/><body>']
+    for texts in units:
+        variants = ""
+        for language, text in zip(("de", "en"), texts, strict=True):
+            variants += f'<tuv xml:lang="{language}"><seg>{escape(text)}</seg></tuv>'
+        lines.append(f"<tu>{variants}</tu>")
+    _write(path, [*lines, "</body></tmx>"])
+
+
 def _make_news_table(path: Path) -> None:
     _documents(LANGUAGES).to_parquet(path)
 
@@ -133,6 +155,7 @@ FILE_MAKERS = {
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
     "it-en.jsonl": _make_italian_rows,
+    "memory.tmx": _make_tmx,
     "memory.csv": _make_translation_memory,
     "news.parquet": _make_news_table,
     "news.jsonl": _make_news,

@@ -1,0 +1,91 @@
+"""`tmde dedupe`: documents in, the same without those that repeat others out."""
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from typer import Argument, Option
+
+from tmde.cli import options as common
+from tmde.cli.errors import OptionError
+from tmde.embedding.packaged_models import DEFAULT_MODEL
+
+
+@common.with_options(
+    probabilities=common.PROBABILITY_OPTIONS,
+    loading=common.MODEL_OPTIONS | common.LONG_OPTIONS,
+)
+def dedupe(
+    documents: Annotated[str, Argument(metavar="DOCS", help=common.DOCUMENTS_HELP)],
+    out: Annotated[
+        Path,
+        Option("--output", "-o", metavar="OUT", help="Documents that are kept: .jsonl."),
+    ],
+    groups: Annotated[
+        Path | None,
+        Option(help="File of the groups of documents that say the same: .jsonl."),
+    ] = None,
+    model: common.ModelOption = DEFAULT_MODEL,
+    format: common.FormatOption = None,
+    field: common.FieldOption = None,
+    id_field: common.IdFieldOption = None,
+    language: common.LanguageOption = None,
+    language_field: common.LanguageFieldOption = None,
+    min_similarity: Annotated[
+        float, Option(min=0, max=1, help="Similarity of near-duplicates, from 0 to 1.")
+    ] = 0.7,
+    across_languages: Annotated[
+        bool, Option("--across-languages", help="Remove translations, too.")
+    ] = False,
+    overwrite: common.OverwriteOption = False,
+    *,
+    probabilities: dict[str, Any],
+    loading: dict[str, Any],
+) -> None:
+    """Remove documents that repeat an earlier one.
+
+    Copies are equal but for case and white space. Near-duplicates share most of their characters.
+    With --across-languages, translations of an earlier document are removed, too, if they are
+    translations with a probability of 0.9 or more.
+
+        tmde dedupe news.jsonl -o unique.jsonl --groups groups.jsonl
+
+        tmde dedupe news.jsonl -o unique.jsonl --across-languages --language-field lang
+
+    Without a column of languages, the language of each document is identified (extra clean).
+
+    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of them
+    gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ... name the
+    language) or of such tables. OUT has all their columns.
+    """
+    common.check_languages_exclude(language, language_field)
+    if probabilities and not across_languages:
+        raise OptionError(
+            "--min-probability, --share and --calibration need --across-languages: probabilities "
+            "are those of translations"
+        )
+    target = common.check_output(out, overwrite, [".jsonl"])
+    groups_target = None
+    if groups is not None:
+        groups_target = common.check_output(groups, overwrite, [".jsonl"], "--groups")
+    common.check_sources(documents)
+    from tmde.cli.dedupe_file import DedupeJob, dedupe_file
+    from tmde.cli.pair_probabilities import ProbabilityOptions
+
+    job = DedupeJob(
+        documents=documents,
+        output=out,
+        target=target,
+        groups_output=groups,
+        groups_target=groups_target,
+        model=model,
+        loading={"long_documents": "sentences"} | loading,
+        format=format,
+        field=field,
+        id_field=id_field,
+        language=language,
+        language_field=language_field,
+        min_similarity=min_similarity,
+        across_languages=across_languages,
+        probabilities=ProbabilityOptions(**probabilities),
+    )
+    dedupe_file(job)

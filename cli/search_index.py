@@ -169,15 +169,13 @@ def _print_table(
         reason = "No document has a word of the query." if mode == "words" else "No documents."
         console.print(reason)
         return
-    # Sums of 1 / (60 + rank) differ late.
-    decimals = 4 if mode == "both" else 3
     table = Table()
     for title in ("", "score", "language"):
         table.add_column(title, no_wrap=True)
     table.add_column("document", overflow="fold", ratio=1)
     for rank, hit in enumerate(hits, 1):
         language = escape(str(hit.metadata.get("language") or ""))
-        score = f"{hit.score:.{decimals}f}"
+        score = f"{hit.score:.3f}"
         if weak_below is not None and hit.score < weak_below:
             score += " weak"
         table.add_row(str(rank), score, language, _describe_document(hit))

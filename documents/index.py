@@ -32,6 +32,7 @@ from filelock import FileLock, Timeout
 
 from modeling_tmde import TmdeError
 from tmde.data.io import locked
+from tmde.documents.fusion import fused_rows
 from tmde.documents.index_filters import dump_metadata, load_metadata, tags_of
 from tmde.documents.index_settings import (
     DENSITY,
@@ -58,9 +59,7 @@ _EMBEDDED_COLUMNS = ("text", "language")  # They decide the vector of a document
 
 Mode = Literal["meaning", "words", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
-# Reciprocal rank fusion (Cormack et al. 2009): a document scores 1 / (60 + rank) in each list.
-_FUSION_OFFSET = 60
-_LEAST_FUSED = 50  # documents of each list
+_LEAST_FUSED = 50  # documents by meaning, and as many by words
 
 
 @dataclass(frozen=True)
@@ -68,8 +67,8 @@ class Hit:
     """A document that a search has found.
 
     Attributes:
-        score: Its cosine to the query; in mode "words" its BM25 score, in mode "both" the sum of
-            1 / (60 + rank) over both lists.
+        score: Its cosine to the query; in mode "words" its BM25 score, in mode "both" that of
+            [`~tmde.documents.fusion`].
         id: Its id.
         text: Its text.
         snippet: Its sentence nearest to the query; in mode "words" the one with most of its words.
@@ -641,8 +640,8 @@ class DocumentIndex:
             language: The code of the queries' language, for an embedder that needs it.
             mode: `"meaning"`: by the cosine of vectors, across languages. `"words"`: by the words
                 that query and document share (BM25), without case and accents and without an
-                embedder. `"both"`: both lists fused by their ranks. The first search by words
-                calls `index_words`.
+                embedder. `"both"`: by both, see [`~tmde.documents.fusion`]. The first search by
+                words calls `index_words`.
 
         Returns:
             The hits of one query, or a list of hits for each of several queries.
@@ -744,11 +743,15 @@ class DocumentIndex:
         """Return the k best rows for each query by meaning and words, and their scores."""
         self.index_words()
         depth = max(2 * k, _LEAST_FUSED)
+        sample = self._table.sampled_vectors()
         nearest = self._table.nearest(vectors, depth, condition, inverted_file)
         fused = []
-        for text, nearest_rows in zip(texts, nearest, strict=True):
+        for text, vector, nearest_rows in zip(texts, vectors, nearest, strict=True):
             matching_rows = self._table.matching(text, depth, condition)
-            fused.append(_fused_by_rank([nearest_rows, matching_rows])[:k])
+            ids = [row["id"] for row, _ in matching_rows]
+            cosines = dict(zip(ids, (self.vectors(ids) @ vector).tolist(), strict=True))
+            rows = fused_rows(nearest_rows, matching_rows, cosines, sample @ vector)
+            fused.append(rows[:k])
         return fused
 
 
@@ -880,19 +883,6 @@ def _texts_of_queries(queries: Sequence[str] | np.ndarray, mode: str) -> list[st
         if not isinstance(text, str) or not text.strip():
             raise TmdeError(f"query: found {text!r:.40}, expected a text")
     return texts
-
-
-def _fused_by_rank(rankings: Sequence[list[tuple[Row, float]]]) -> list[tuple[Row, float]]:
-    """Return the rows of several rankings by the sum of 1 / (60 + rank), best first."""
-    rows: dict[str, Row] = {}
-    scores: dict[str, float] = {}
-    for ranking in rankings:
-        for rank, (row, _) in enumerate(ranking, start=1):
-            rows.setdefault(row["id"], row)
-            score = scores.get(row["id"], 0.0)
-            scores[row["id"]] = score + 1 / (_FUSION_OFFSET + rank)
-    best_ids = sorted(scores, key=lambda id: -scores[id])
-    return [(rows[id], scores[id]) for id in best_ids]
 
 
 def _with_matching_snippets(hits: list[Hit], query: str, width: int) -> list[Hit]:

@@ -22,6 +22,7 @@ from tmde.documents.unit_rows import TIE
 TABLE = "documents"
 APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many
 RECALL = 0.985  # share of the nearest documents for which the approximate search is tuned
+SAMPLED = 1000  # documents whose cosines to a query show their mean and deviation
 TUNING_QUERIES = 200
 TUNING_K = 10  # nearest documents of each of these queries
 FIRST_PROBES = 10  # lists; tuning begins above this number
@@ -116,6 +117,7 @@ class DocumentTable:
         self.dimension = dimension
         # The ids (n,) and vectors (n, d) of this version, for a search by one matrix product.
         self._in_memory: tuple[np.ndarray, np.ndarray] | None = None
+        self._sample: np.ndarray | None = None  # the vectors of some documents, (n, d)
         self._table = self._open()
 
     @_reporting_file_errors
@@ -196,6 +198,7 @@ class DocumentTable:
     def forget(self) -> None:
         """Forget the vectors that a search has read, because others may be there now."""
         self._in_memory = None
+        self._sample = None
 
     @_reporting_file_errors
     def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
@@ -260,6 +263,20 @@ class DocumentTable:
         ids = all_ids[best].tolist()
         rows = self.fetch(ids, ["id", "text", "metadata"])
         return [(rows[id], cosine) for id, cosine in zip(ids, cosines[best], strict=True)]
+
+    @_reporting_file_errors
+    def sampled_vectors(self) -> np.ndarray:
+        """Return the vectors of up to 1,000 documents, chosen at random, (n, d)."""
+        if self._sample is None:
+            count = len(self)
+            size = min(count, SAMPLED)
+            rows = np.random.default_rng(0).choice(count, size, replace=False)
+            self._sample = self._vectors_at(rows)
+        return self._sample
+
+    def _vectors_at(self, rows: np.ndarray) -> np.ndarray:
+        """Return the vectors at some places of the table, (rows, d)."""
+        return _vectors_of(self._table.take_offsets(rows.tolist()).select(["vector"]).to_arrow())
 
     def _scan(
         self, vector: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
@@ -362,8 +379,7 @@ class DocumentTable:
         """Return the vectors of some documents, (TUNING_QUERIES, d)."""
         has_few = count < TUNING_QUERIES
         rows = np.random.default_rng(0).choice(count, TUNING_QUERIES, replace=has_few)
-        table = self._table.take_offsets(rows.tolist()).select(["vector"]).to_arrow()
-        return _vectors_of(table)
+        return self._vectors_at(rows)
 
     def _lowest_cosines(self, queries: np.ndarray) -> np.ndarray:
         """Return the exact cosine of the TUNING_K-th nearest document of each query, (q,)."""

@@ -49,6 +49,18 @@ class WordCounts:
         return EncodeOutput(vectors, report)
 
 
+class FixedVector(WordCounts):
+    """Embeds every text as the same vector."""
+
+    def __init__(self, vector) -> None:
+        super().__init__()
+        self.vector = np.array(vector, np.float32)
+
+    def encode_with_report(self, texts, language=None, show_progress_bar=None, normalize=False):
+        vectors = np.tile(self.vector, (len(texts), 1))
+        return EncodeOutput(vectors, EncodeReport(len(texts), len(texts)))
+
+
 def ids_of(hits):
     return [hit.id for hit in hits]
 
@@ -494,17 +506,47 @@ def test_the_snippet_by_words_has_most_of_them(words_index):
     assert hit.snippet == "The bridge over the river was open."
 
 
-def test_both_fuses_ranks(words_index):
-    """Reciprocal rank fusion by hand: 1 / (60 + rank) in each list."""
+def test_both_adds_words_to_the_standardized_cosine(words_index):
+    """By a plain loop over all documents, from the scores of the two other modes."""
     query = "bridge river open"
+    count = len(words_index)
+    cosines = {hit.id: hit.score for hit in words_index.search(query, k=count)}
+    words = {hit.id: hit.score for hit in words_index.search(query, k=count, mode="words")}
+    assert 0 < len(words) < count
+    mean = np.mean(list(cosines.values()))
+    deviation = np.std(list(cosines.values()))
     expected = {}
-    for mode in ("meaning", "words"):
-        for rank, hit in enumerate(words_index.search(query, k=50, mode=mode), start=1):
-            expected[hit.id] = expected.get(hit.id, 0) + 1 / (60 + rank)
+    for id, cosine in cosines.items():
+        expected[id] = (cosine - mean) / deviation + 0.15 * words.get(id, 0.0)
     hits = words_index.search(query, k=3, mode="both")
-    assert scores_of(hits) == pytest.approx(sorted(expected.values(), reverse=True)[:3])
+    assert scores_of(hits) == pytest.approx(sorted(expected.values(), reverse=True)[:3], abs=1e-4)
     for hit in hits:
-        assert hit.score == pytest.approx(expected[hit.id])
+        assert hit.score == pytest.approx(expected[hit.id], abs=1e-4)
+
+
+def test_both_finds_a_document_that_only_words_find(tmp_path):
+    """It is the last by meaning, behind more documents than are fused."""
+    index = DocumentIndex.create(tmp_path / "index", dimension=2)
+    angles = np.linspace(0, 1, 80)
+    vectors = np.stack([np.cos(angles), np.sin(angles)], axis=1)
+    texts = [f"text {number}" for number in range(79)] + ["Zaragoza"]
+    index.upsert([str(number) for number in range(80)], texts, vectors=vectors)
+    index.embedder = FixedVector([1.0, 0.0])
+    hits = index.search("Zaragoza", k=80, mode="both", snippet_width=0)
+    scores = {hit.id: hit.score for hit in hits}
+    assert "79" in scores
+    (by_words,) = index.search("Zaragoza", k=5, mode="words", snippet_width=0)
+    cosines = np.cos(angles)
+    expected = (cosines[79] - cosines.mean()) / cosines.std() + 0.15 * by_words.score
+    assert scores["79"] == pytest.approx(expected, abs=1e-4)
+
+
+def test_both_in_an_index_of_one_document(words_index, tmp_path):
+    index = DocumentIndex.create(tmp_path / "one", words_index.embedder)
+    index.upsert(["1"], ["The bridge is open."])
+    (hit,) = index.search("bridge", mode="both")
+    (by_words,) = index.search("bridge", mode="words")
+    assert hit.score == pytest.approx(0.15 * by_words.score, abs=1e-4)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,14 @@ def _make_dev_rows(path: Path) -> None:
     _parallel(60, "dev").to_json(path, force_ascii=False)
 
 
+def _make_unseen_rows(path: Path) -> None:
+    """Write pairs of sentences for a calibration, which needs at least 200."""
+    rows = []
+    for row in sample_sentences(400, "dev", seed=7)["translation"]:
+        rows.append({"translation": {code: row[code] for code in ("de", "en")}})
+    datasets.Dataset.from_list(rows).to_json(path, force_ascii=False)
+
+
 def _make_italian_rows(path: Path) -> None:
     rows = []
     for row in _parallel(1000, seed=3)["translation"]:
@@ -154,6 +162,7 @@ FILE_MAKERS = {
     "memory.tsv": _make_tab_separated_memory,
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
+    "unseen.jsonl": _make_unseen_rows,
     "it-en.jsonl": _make_italian_rows,
     "memory.tmx": _make_tmx,
     "memory.csv": _make_translation_memory,

@@ -64,7 +64,7 @@ def _output_of(model: str, out: Path | None) -> Path:
     folder = Path(model)
     if packaged_folder(model) is not None or not folder.is_dir():
         raise OptionError(
-            f"--output: found none for {model}, which is not a folder of yours; name a file such "
-            "as calibration.json, and give it to --calibration"
+            f"{model} is not a folder of yours, so its calibration is written to a file: give "
+            "--output calibration.json, and later --calibration calibration.json"
         )
     return folder / "calibration.json"

@@ -47,7 +47,7 @@ def clean(
         Option(metavar="REASON", help=f"Do not remove for this reason: {', '.join(REASONS)}."),
     ] = None,
     min_probability: Annotated[
-        float, Option(min=0, max=1, help="Less probable translations are none.")
+        float, Option(min=0, max=1, help="Remove rows below this probability.")
     ] = 0.1,
     share: Annotated[float, Option(help="Share of rows that you expect to be right.")] = 0.9,
     calibration: Annotated[

@@ -13,6 +13,7 @@ from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
 from tmde.documents import mining
 from tmde.documents.calibration import Calibration, pair_evidence
+from tmde.documents.calibration_fit import FEWEST_PAIRS
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.quality import pair_quality
 from tmde.embedding import DocumentEmbedder
@@ -106,6 +107,7 @@ def mine_files(job: MiningJob) -> None:
     pairs = _mine(job, candidates, vectors)
     probabilities = None
     if calibration is not None:
+        _warn_of_few(candidates)
         pairs, probabilities = _with_probabilities(job, sides, pairs, calibration)
     if job.optimize_threshold and right_pairs is not None:
         threshold, quality = mining.best_threshold(pairs, right_pairs)
@@ -144,6 +146,17 @@ def _find_calibration(job: MiningJob, embedder: DocumentEmbedder | None) -> Cali
             f"-k: found {job.k}, expected {calibration.neighbors}, the neighbors of the calibration"
         )
     return None
+
+
+def _warn_of_few(candidates: list[Candidates]) -> None:
+    """Print that probabilities mean little if a side has few sentences."""
+    fewest = min(len(candidate.rows) for candidate in candidates)
+    if fewest < FEWEST_PAIRS:
+        typer.echo(
+            f"A side has only {fewest} sentences. Probabilities compare a pair with its neighbors, "
+            f"and are too high below {FEWEST_PAIRS} sentences.",
+            err=True,
+        )
 
 
 def _with_probabilities(

@@ -122,7 +122,7 @@ NeighborsOption = Annotated[int, Option("-k", min=1, help="Neighbors of a margin
 PROBABILITY_OPTIONS = {
     "min_probability": Annotated[
         float | None,
-        _probability(min=0, max=1, help="Leave out pairs that are less probably translations."),
+        _probability(min=0, max=1, help="Drop pairs below this probability of being translations."),
     ],
     "share": Annotated[
         float | None,

@@ -53,7 +53,7 @@ def search(
     The score is the cosine of query and document; with --mode words it is BM25. With --mode both
     it is the cosine in standard deviations above the mean, plus 0.15 BM25. The snippet is the
     sentence, among a document's first 256, that is nearest to the query; with --mode words, that
-    with most words of it. A hit of the packaged model is marked as weak if its cosine is below 0.2.
+    with most words of it. A hit of `default` is marked as weak if its cosine is below 0.2.
 
         tmde search "a bridge is closed" news.index -k 5 --filter language=de
 

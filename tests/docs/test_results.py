@@ -154,7 +154,10 @@ def test_command_writes_pages_readme_and_a_figure(folder, tmp_path):
     arguments = ["--results", str(folder), "--output", str(output), "--figure", str(figure)]
     arguments += ["--readme", str(readme)]
     assert report.main(arguments) == 0
-    assert "`accurate` has the largest value, 70.0 ± 1.0" in (output / "test-data.md").read_text()
+    assert (
+        "`accurate` has the largest value of the models measured here, 70.0 ± 1.0"
+        in (output / "test-data.md").read_text()
+    )
     summary = (output / "index.md").read_text().replace(report.NO_BREAK, " ")
     assert "| `default` | 12.5 ± 1.0 |" in summary
     first = figure.read_bytes()
@@ -185,7 +188,10 @@ def test_a_system_of_several_seeds_and_questions_on_the_page_of_test_data(folder
     text = " ".join(page.split())
     assert "with several seeds it is one standard deviation over seeds" in text
     # An interval and a deviation are not compared.
-    assert "has the largest value, 70.0 ± 1.0. `default` has 60 ± 3. -" in text
+    assert (
+        "has the largest value of the models measured here, 70.0 ± 1.0. `default` has 60 ± 3. -"
+        in text
+    )
 
 
 def test_without_several_seeds_the_page_of_test_data_has_no_deviation(folder):

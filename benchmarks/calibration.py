@@ -185,7 +185,6 @@ def main(
     for name in MODELS:
         embedder = DocumentEmbedder.from_pretrained(name)
         calibration = Calibration.from_pretrained(name)
-        assert calibration is not None  # The packaged models have one.
         for title, pairs in collections.items():
             typer.echo(f"{name}: {title}", err=True)
             vectors = embed_pairs(pairs, embedder)

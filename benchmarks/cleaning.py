@@ -224,7 +224,6 @@ def removed_by_tmde(rows: Sequence[Row], languages: Texts, model: str) -> list[s
     """Return why `tmde clean` removes each row."""
     embedder = DocumentEmbedder.from_pretrained(model)
     calibration = Calibration.from_pretrained(model)
-    assert calibration is not None  # The packaged models have one.
     first, second = languages
     texts = [{first: row.first, second: row.second} for row in rows]
     reasons = []

@@ -79,6 +79,7 @@ def clean(
     removed_target = None
     if removed is not None:
         removed_target = common.check_output(removed, overwrite, [".jsonl"], "--removed")
+        common.check_different(target, removed_target, "--output and --removed")
     from tmde.cli.clean_files import CleaningJob, clean_files
 
     job = CleaningJob(

@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tmde.cli.document_sets import tsv_field
 from tmde.data import DOCUMENT_ID
 from tmde.data.io import replacing
 
@@ -43,9 +44,13 @@ def corpus_writer(
 
 @contextmanager
 def json_lines_writer(target: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
-    """Yield a function that writes an object as a line of JSON."""
+    """Yield a function that writes an object as a line of JSON, dates and the like as strings."""
     with replacing(target) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        yield lambda row: print(json.dumps(row, ensure_ascii=False), file=file)
+
+        def write(row: Mapping[str, Any]) -> None:
+            print(json.dumps(row, ensure_ascii=False, default=str), file=file)
+
+        yield write
 
 
 @contextmanager
@@ -67,7 +72,7 @@ def _tsv_rows(target: Path, languages: Sequence[str]) -> Iterator[WriteRow]:
         print("\t".join(languages), file=file)
 
         def write(texts: Mapping[str, str], doc_id: str | None) -> None:
-            cells = [" ".join(texts.get(language, "").split()) for language in languages]
+            cells = [tsv_field(texts.get(language, "")) for language in languages]
             print("\t".join(cells), file=file)
 
         yield write

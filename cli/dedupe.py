@@ -63,10 +63,13 @@ def dedupe(
             "--min-probability, --share and --calibration need --across-languages: probabilities "
             "are those of translations"
         )
+    if language is not None and across_languages:
+        raise OptionError("--language says that all documents are in one language: leave it out")
     target = common.check_output(out, overwrite, [".jsonl"])
     groups_target = None
     if groups is not None:
         groups_target = common.check_output(groups, overwrite, [".jsonl"], "--groups")
+        common.check_different(target, groups_target, "--output and --groups")
     common.check_sources(documents)
     from tmde.cli.dedupe_file import DedupeJob, dedupe_file
     from tmde.cli.pair_probabilities import ProbabilityOptions

@@ -14,7 +14,12 @@ from tmde.cli.language_columns import column_values, language_column, language_o
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
 from tmde.data.documents import Documents, InputFormat
-from tmde.documents.deduplication import MIN_PROBABILITY, DuplicateFinder, Group
+from tmde.documents.deduplication import (
+    MIN_PROBABILITY,
+    UNKNOWN_LANGUAGE,
+    DuplicateFinder,
+    Group,
+)
 from tmde.documents.language_identification import LanguageIdentifier
 
 _CHUNK = 8192  # documents that are read at once
@@ -141,10 +146,9 @@ def _read(job: DedupeJob) -> Collection:
                 collection.languages += [job.language] * len(chunk.texts)
             elif column is None:
                 collection.languages += [None] * len(chunk.texts)
-            elif chunk.languages is not None:
-                collection.languages += chunk.languages
             else:
-                collection.languages += map(language_or_none, column_values(chunk, column))
+                values = chunk.languages or column_values(chunk, column)
+                collection.languages += map(language_or_none, values)
             rows = chunk.columns.to_pylist() or [{} for _ in chunk.texts]
             for row, text in zip(rows, chunk.texts, strict=True):
                 collection.rows.append(row if row else {"text": text})
@@ -165,7 +169,10 @@ def _all_languages(collection: Collection) -> list[str]:
     identifier = LanguageIdentifier()
     languages = []
     for language, text in zip(collection.languages, collection.texts, strict=True):
-        languages.append(language or identifier.identify(text).language)
+        if language is None:
+            identified = identifier.identify(text)
+            language = UNKNOWN_LANGUAGE if identified is None else identified.language
+        languages.append(language)
     counts = Counter(languages).most_common()
     described = [f"{count:,} {language}" for language, count in counts]
     typer.echo(f"Languages: {', '.join(described)}", err=True)

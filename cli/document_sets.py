@@ -296,10 +296,10 @@ def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -
             return
         file.write("\t".join(columns) + "\n")
         for row in rows:
-            file.write("\t".join(_tsv_field(value) for value in row) + "\n")
+            file.write("\t".join(tsv_field(value) for value in row) + "\n")
 
 
-def _tsv_field(value: str | float) -> str:
+def tsv_field(value: str | float) -> str:
     """Return a field of TSV: whatever is a tab or a line end to some reader becomes a space."""
     if isinstance(value, float):
         return f"{value:.6f}"

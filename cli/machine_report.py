@@ -24,7 +24,7 @@ from tmde.training.precision import has_fast_bf16
 # What each extra of tmde is for, in the order in which it is printed.
 EXTRA_PURPOSES = {
     "search": "tmde index, search and mine",
-    "clean": "tmde clean",
+    "clean": "tmde clean, and tmde dedupe across languages",
     "demo": "tmde demo",
     "figures": "training curves and the figures of tmde eval",
     "sentence-transformers": "open tmde's models as SentenceTransformer",

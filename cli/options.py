@@ -350,6 +350,12 @@ def check_output(
     return target
 
 
+def check_different(first: Path, second: Path, options: str) -> None:
+    """Raise `OptionError` if two options name one file to write."""
+    if first == second:
+        raise OptionError(f"{options} are the same file, {first}; give two")
+
+
 def check_new(folder: Path) -> None:
     """Raise `OptionError` if the folder that will be made is a file, or holds something."""
     if not folder.exists():

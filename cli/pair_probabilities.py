@@ -6,7 +6,7 @@ from pathlib import Path
 import typer
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import DEFAULT_SHARE, Calibration
+from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share
 from tmde.embedding import DocumentEmbedder
 
 
@@ -23,6 +23,11 @@ class ProbabilityOptions:
     min_probability: float | None = None
     share: float | None = None
     calibration: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `TmdeError` if the share is out of range."""
+        if self.share is not None:
+            check_share(self.share)
 
     @property
     def are_asked_for(self) -> bool:
@@ -57,10 +62,14 @@ def find_calibration(
     if options.calibration is not None:
         calibration = Calibration.load(options.calibration)
     elif model is not None:
-        calibration = Calibration.from_pretrained(model, revision)
+        find = Calibration.from_pretrained if options.are_asked_for else Calibration.find
+        calibration = find(model, revision)
+    elif options.are_asked_for:
+        raise TmdeError(
+            "--min-probability and --share need a calibration: give --calibration, the file that "
+            "`tmde calibrate` wrote for the model of these vectors"
+        )
     if calibration is None:
-        if options.are_asked_for:
-            raise _missing_calibration(model)
         return None
     if embedder is None:
         return calibration
@@ -72,16 +81,3 @@ def find_calibration(
         typer.echo(f"No probabilities: {error}", err=True)
         return None
     return calibration
-
-
-def _missing_calibration(model: str | None) -> TmdeError:
-    """Return (not raise) the error of a model that has no calibration."""
-    if model is None:
-        return TmdeError(
-            "--min-probability and --share need a calibration: give --calibration, the file that "
-            "`tmde calibrate` wrote for the model of these vectors"
-        )
-    return TmdeError(
-        f"{model}: found no calibration, which probabilities need; make one with "
-        f"`tmde calibrate {model} --pairs FILE`"
-    )

@@ -35,8 +35,27 @@ from tmde.embedding.stored_settings import CALIBRATION_FILE, find_model_file
 DEFAULT_SHARE = 0.5
 # A pair whose neighbors are this far away has no margin that means anything.
 _SMALLEST_MEAN = 0.05
+_PROBES = (
+    "Die Brücke ist bis Freitag gesperrt.",
+    "The bridge is closed until Friday.",
+    "Il gatto dorme sul tavolo.",
+    "Les taux d'intérêt ont encore augmenté.",
+)
+_PROBE_DECIMALS = 4
+_SAME_MODEL = 0.02  # What 8-bit weights and bfloat16 change is less.
 # What the columns of the evidence are, in their order.
 EVIDENCE = ("ratio", "cosine", "length", "length_difference", "numbers_differ")
+
+
+def probe_cosines(embedder: DocumentEmbedder) -> list[float]:
+    """Return the cosines of every two of some texts, by which a model is recognized."""
+    language = embedder.model.config.languages[0] if embedder.needs_language else None
+    vectors = embedder.encode(
+        list(_PROBES), language=language, show_progress_bar=False, normalize=True
+    )
+    cosines = np.asarray(vectors) @ np.asarray(vectors).T
+    upper = np.triu_indices(len(_PROBES), k=1)
+    return [round(cosine, _PROBE_DECIMALS) for cosine in cosines[upper].tolist()]
 
 
 def check_share(share: float) -> None:
@@ -104,17 +123,19 @@ class Calibration(pydantic.BaseModel):
         neighbors: The nearest neighbors whose mean cosine makes the ratio.
         prompt: The prompt that the texts were embedded with.
         pooling: The pooling that they were embedded with.
+        probe_cosines: The cosines of some texts, by which the model is recognized.
         pairs: The number of pairs that it was fitted to.
         languages: The languages of these pairs.
     """
 
-    model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+    model_config = pydantic.ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     weights: dict[str, float]
     intercept: float
-    neighbors: int
+    neighbors: int = pydantic.Field(ge=1)
     prompt: str
     pooling: str
+    probe_cosines: list[float]
     pairs: int
     languages: list[str]
 
@@ -150,6 +171,12 @@ class Calibration(pydantic.BaseModel):
                     f"{name}: found {found!r}, expected {expected!r}, with which the model was "
                     "calibrated; run `tmde calibrate` with yours and give its file"
                 )
+        differences = np.abs(np.subtract(probe_cosines(embedder), self.probe_cosines))
+        if differences.max() > _SAME_MODEL:
+            raise TmdeError(
+                "The calibration is that of another model; run `tmde calibrate` with yours and "
+                "give its file"
+            )
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the calibration as JSON."""
@@ -181,8 +208,8 @@ class Calibration(pydantic.BaseModel):
         name: str | os.PathLike[str],
         revision: str | None = None,
         token: str | bool | None = None,
-    ) -> Calibration | None:
-        """Return the calibration beside a model; None if it has none.
+    ) -> Calibration:
+        """Return the calibration beside a model.
 
         Args:
             name: A folder, a Hub id, or the name of a packaged model.
@@ -190,7 +217,26 @@ class Calibration(pydantic.BaseModel):
             token: The token to read it with.
 
         Raises:
-            TmdeError: The model's file is no calibration.
+            TmdeError: The model has no calibration, or its file is none.
+        """
+        calibration = cls.find(name, revision, token)
+        if calibration is None:
+            raise TmdeError(
+                f"{name}: found no calibration, which probabilities need; make one with "
+                f"`tmde calibrate {name} --pairs FILE`"
+            )
+        return calibration
+
+    @classmethod
+    def find(
+        cls,
+        name: str | os.PathLike[str],
+        revision: str | None = None,
+        token: str | bool | None = None,
+    ) -> Calibration | None:
+        """Return the calibration beside a model; None if it has none.
+
+        Arguments and errors are those of `from_pretrained`.
         """
         folder = packaged_folder(name) or name
         path = find_model_file(folder, CALIBRATION_FILE, revision, token)

@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence
+from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence, probe_cosines
 from tmde.documents.mining import mine_bitext, plain_text
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -28,8 +28,9 @@ MOST_PAIRS = 5000  # of two languages
 NEIGHBORS = 4
 FIT_SHARE = 0.5
 _DRAWS = 3  # Each draw leaves other texts without a translation.
-# Weights of the standardized evidence are shrunk by this much. It matters for few pairs only.
-_REGULARIZATION = 10.0
+# The inverse strength by which the weights of the standardized evidence are shrunk, which matters
+# for few pairs only.
+_INVERSE_REGULARIZATION = 10.0
 
 TextPair = tuple[str, str]
 LanguagePair = tuple[str, str]
@@ -213,7 +214,7 @@ def fit_calibration(
         found = "only right" if mined.is_right.all() else "only wrong"
         raise TmdeError(f"Found {found} pairs among those mined, expected both kinds")
     scaler = StandardScaler()
-    regression = LogisticRegression(C=_REGULARIZATION, max_iter=1000)
+    regression = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=1000)
     make_pipeline(scaler, regression).fit(mined.evidence, mined.is_right)
     weights = regression.coef_[0] / scaler.scale_
     languages = {language for collection in vectors for language in collection.languages}
@@ -223,6 +224,7 @@ def fit_calibration(
         neighbors=NEIGHBORS,
         prompt=embedder.prompt,
         pooling=embedder.pooling,
+        probe_cosines=probe_cosines(embedder),
         pairs=sum(len(collection.pairs) for collection in vectors),
         languages=sorted(languages),
     )

@@ -13,7 +13,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -28,18 +28,21 @@ from tmde.documents.pair_checks import has_letters, log_length_ratio, near_dupli
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 
-# Rows that are checked together. A text's nearest neighbors are those among them.
+# Rows that are checked together. A text's nearest neighbors are those among them. A last block of
+# fewer than half as many is checked with the one before.
 BLOCK = 4096
 # Of the rows of a memory, so many are expected to be right.
 DEFAULT_SHARE = 0.9
 MIN_PROBABILITY = 0.1
 FEWEST_TEXTS = 2  # of a row
-# Fewer pairs say nothing about the usual ratio of lengths of two languages.
+# Fewer pairs say nothing about the usual ratio of lengths of two languages, and more say no more.
 _FEWEST_LENGTHS = 20
+_MOST_LENGTHS = 10_000
 
 Texts = dict[str, str]  # by language
 LanguagePair = tuple[str, str]
 VectorOfText = dict[str, np.ndarray]
+NumberedRow = tuple[int, Mapping[str, str | None]]
 
 
 @dataclass
@@ -79,6 +82,8 @@ class RowCleaner:
     that fits to the fewest others is removed, until all fit. A row needs two. Rows whose texts
     repeat earlier ones, but for case, digits and signs, are duplicates.
 
+    A cleaner remembers all rows that it has seen: some 80 bytes for every two languages of a row.
+
     Args:
         embedder: The model whose cosines tell translations from other texts.
         calibration: Its calibration.
@@ -110,8 +115,8 @@ class RowCleaner:
         self.reasons = frozenset(Reason) if reasons is None else frozenset(reasons)
         self.identifier = LanguageIdentifier()
         self.checker = PairChecker(self.identifier, min_probability, self.reasons)
-        # Hashes take a tenth of the memory of texts.
-        self._known_pairs: set[int] = set()
+        self._known_pairs: set[int] = set()  # hashes of the texts of rows
+        self._length_ratios: dict[LanguagePair, list[float]] = defaultdict(list)
 
     def clean(self, rows: Iterable[Mapping[str, str | None]]) -> Iterator[CheckedRow]:
         """Yield every row with what is wrong with it, in order.
@@ -119,8 +124,7 @@ class RowCleaner:
         Args:
             rows: The texts of each row by language. They are read and checked in blocks of 4,096.
         """
-        numbered = enumerate(rows, 1)
-        while block := list(itertools.islice(numbered, BLOCK)):
+        for block in _blocks(enumerate(rows, 1)):
             checked = []
             for number, row in block:
                 texts = {language: text for language, text in row.items() if text}
@@ -132,9 +136,8 @@ class RowCleaner:
         """Check rows together."""
         for row in rows:
             self._check_texts(row)
-        misfits = self._find_misfits(rows)
-        for row in rows:
-            _remove_misfits(row, misfits[row.number])
+        for row, pairs in self._pairs_of_rows(rows):
+            _remove_misfits(row, pairs, self.checker)
         if Reason.DUPLICATE in self.reasons:
             for row in rows:
                 self._check_duplicate(row)
@@ -160,27 +163,23 @@ class RowCleaner:
 
     # ---- Pairs of texts
 
-    def _find_misfits(self, rows: list[CheckedRow]) -> dict[int, list[Finding]]:
-        """Return which two texts of a row do not fit, by the number of the row.
-
-        The rows get their probability.
-        """
+    def _pairs_of_rows(self, rows: list[CheckedRow]) -> Iterator[tuple[CheckedRow, list[TextPair]]]:
+        """Yield each row with every two of its texts, and give it its probability."""
         rows_of_pair: dict[LanguagePair, list[CheckedRow]] = defaultdict(list)
         for row in rows:
             for languages in itertools.combinations(sorted(row.translation), 2):
                 rows_of_pair[languages].append(row)
         vectors = self._vectors_of_texts(rows)
-        misfits: dict[int, list[Finding]] = defaultdict(list)
+        pairs_of_row: dict[int, list[TextPair]] = defaultdict(list)
         for languages, rows_with_both in rows_of_pair.items():
-            for row, pair in zip(
-                rows_with_both, self._text_pairs(languages, rows_with_both, vectors), strict=True
-            ):
-                if row.probability is None or pair.probability < row.probability:
-                    row.probability = pair.probability
-                finding = self.checker.check(pair)
-                if finding is not None:
-                    misfits[row.number].append(finding)
-        return misfits
+            pairs = self._text_pairs(languages, rows_with_both, vectors)
+            for row, pair in zip(rows_with_both, pairs, strict=True):
+                pairs_of_row[row.number].append(pair)
+        for row in rows:
+            pairs = pairs_of_row[row.number]
+            known = [pair.probability for pair in pairs if pair.probability is not None]
+            row.probability = min(known, default=None)
+            yield row, pairs
 
     def _vectors_of_texts(self, rows: list[CheckedRow]) -> dict[str, VectorOfText]:
         """Return the unit vector of each text, by language. Equal texts are embedded once."""
@@ -210,25 +209,60 @@ class RowCleaner:
             rows: Rows that have both.
             vectors: The vectors of the texts of all rows.
         """
-        first_vectors, second_vectors = (vectors[language] for language in languages)
         first_texts = [row.translation[languages[0]] for row in rows]
         second_texts = [row.translation[languages[1]] for row in rows]
+        expected_ratio = self._usual_ratio(languages, first_texts, second_texts)
+        probabilities = self._probabilities(
+            first_texts, second_texts, vectors[languages[0]], vectors[languages[1]]
+        )
+        pairs = []
+        for first, second, probability in zip(
+            first_texts, second_texts, probabilities, strict=True
+        ):
+            pairs.append(TextPair(languages, first, second, expected_ratio, probability))
+        return pairs
+
+    def _probabilities(
+        self,
+        first_texts: list[str],
+        second_texts: list[str],
+        first_vectors: VectorOfText,
+        second_vectors: VectorOfText,
+    ) -> Sequence[float | None]:
+        """Return the probability that the two texts of each row are translations, (rows,).
+
+        Args:
+            first_texts: The text of each row in the first language.
+            second_texts: That in the second.
+            first_vectors: The vectors of all texts in the first language.
+            second_vectors: Those in the second.
+        """
+        k = self.calibration.neighbors
+        if min(len(first_vectors), len(second_vectors)) <= k:
+            return [None] * len(first_texts)  # A pair cannot be compared with its neighbors.
         first = np.stack([first_vectors[text] for text in first_texts])  # (rows, d)
         second = np.stack([second_vectors[text] for text in second_texts])
-        k = self.calibration.neighbors
         first_neighbors, _ = find_neighbors(first, np.stack(list(second_vectors.values())), k)
         second_neighbors, _ = find_neighbors(second, np.stack(list(first_vectors.values())), k)
         neighbor_means = (first_neighbors.mean(axis=1) + second_neighbors.mean(axis=1)) / 2
         cosines = (first * second).sum(axis=1)
         evidence = pair_evidence(first_texts, second_texts, cosines, neighbor_means)
-        probabilities = self.calibration.probabilities(evidence, self.share)
-        expected_ratio = _usual_ratio(first_texts, second_texts)
-        pairs = []
-        for first_text, second_text, probability in zip(
-            first_texts, second_texts, probabilities.tolist(), strict=True
-        ):
-            pairs.append(TextPair(languages, first_text, second_text, expected_ratio, probability))
-        return pairs
+        probabilities: list[float] = self.calibration.probabilities(evidence, self.share).tolist()
+        return probabilities
+
+    def _usual_ratio(
+        self, languages: LanguagePair, first: list[str], second: list[str]
+    ) -> float | None:
+        """Return the median logarithm of the ratio of lengths, over all blocks so far.
+
+        None: too few pairs are known.
+        """
+        ratios = self._length_ratios[languages]
+        for first_text, second_text in zip(first, second, strict=True):
+            if len(ratios) == _MOST_LENGTHS:
+                break
+            ratios.append(log_length_ratio(first_text, second_text))
+        return statistics.median(ratios) if len(ratios) >= _FEWEST_LENGTHS else None
 
     # ---- Duplicates
 
@@ -248,27 +282,36 @@ class RowCleaner:
         self._known_pairs |= pair_hashes
 
 
-def _usual_ratio(first: list[str], second: list[str]) -> float:
-    """Return the median logarithm of the length of the second text over that of the first."""
-    if len(first) < _FEWEST_LENGTHS:
-        return 0.0
-    ratios = [log_length_ratio(a, b) for a, b in zip(first, second, strict=True)]
-    return statistics.median(ratios)
+def _blocks(rows: Iterator[NumberedRow]) -> Iterator[list[NumberedRow]]:
+    """Yield consecutive rows, `BLOCK` at a time, and up to half as many more at the end."""
+    block = list(itertools.islice(rows, BLOCK))
+    while block:
+        following = list(itertools.islice(rows, BLOCK))
+        if len(following) < BLOCK // 2:
+            block += following
+            following = []
+        yield block
+        block = following
 
 
-def _remove_misfits(row: CheckedRow, misfits: list[Finding]) -> None:
+def _remove_misfits(row: CheckedRow, pairs: list[TextPair], checker: PairChecker) -> None:
     """Remove the text that does not fit to the most others, until all fit.
 
-    Of texts that do not fit to equally many, the last by language goes. In a row of two, that
-    leaves one text, and so no row.
+    Of texts that do not fit to equally many, the one of the lowest probabilities goes. In a row of
+    two, that leaves one text, and so no row.
 
     Args:
         row: The row.
-        misfits: Which two texts do not fit.
+        pairs: Every two of its texts.
+        checker: Says whether they fit.
     """
-    remaining = list(misfits)
+    remaining = [finding for finding in map(checker.check, pairs) if finding is not None]
+    sums: Counter[str] = Counter()
+    for pair in pairs:
+        for language in pair.languages:
+            sums[language] += pair.probability or 0.0
     while remaining:
         counts = Counter(language for finding in remaining for language in finding.languages)
-        language = max(sorted(counts), key=lambda code: (counts[code], code))
+        language = max(sorted(counts), key=lambda code: (counts[code], -sums[code]))
         row.remove(language, [item for item in remaining if language in item.languages])
         remaining = [item for item in remaining if language not in item.languages]

@@ -12,8 +12,9 @@ from __future__ import annotations
 import enum
 import itertools
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 
@@ -27,8 +28,11 @@ NEIGHBORS = 10  # of a document that may be near-duplicates
 MIN_SIMILARITY = 0.7
 MIN_PROBABILITY = 0.9
 _SHINGLE = 5  # characters
-# Neighbors are compared from the nearest on, until so many one after the other are no duplicates.
-_PATIENCE = 3
+# Of a large group, not every document has the first one among its neighbors. So those that stand
+# for its neighbors are compared again, until nothing changes, at most so often.
+_ROUNDS = 10
+# The language of a document in an unknown language, which is no translation of any.
+UNKNOWN_LANGUAGE = ""
 
 
 class Kind(str, enum.Enum):
@@ -50,6 +54,20 @@ class Match:
     """
 
     document: int
+    kind: Kind
+    score: float
+
+
+class Link(NamedTuple):
+    """A text that repeats an earlier one.
+
+    Attributes:
+        earlier: The place of the earlier text.
+        kind: How it is repeated.
+        score: As that of a match.
+    """
+
+    earlier: int
     kind: Kind
     score: float
 
@@ -122,7 +140,7 @@ class DuplicateFinder:
         Args:
             texts: The documents, (n,).
             languages: The language of each, (n,), for translations and for a model that has an
-                encoder for each language.
+                encoder for each language; "" for one that is not known.
 
         Raises:
             TmdeError: Translations are searched for without languages.
@@ -131,90 +149,136 @@ class DuplicateFinder:
             raise TmdeError("languages: found none, expected one for each text, for translations")
         first_copies = _first_copies(texts)
         unique = [row for row, first in enumerate(first_copies) if row == first]
-        matches: dict[int, list[Match]] = defaultdict(list)  # earlier documents, by the later one
-        if unique:
-            unique_texts = [texts[row] for row in unique]
-            unique_languages = None
-            if languages is not None:
-                unique_languages = [languages[row] for row in unique]
-            vectors = np.asarray(self.embedder.encode(unique_texts, language=unique_languages))
-            for later, earlier, similarity in self._near_duplicates(unique_texts, vectors):
-                match = Match(unique[earlier], Kind.NEAR_DUPLICATE, similarity)
-                matches[unique[later]].append(match)
-            if self.calibration is not None and unique_languages is not None:
-                pairs = self._translations(unique_texts, unique_languages, vectors)
-                for later, earlier, probability in pairs:
-                    match = Match(unique[earlier], Kind.TRANSLATION, probability)
-                    matches[unique[later]].append(match)
-        return _grouped(unique, matches, first_copies)
+        if not unique:
+            return []
+        unique_texts = [texts[row] for row in unique]
+        unique_languages = None if languages is None else [languages[row] for row in unique]
+        vectors = np.asarray(self.embedder.encode(unique_texts, language=unique_languages))
+        links = self._near_duplicates(unique_texts, vectors)
+        if self.calibration is not None and unique_languages is not None:
+            self._add_translations(links, unique_texts, unique_languages, vectors)
+        return _grouped(unique, links, first_copies)
 
-    def _near_duplicates(
-        self, texts: Sequence[str], vectors: np.ndarray
-    ) -> Iterator[tuple[int, int, float]]:
-        """Yield the later, the earlier, and the similarity of two near-duplicates.
+    def _near_duplicates(self, texts: Sequence[str], vectors: np.ndarray) -> list[Link | None]:
+        """Return for each text the earlier one that it nearly repeats, which repeats none itself.
 
         Args:
             texts: Different texts, (n,).
             vectors: Their vectors, (n, d).
         """
-        if len(texts) < 2:
-            return
-        # The nearest neighbor of a document is itself, or one with an equal vector.
-        _, neighbors = find_neighbors(vectors, vectors, NEIGHBORS + 1, "auto")
-        compared: set[tuple[int, int]] = set()
-        for row, nearest in enumerate(neighbors.tolist()):
-            shingles = _shingles(texts[row])
-            misses = 0
-            for neighbor in nearest:
-                if neighbor == row:
-                    continue
-                if misses == _PATIENCE:
-                    break
-                similarity = _similarity(shingles, _shingles(texts[neighbor]))
-                if similarity < self.min_similarity:
-                    misses += 1
-                    continue
-                misses = 0
-                pair = max(row, neighbor), min(row, neighbor)
-                if pair not in compared:
-                    compared.add(pair)
-                    yield *pair, similarity
+        links: list[Link | None] = [None] * len(texts)
+        neighbors = _mutual_neighbors(vectors)
+        for _ in range(_ROUNDS):
+            before = list(links)
+            for row in range(len(texts)):
+                links[row] = self._nearest_kept(row, neighbors[row], texts, links)
+            if links == before:
+                break
+        return links
 
-    def _translations(
-        self, texts: Sequence[str], languages: Sequence[str], vectors: np.ndarray
-    ) -> Iterator[tuple[int, int, float]]:
-        """Yield the later, the earlier, and the probability of two translations.
+    def _nearest_kept(
+        self, row: int, neighbors: Sequence[int], texts: Sequence[str], links: list[Link | None]
+    ) -> Link | None:
+        """Return the link of a text to the most similar earlier one that is kept; None without.
 
         Args:
+            row: The text.
+            neighbors: The texts that are near to it.
+            texts: All texts.
+            links: The links so far.
+        """
+        candidates = set()
+        for neighbor in neighbors:
+            link = links[neighbor]
+            candidates.add(neighbor if link is None else link.earlier)
+        shingles = _shingles(texts[row])
+        best: Link | None = None
+        for earlier in sorted(candidates):
+            if earlier >= row or links[earlier] is not None:
+                continue
+            similarity = _similarity(shingles, _shingles(texts[earlier]))
+            if similarity >= self.min_similarity and (best is None or similarity > best.score):
+                best = Link(earlier, Kind.NEAR_DUPLICATE, similarity)
+        return best
+
+    def _add_translations(
+        self,
+        links: list[Link | None],
+        texts: Sequence[str],
+        languages: Sequence[str],
+        vectors: np.ndarray,
+    ) -> None:
+        """Link texts that are kept to the earlier ones that they translate.
+
+        Args:
+            links: The links so far, which are added to.
             texts: Different texts, (n,).
             languages: The language of each.
             vectors: Their vectors, (n, d).
         """
-        assert self.calibration is not None
         rows_of_language: dict[str, list[int]] = defaultdict(list)
         for row, language in enumerate(languages):
-            rows_of_language[language].append(row)
+            if links[row] is None and language != UNKNOWN_LANGUAGE:
+                rows_of_language[language].append(row)
+        translations = []
         for first_language, second_language in itertools.combinations(sorted(rows_of_language), 2):
             first_rows = np.array(rows_of_language[first_language])
             second_rows = np.array(rows_of_language[second_language])
-            mined = mine_bitext(
-                vectors[first_rows],
-                vectors[second_rows],
-                k=self.calibration.neighbors,
-                retrieval="intersection",
-            ).renumbered(first_rows, second_rows)
-            evidence = pair_evidence(
-                [texts[row] for row in mined.first],
-                [texts[row] for row in mined.second],
-                mined.cosines,
-                mined.neighbor_means,
-            )
-            probabilities = self.calibration.probabilities(evidence, self.share)
-            for (first, second), probability in zip(
-                mined.rows(), probabilities.tolist(), strict=True
-            ):
-                if probability >= self.min_probability:
-                    yield max(first, second), min(first, second), probability
+            translations += self._translations(first_rows, second_rows, texts, vectors)
+        translated: set[int] = set()
+        # The most probable come first. A text that is removed is no original of another.
+        for probability, earlier, later in sorted(translations, reverse=True):
+            if links[later] is None and links[earlier] is None and later not in translated:
+                links[later] = Link(earlier, Kind.TRANSLATION, probability)
+                translated.add(earlier)
+
+    def _translations(
+        self,
+        first_rows: np.ndarray,
+        second_rows: np.ndarray,
+        texts: Sequence[str],
+        vectors: np.ndarray,
+    ) -> list[tuple[float, int, int]]:
+        """Return the probability, the earlier and the later text of probable translations.
+
+        Args:
+            first_rows: The texts of the first language.
+            second_rows: Those of the second.
+            texts: All texts, (n,).
+            vectors: Their vectors, (n, d).
+        """
+        assert self.calibration is not None
+        mined = mine_bitext(
+            vectors[first_rows],
+            vectors[second_rows],
+            k=self.calibration.neighbors,
+            retrieval="intersection",
+        ).renumbered(first_rows, second_rows)
+        evidence = pair_evidence(
+            [texts[row] for row in mined.first],
+            [texts[row] for row in mined.second],
+            mined.cosines,
+            mined.neighbor_means,
+        )
+        probabilities = self.calibration.probabilities(evidence, self.share)
+        translations = []
+        for (first, second), probability in zip(mined.rows(), probabilities.tolist(), strict=True):
+            if probability >= self.min_probability:
+                translations.append((probability, min(first, second), max(first, second)))
+        return translations
+
+
+def _mutual_neighbors(vectors: np.ndarray) -> list[list[int]]:
+    """Return for each row those that are near to it, or that it is near to."""
+    # The nearest neighbor of a row is itself, or one with an equal vector.
+    _, nearest = find_neighbors(vectors, vectors, NEIGHBORS + 1, "auto")
+    neighbors: list[set[int]] = [set() for _ in vectors]
+    for row, near_rows in enumerate(nearest.tolist()):
+        for near_row in near_rows:
+            if near_row != row:
+                neighbors[row].add(near_row)
+                neighbors[near_row].add(row)
+    return [sorted(near_rows) for near_rows in neighbors]
 
 
 def _first_copies(texts: Sequence[str]) -> list[int]:
@@ -242,30 +306,29 @@ def _similarity(first: set[str], second: set[str]) -> float:
 
 
 def _grouped(
-    unique: Sequence[int], matches: dict[int, list[Match]], first_copies: Sequence[int]
+    unique: Sequence[int], links: Sequence[Link | None], first_copies: Sequence[int]
 ) -> list[Group]:
     """Return the groups of documents that repeat one that is kept.
 
     Args:
-        unique: The documents that are no copies.
-        matches: The earlier documents that each repeats.
+        unique: The numbers of the different texts.
+        links: What each different text repeats, by its place among these.
         first_copies: For each document the first that equals it; -1 for an empty one.
     """
     groups: dict[int, Group] = {}
-    kept_of: dict[int, int] = {}  # the document that is kept in place of each unique one
-    for row in unique:
-        # A document that was removed stands for no other one.
-        found = [match for match in matches[row] if kept_of[match.document] == match.document]
-        if not found:
-            kept_of[row] = row
-            groups[row] = Group(row)
-            continue
-        best = max(found, key=lambda match: match.score)
-        kept_of[row] = best.document
-        groups[best.document].duplicates.append(Match(row, best.kind, best.score))
+    link_of = dict(zip(unique, links, strict=True))
     for row, first in enumerate(first_copies):
-        if first >= 0 and row != first:
-            groups[kept_of[first]].duplicates.append(Match(row, Kind.COPY, 1.0))
-    for group in groups.values():
-        group.duplicates.sort(key=lambda match: match.document)
-    return [group for group in groups.values() if group.duplicates]
+        if first < 0:
+            continue
+        link = link_of[first]
+        if link is None:
+            group = groups.setdefault(first, Group(first))
+            if row != first:
+                group.duplicates.append(Match(row, Kind.COPY, 1.0))
+        else:
+            # A copy of a text that is removed repeats what that repeats, in the same way.
+            kept = unique[link.earlier]
+            groups.setdefault(kept, Group(kept)).duplicates.append(
+                Match(row, link.kind, link.score)
+            )
+    return [groups[kept] for kept in sorted(groups) if groups[kept].duplicates]

@@ -7,11 +7,24 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from tmde.data.languages import language_of_locale
+
 # Shorter texts have too few letters to tell a language.
 SHORTEST_TEXT = 15  # characters
 _CANDIDATES = 10  # The languages whose confidences are looked at; others have hardly any.
-# fastText knows these languages by another code.
-_CODES = {"nb": "no", "nn": "no", "iw": "he", "in": "id"}
+# The languages of the model.
+_CODES_OF_MODEL = (
+    "af als am an ar arz as ast av az azb ba bar bcl be bg bh bn bo bpy br bs bxr ca cbk ce ceb "
+    "ckb co cs cv cy da de diq dsb dty dv el eml en eo es et eu fa fi fr frr fy ga gd gl gn gom "
+    "gu gv he hi hif hr hsb ht hu hy ia id ie ilo io is it ja jbo jv ka kk km kn ko krc ku kv kw "
+    "ky la lb lez li lmo lo lrc lt lv mai mg mhr min mk ml mn mr mrj ms mt mwl my myv mzn nah "
+    "nap nds ne new nl nn no oc or os pa pam pfl pl pms pnb ps pt qu rm ro ru rue sa sah sc scn "
+    "sco sd sh si sk sl so sq sr su sv sw ta te tg th tk tl tr tt tyv ug uk ur uz vec vep vi vls "
+    "vo wa war wuu xal xmf yi yo yue zh"
+)
+_KNOWN = frozenset(_CODES_OF_MODEL.split())
+# It knows these by another code.
+_CODES = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
 
 
 @dataclass(frozen=True)
@@ -47,9 +60,13 @@ class LanguageIdentifier:
         # The package would cut texts to 80 characters, and fetch a larger model.
         self._detector = LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
 
-    def identify(self, text: str) -> Identified:
-        """Return the most probable language of a text."""
+    def identify(self, text: str) -> Identified | None:
+        """Return the most probable language of a text; None if it is short or in doubt."""
+        if len(text) < SHORTEST_TEXT:
+            return None
         best = self._detector.detect(text, k=1)[0]
+        if best["score"] < self.least_confidence:
+            return None
         return Identified(best["lang"], best["score"])
 
     def other_language(self, text: str, language: str) -> Identified | None:
@@ -57,15 +74,18 @@ class LanguageIdentifier:
 
         Args:
             text: The text. One of fewer than 15 characters can be in any language.
-            language: The code of the expected language; of `de-AT`, `de` counts.
+            language: The code of the expected language; of `de-AT`, `de` counts. A text in a
+                language that the model does not know can be in any language.
 
         Returns:
             The language that the text is in; None if it may be the expected one.
         """
         if len(text) < SHORTEST_TEXT:
             return None
-        code = language.replace("_", "-").split("-")[0].lower()
+        code = language_of_locale(language)
         code = _CODES.get(code, code)
+        if code not in _KNOWN:
+            return None
         confidences = {}
         for candidate in self._detector.detect(text, k=_CANDIDATES):
             confidences[candidate["lang"]] = candidate["score"]

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 
 # A number with groups of three digits, or a run of digits.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:[.,'\u2019 \u00a0\u202f]\d{3})+(?!\d)|\d+")
-_NO_DIGIT = re.compile(r"\D")
 # Translators write out numbers up to this one.
 _SPELLED_OUT = 12
 
@@ -23,7 +23,18 @@ def numbers_of(text: str) -> list[str]:
         >>> numbers_of("On 03/04 at 5 p.m.: 12,000 people")
         ['12000', '3', '4', '5']
     """
-    return sorted(str(int(_NO_DIGIT.sub("", number))) for number in _NUMBER.findall(text))
+    return sorted(_plain_digits(number) for number in _NUMBER.findall(text))
+
+
+def _plain_digits(number: str) -> str:
+    """Return a number as digits from 0 to 9, without signs between and zeros before them."""
+    # `int` refuses thousands of digits.
+    digits = [str(unicodedata.decimal(sign)) for sign in number if sign.isdecimal()]
+    return "".join(digits).lstrip("0") or "0"
+
+
+def _may_be_a_word(number: str) -> bool:
+    return len(number) <= 2 and int(number) <= _SPELLED_OUT
 
 
 def numbers_agree(first: str, second: str) -> bool:
@@ -57,6 +68,6 @@ def differing_numbers(first: str, second: str) -> tuple[list[str], list[str]]:
     only_second = sorted((second_counts - first_counts).elements())
     is_one_sided = not only_first or not only_second
     if is_one_sided:
-        only_first = [number for number in only_first if int(number) > _SPELLED_OUT]
-        only_second = [number for number in only_second if int(number) > _SPELLED_OUT]
+        only_first = [number for number in only_first if not _may_be_a_word(number)]
+        only_second = [number for number in only_second if not _may_be_a_word(number)]
     return only_first, only_second

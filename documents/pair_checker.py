@@ -30,15 +30,17 @@ class TextPair:
         languages: Their languages.
         first: The text of the first language.
         second: That of the second.
-        expected_ratio: The usual logarithm of the length of the second over that of the first.
-        probability: The probability that they are translations.
+        expected_ratio: The usual logarithm of the length of the second over that of the first; None
+            if too few pairs are known.
+        probability: The probability that they are translations; None if too few other texts are
+            known.
     """
 
     languages: tuple[str, str]
     first: str
     second: str
-    expected_ratio: float
-    probability: float
+    expected_ratio: float | None
+    probability: float | None
 
 
 class PairChecker:
@@ -92,11 +94,11 @@ class PairChecker:
         for language, other_language in (pair.languages, pair.languages[::-1]):
             found = self.identifier.other_language(run, language)
             if found is not None and found.language == other_language:
-                return Finding(Reason.PART_COPY, pair.languages, found.confidence, _quoted(run))
+                return Finding(Reason.PART_COPY, (language,), found.confidence, _quoted(run))
         return None
 
     def _check_probability(self, pair: TextPair) -> Finding | None:
-        if pair.probability >= self.min_probability:
+        if pair.probability is None or pair.probability >= self.min_probability:
             return None
         detail = f"probability {pair.probability:.3f}"
         return Finding(Reason.IMPROBABLE, pair.languages, pair.probability, detail)
@@ -110,6 +112,8 @@ class PairChecker:
         return _finding_of_difference(Reason.NUMBERS, pair, differing)
 
     def _check_length(self, pair: TextPair) -> Finding | None:
+        if pair.expected_ratio is None:
+            return None
         deviation = length_deviation(pair.first, pair.second, pair.expected_ratio)
         if deviation <= 1:
             return None

@@ -14,7 +14,7 @@ from tmde.documents.mining import plain_text
 _PLACEHOLDER = re.compile(
     r"""
     https?://[^\s/)\]}>,;"']+            # the host of an address: its path may be translated
-    | [\w.+-]+@[\w-]+(?:\.[\w-]+)+       # an e-mail address
+    | (?<![\w.+-])[\w.+-]{1,64}@[\w-]+(?:\.[\w-]+)+  # an e-mail address
     | \$?\{[\w.:!$-]*\}                  # {name}, ${name}, {0}
     | %\(\w+\)[sdif]                     # %(name)s
     | %(?:\d+\$)?[sdif](?!\w)            # %s, %1$s
@@ -24,8 +24,8 @@ _PLACEHOLDER = re.compile(
     """,
     re.VERBOSE,
 )
-_WORD = re.compile(r"\w+")
-_NO_WORD = re.compile(r"[\W\d_]+")
+# Longer texts are compared by their first words, because the comparison takes quadratic time.
+_COMPARED_WORDS = 500
 
 
 def has_letters(text: str) -> bool:
@@ -34,13 +34,14 @@ def has_letters(text: str) -> bool:
 
 
 def is_copy(first: str, second: str) -> bool:
-    """Return whether two texts have the same letters and digits, in upper or lower case.
+    """Return whether two texts have the same words, in upper or lower case.
 
     Example:
         >>> is_copy("Save as...", "save as")
         True
     """
-    return _words(first) == _words(second)
+    words = _words(first)
+    return bool(words) and words == _words(second)
 
 
 def common_run(first: str, second: str) -> tuple[str, int]:
@@ -53,8 +54,8 @@ def common_run(first: str, second: str) -> tuple[str, int]:
         >>> common_run("Wählen Sie the name of the file.", "Select the name of the file.")
         ('the name of the file', 5)
     """
-    first_words = _words(first)
-    second_words = _words(second)
+    first_words = _words(first)[:_COMPARED_WORDS]
+    second_words = _words(second)[:_COMPARED_WORDS]
     matcher = difflib.SequenceMatcher(None, first_words, second_words, autojunk=False)
     match = matcher.find_longest_match()
     return " ".join(first_words[match.a : match.a + match.size]), match.size
@@ -66,7 +67,17 @@ def word_count(text: str) -> int:
 
 
 def _words(text: str) -> list[str]:
-    return _WORD.findall(text.casefold())
+    """Return the words of a text: runs of letters, their marks, and digits, in lower case."""
+    return _only(("L", "M", "N"), text).split()
+
+
+def _only(categories: tuple[str, ...], text: str) -> str:
+    """Return a text in lower case, with spaces in place of all but some categories of Unicode."""
+    kept = []
+    for character in text.casefold():
+        is_kept = unicodedata.category(character)[0] in categories
+        kept.append(character if is_kept else " ")
+    return "".join(kept)
 
 
 def differing_placeholders(first: str, second: str) -> tuple[list[str], list[str]]:
@@ -112,5 +123,5 @@ def near_duplicate_key(text: str) -> str:
         >>> near_duplicate_key("See page 12.") == near_duplicate_key("See  page 7")
         True
     """
-    folded = unicodedata.normalize("NFKC", plain_text(text)).casefold()
-    return _NO_WORD.sub(" ", folded).strip()
+    normalized = unicodedata.normalize("NFKC", plain_text(text))
+    return " ".join(_only(("L", "M"), normalized).split())

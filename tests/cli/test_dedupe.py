@@ -72,4 +72,10 @@ def test_errors(documents, bag, tmp_path):
     result = run("dedupe", documents, "-o", tmp_path / "unique.csv")
     assert result.exit_code == 1
     assert "expected a file that ends in .jsonl" in result.stderr
+    result = run("dedupe", documents, "-o", out, "--groups", out)
+    assert result.exit_code == 1
+    assert "--output and --groups are the same file" in result.stderr
+    result = run("dedupe", documents, "-o", out, "--language", "de", "--across-languages")
+    assert result.exit_code == 1
+    assert "--language says that all documents are in one language" in result.stderr
     assert not out.exists()

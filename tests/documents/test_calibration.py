@@ -1,13 +1,13 @@
 """Probabilities of pairs: by hand, on pairs whose right ones are known, and their files."""
 
-import json
 import math
-from types import SimpleNamespace
+import shutil
 
 import numpy as np
 import pytest
 
 from modeling_tmde import TmdeError
+from tests.strange_texts import SAMPLES
 from tmde.documents.bead_probabilities import BeadProbabilities
 from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence
 from tmde.documents.calibration_fit import (
@@ -27,6 +27,7 @@ from tmde.documents.reliability import (
 )
 from tmde.documents.sentence_alignment import Bead
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.packaged_models import PACKAGED_FOLDERS
 
 WEIGHTS = dict(zip(EVIDENCE, [2.0, 3.0, 0.5, -1.0, -4.0], strict=True))
 BY_HAND = Calibration(
@@ -35,10 +36,26 @@ BY_HAND = Calibration(
     neighbors=2,
     prompt="",
     pooling="cls",
+    probe_cosines=[0.0] * 6,
     pairs=10,
     languages=["de", "en"],
 )
-EMBEDDER = SimpleNamespace(prompt="query: ", pooling="mean")
+
+
+class OrthogonalTexts:
+    """Embeds every text as a direction of its own."""
+
+    needs_language = False
+
+    def __init__(self, prompt="", pooling="cls"):
+        self.prompt = prompt
+        self.pooling = pooling
+
+    def encode(self, texts, language=None, show_progress_bar=None, normalize=True):
+        return np.eye(len(texts), 8)
+
+
+EMBEDDER = OrthogonalTexts("query: ", "mean")
 
 
 # ---- Evidence and probabilities
@@ -238,7 +255,9 @@ def test_a_file(tmp_path):
 
 
 def test_a_model_without_a_calibration(tmp_path):
-    assert Calibration.from_pretrained(tmp_path) is None
+    assert Calibration.find(tmp_path) is None
+    with pytest.raises(TmdeError, match=f"{tmp_path}: found no calibration"):
+        Calibration.from_pretrained(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -261,9 +280,18 @@ def test_files_that_are_no_calibration(tmp_path, content, message):
 
 
 def test_another_prompt():
-    embedder = SimpleNamespace(prompt="passage: ", pooling="cls")
     with pytest.raises(TmdeError, match="prompt: found 'passage: ', expected ''"):
-        BY_HAND.check_embedder(embedder)
+        BY_HAND.check_embedder(OrthogonalTexts("passage: "))
+
+
+def test_another_model():
+    BY_HAND.check_embedder(OrthogonalTexts())
+    default = DocumentEmbedder.from_pretrained(device="cpu")
+    with pytest.raises(TmdeError, match="The calibration is that of another model"):
+        BY_HAND.check_embedder(default)
+    accurate = DocumentEmbedder.from_pretrained("accurate", device="cpu")
+    with pytest.raises(TmdeError, match="The calibration is that of another model|prompt: found"):
+        Calibration.from_pretrained("default").check_embedder(accurate)
 
 
 @pytest.mark.parametrize("name", ["default", "accurate"])
@@ -275,5 +303,27 @@ def test_packaged_models_are_calibrated(name):
 
 
 def test_saving_a_model_keeps_its_calibration(tmp_path):
-    DocumentEmbedder.from_pretrained(device="cpu").save_pretrained(tmp_path)
-    assert json.loads((tmp_path / "calibration.json").read_text())["pooling"] == "cls"
+    default = DocumentEmbedder.from_pretrained(device="cpu")
+    default.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path) == Calibration.from_pretrained("default")
+    saved = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+    saved.save_pretrained(tmp_path)
+    assert Calibration.from_pretrained(tmp_path) == Calibration.from_pretrained("default")
+
+
+def test_saving_another_model_leaves_no_calibration(tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(PACKAGED_FOLDERS["default"], other)
+    (other / "calibration.json").unlink()
+    saved = tmp_path / "saved"
+    DocumentEmbedder.from_pretrained(device="cpu").save_pretrained(saved)
+    assert (saved / "calibration.json").exists()
+    DocumentEmbedder.from_pretrained(other, device="cpu").save_pretrained(saved)
+    assert not (saved / "calibration.json").exists()
+
+
+@pytest.mark.parametrize("text", [*SAMPLES, "7" * 5000, "²", "१२३"])
+def test_evidence_about_strange_texts(text):
+    evidence = pair_evidence([text], [text], np.array([0.5]), np.array([0.4]))
+    assert np.isfinite(evidence).all()
+    assert evidence[0, 4] == 0

@@ -115,7 +115,8 @@ class Calibration(pydantic.BaseModel):
         p = sigmoid(intercept + weights * evidence + logit(share))
 
     which is Bayes' rule for a changed prior (Elkan 2001, "The foundations of cost-sensitive
-    learning").
+    learning"). The share is that of the texts that have a translation; of mined pairs, some more
+    are right. So the rule is an approximation, whose error is measured.
 
     Attributes:
         weights: The weight of each column of [`pair_evidence`], by its name.
@@ -151,8 +152,7 @@ class Calibration(pydantic.BaseModel):
 
         Args:
             evidence: (p, 5), by [`pair_evidence`].
-            share: The share of right pairs that you expect, between 0 and 1. If a tenth of the
-                sentences have a translation on the other side, it is 0.1.
+            share: The share of texts that have a translation on the other side, between 0 and 1.
 
         Raises:
             TmdeError: The share is out of range.

@@ -1,4 +1,4 @@
-"""Fit a calibration to pairs of translations, and measure how well it keeps its word.
+"""Fit a calibration to pairs of translations.
 
 The probability of a pair is needed where pairs are mined: where each text comes with its nearest
 neighbor, right or wrong. So mining is what the calibration is fitted to. Of the pairs of two

@@ -127,7 +127,7 @@ PROBABILITY_OPTIONS = {
     "share": Annotated[
         float | None,
         _probability(
-            help="Share of texts that have a translation on the other side. Default: 0.5; align: 0.9."
+            help="Share of texts with a translation on the other side. Default: 0.5; align: 0.9."
         ),
     ],
     "calibration": Annotated[

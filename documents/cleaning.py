@@ -306,7 +306,7 @@ def _remove_misfits(row: CheckedRow, pairs: list[TextPair], checker: PairChecker
         checker: Says whether they fit.
     """
     remaining = [finding for finding in map(checker.check, pairs) if finding is not None]
-    sums: Counter[str] = Counter()
+    sums: dict[str, float] = defaultdict(float)
     for pair in pairs:
         for language in pair.languages:
             sums[language] += pair.probability or 0.0

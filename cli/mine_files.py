@@ -145,6 +145,7 @@ def _find_calibration(job: MiningJob, embedder: DocumentEmbedder | None) -> Cali
         raise TmdeError(
             f"-k: found {job.k}, expected {calibration.neighbors}, the neighbors of the calibration"
         )
+    typer.echo(f"No probabilities: they need -k {calibration.neighbors}", err=True)
     return None
 
 

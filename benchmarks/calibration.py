@@ -31,7 +31,7 @@ from tmde.documents.calibration_fit import (
     LanguagePair,
     MinedEvidence,
     PairVectors,
-    TextPair,
+    Translation,
     embed_pairs,
     mined_evidence,
 )
@@ -52,7 +52,7 @@ QUESTION_LANGUAGES = ("de", "en", "es")
 STATED = (0.5, 0.9, 0.99)
 BEADS = "beads"
 
-Pairs = dict[LanguagePair, list[TextPair]]
+Pairs = dict[LanguagePair, list[Translation]]
 
 
 def load_tatoeba(path: Path) -> Pairs:

@@ -74,14 +74,14 @@ def _report_quality(vectors: list[PairVectors], embedder: DocumentEmbedder, seed
     mined = mined_evidence(unseen, FIT_SHARE, seed)
     probabilities = calibration.probabilities(mined.evidence, FIT_SHARE)
     bins = reliability_bins(probabilities, mined.is_right)
-    kept = quality_at(probabilities, mined.is_right, _STATED_PROBABILITY)
+    quality = quality_at(probabilities, mined.is_right, _STATED_PROBABILITY)
     sentence = (
         f"Fitted to four fifths of the pairs, measured on the others: expected calibration error "
         f"{expected_calibration_error(bins):.3f}"
     )
-    if kept.precision is not None and kept.recall is not None:
+    if quality.precision is not None and quality.recall is not None:
         sentence += (
-            f"; --min-probability {_STATED_PROBABILITY} keeps {kept.recall:.1%} of the right "
-            f"pairs, and {kept.precision:.1%} of what it keeps is right"
+            f"; --min-probability {_STATED_PROBABILITY} keeps {quality.recall:.1%} of the right "
+            f"pairs, and {quality.precision:.1%} of what it keeps is right"
         )
     typer.echo(sentence, err=True)

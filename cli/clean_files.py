@@ -11,7 +11,7 @@ import typer
 from tmde.cli.corpus_writer import corpus_writer, json_lines_writer
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
-from tmde.data import DOCUMENT_ID, CorpusReport, load_parallel
+from tmde.data import DOCUMENT_ID, load_parallel
 from tmde.documents.cleaning import CheckedRow, RowCleaner
 from tmde.documents.findings import Reason
 from tmde.embedding import DocumentEmbedder
@@ -57,10 +57,7 @@ def clean_files(job: CleaningJob) -> None:
     Raises:
         TmdeError: A source, the model or an option cannot be used.
     """
-    report = CorpusReport()
-    rows = load_parallel(
-        job.sources, job.languages, columns=job.columns, report=report, document_ids=True
-    )
+    rows = load_parallel(job.sources, job.languages, columns=job.columns, document_ids=True)
     languages = sorted(rows.features["translation"])
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
     with ExitStack() as stack:
@@ -81,7 +78,8 @@ def clean_files(job: CleaningJob) -> None:
                 write_removed(_removed_row(checked, doc_id))
             if checked.is_kept:
                 kept_count += 1
-                shortened_count += len(reasons) > 0
+                if reasons:
+                    shortened_count += 1
                 write(checked.translation, doc_id)
     described = [f"{count:,} {reason}" for reason, count in counts.most_common()]
     typer.echo(f"{len(rows):,} rows: {', '.join(described) or 'nothing to remove'}", err=True)

@@ -106,8 +106,8 @@ def dedupe_file(job: DedupeJob) -> None:
         f"{len(collection.texts):,} documents: {', '.join(described) or 'all different'}",
         err=True,
     )
-    kept = len(collection.texts) - counts.total()
-    typer.echo(f"{kept:,} documents kept -> {job.output}", err=True)
+    unique_count = len(collection.texts) - counts.total()
+    typer.echo(f"{unique_count:,} documents kept -> {job.output}", err=True)
     if job.groups_output is not None:
         typer.echo(f"{len(groups):,} groups -> {job.groups_output}", err=True)
 
@@ -174,7 +174,7 @@ def _all_languages(collection: Collection) -> list[str]:
             language = UNKNOWN_LANGUAGE if identified is None else identified.language
         languages.append(language)
     counts = Counter(languages).most_common()
-    described = [f"{count:,} {language}" for language, count in counts]
+    described = [f"{count:,} {language or 'unknown'}" for language, count in counts]
     typer.echo(f"Languages: {', '.join(described)}", err=True)
     return languages
 

@@ -12,7 +12,7 @@ from tmde.cli import document_sets
 from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
 from tmde.documents import mining
-from tmde.documents.calibration import Calibration, pair_evidence
+from tmde.documents.calibration import Calibration, mined_pair_evidence
 from tmde.documents.calibration_fit import FEWEST_PAIRS
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.quality import pair_quality
@@ -117,6 +117,8 @@ def mine_files(job: MiningJob) -> None:
             err=True,
         )
         pairs = pairs[: quality.found]  # The best pairs come first.
+        if probabilities is not None:
+            probabilities = probabilities[: quality.found]
     _write_pairs(job, sides, pairs, probabilities)
     if job.gold is not None and right_pairs is not None:
         document_sets.report_quality(job.gold, pair_quality(pairs.rows(), right_pairs))
@@ -165,20 +167,16 @@ def _with_probabilities(
 ) -> tuple[ScoredPairs, np.ndarray]:
     """Return the pairs that are probable enough, and their probabilities, (p,)."""
     first, second = sides
-    evidence = pair_evidence(
-        [first.texts[row] for row in pairs.first],
-        [second.texts[row] for row in pairs.second],
-        pairs.cosines,
-        pairs.neighbor_means,
-    )
+    evidence = mined_pair_evidence(pairs, first.texts, second.texts)
     probabilities = calibration.probabilities(evidence, job.probabilities.share_or())
-    least = job.probabilities.min_probability
-    if least is None:
+    min_probability = job.probabilities.min_probability
+    if min_probability is None:
         return pairs, probabilities
-    is_probable = probabilities >= least
+    is_probable = probabilities >= min_probability
     if len(pairs) and not is_probable.any():
         typer.echo(
-            f"No pair reaches --min-probability {least:g}; the best has {probabilities.max():.3f}",
+            f"No pair reaches --min-probability {min_probability:g}; the best has "
+            f"{probabilities.max():.3f}",
             err=True,
         )
     return pairs[is_probable], probabilities[is_probable]

@@ -15,8 +15,8 @@ class ProbabilityOptions:
     """The values of the options of `PROBABILITY_OPTIONS`.
 
     Attributes:
-        min_probability: The least probability of a pair; None for all pairs.
-        share: The share of right pairs that is expected; None for the default.
+        min_probability: The minimum probability of a pair; None for all pairs.
+        share: The share of texts that have a translation; None for the default.
         calibration: The file of a calibration; None for that of the model.
     """
 
@@ -32,11 +32,11 @@ class ProbabilityOptions:
     @property
     def are_asked_for(self) -> bool:
         """Whether the user wants probabilities, so that a model without them is an error."""
-        given = (self.min_probability, self.share, self.calibration)
-        return any(value is not None for value in given)
+        values = (self.min_probability, self.share, self.calibration)
+        return any(value is not None for value in values)
 
     def share_or(self, default: float = DEFAULT_SHARE) -> float:
-        """Return the share of right pairs that is expected."""
+        """Return the share of texts that have a translation, as the user or the command says."""
         return default if self.share is None else self.share
 
 

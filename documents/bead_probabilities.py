@@ -8,11 +8,10 @@ import numpy as np
 
 from tmde.documents.bead_costs import unit_sentences, weights_of
 from tmde.documents.bead_scores import unit_sum
-from tmde.documents.calibration import Calibration, pair_evidence
-from tmde.documents.neighbors import find_neighbors
+from tmde.documents.calibration import Calibration
 from tmde.documents.sentence_alignment import Bead
 
-# Of the beads of the development documents, some nine of ten are right: their order says much.
+# About nine of ten beads of the development documents are right, because their order says much.
 ALIGNED_SHARE = 0.9
 
 
@@ -61,19 +60,12 @@ class BeadProbabilities:
         second_spans = [bead.second for bead in beads]
         first = _span_vectors(first_spans, texts[0], vectors[0])
         second = _span_vectors(second_spans, texts[1], vectors[1])
-        cosines = (first * second).sum(axis=1)
-        k = self.calibration.neighbors
-        first_neighbors, _ = find_neighbors(first, self.second_sentences, k)
-        second_neighbors, _ = find_neighbors(second, self.first_sentences, k)
-        neighbor_means = (first_neighbors.mean(axis=1) + second_neighbors.mean(axis=1)) / 2
-        evidence = pair_evidence(
-            _span_texts(first_spans, texts[0]),
-            _span_texts(second_spans, texts[1]),
-            cosines,
-            neighbor_means,
+        return self.calibration.probabilities_among(
+            (_span_texts(first_spans, texts[0]), _span_texts(second_spans, texts[1])),
+            (first, second),
+            (self.first_sentences, self.second_sentences),
+            self.share,
         )
-        probabilities: list[float] = self.calibration.probabilities(evidence, self.share).tolist()
-        return probabilities
 
 
 def _joined(documents: Sequence[np.ndarray]) -> np.ndarray:

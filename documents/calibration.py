@@ -3,12 +3,7 @@
 ```python
 calibration = Calibration.from_pretrained("accurate")
 mined = mine_bitext(german_vectors, english_vectors, german, english)
-evidence = pair_evidence(
-    [german[row] for row in mined.first],
-    [english[row] for row in mined.second],
-    mined.cosines,
-    mined.neighbor_means,
-)
+evidence = mined_pair_evidence(mined, german, english)
 probabilities = calibration.probabilities(evidence, share=0.3)
 ```
 
@@ -27,6 +22,8 @@ from scipy.special import expit, logit
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
+from tmde.documents.mining import ScoredPairs
+from tmde.documents.neighbors import find_neighbors
 from tmde.documents.number_agreement import numbers_agree
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.packaged_models import packaged_folder
@@ -59,7 +56,7 @@ def probe_cosines(embedder: DocumentEmbedder) -> list[float]:
 
 
 def check_share(share: float) -> None:
-    """Raise `TmdeError` if a share of right pairs is out of range."""
+    """Raise `TmdeError` if a share of texts is out of range."""
     if not 0 < share < 1:
         raise TmdeError(f"share: found {share}, expected a number between 0 and 1")
 
@@ -106,17 +103,35 @@ def pair_evidence(
     return np.stack(columns, axis=1)
 
 
+def mined_pair_evidence(
+    pairs: ScoredPairs, first: Sequence[str], second: Sequence[str]
+) -> np.ndarray:
+    """Return [`pair_evidence`] of mined pairs, (p, 5) float64.
+
+    Args:
+        pairs: p pairs of rows.
+        first: The texts of all rows of the first side, (n,).
+        second: Those of the second side, (m,).
+    """
+    return pair_evidence(
+        [first[row] for row in pairs.first],
+        [second[row] for row in pairs.second],
+        pairs.cosines,
+        pairs.neighbor_means,
+    )
+
+
 class Calibration(pydantic.BaseModel):
     """A logistic regression from the evidence about a pair to a probability.
 
     The probability depends on how many pairs are right at all: of two lists that have nothing in
-    common, even the best pairs are wrong. So it is stated for a share of right pairs,
+    common, even the best pairs are wrong. So it is stated for a share of texts that have a
+    translation on the other side,
 
         p = sigmoid(intercept + weights * evidence + logit(share))
 
     which is Bayes' rule for a changed prior (Elkan 2001, "The foundations of cost-sensitive
-    learning"). The share is that of the texts that have a translation; of mined pairs, some more
-    are right. So the rule is an approximation, whose error is measured.
+    learning"). Of mined pairs, a somewhat larger share is right, so the rule is an approximation.
 
     Attributes:
         weights: The weight of each column of [`pair_evidence`], by its name.
@@ -162,13 +177,39 @@ class Calibration(pydantic.BaseModel):
         probabilities: np.ndarray = expit(evidence @ weights + self.intercept + logit(share))
         return probabilities
 
+    def probabilities_among(
+        self,
+        texts: tuple[Sequence[str], Sequence[str]],
+        vectors: tuple[np.ndarray, np.ndarray],
+        others: tuple[np.ndarray, np.ndarray],
+        share: float,
+    ) -> list[float]:
+        """Return the probability that each pair is a translation, compared with other texts.
+
+        Args:
+            texts: The first and the second texts of the pairs, (p,) each.
+            vectors: Their unit vectors, (p, d) each.
+            others: The vectors of all texts of the first and of the second side, (n, d) and (m, d),
+                among which a text's neighbors are.
+            share: As in `probabilities`.
+        """
+        first, second = vectors
+        first_others, second_others = others
+        first_cosines, _ = find_neighbors(first, second_others, self.neighbors)
+        second_cosines, _ = find_neighbors(second, first_others, self.neighbors)
+        neighbor_means = (first_cosines.mean(axis=1) + second_cosines.mean(axis=1)) / 2
+        cosines = (first * second).sum(axis=1)
+        evidence = pair_evidence(texts[0], texts[1], cosines, neighbor_means)
+        probabilities: list[float] = self.probabilities(evidence, share).tolist()
+        return probabilities
+
     def check_embedder(self, embedder: DocumentEmbedder) -> None:
         """Raise `TmdeError` if an embedder makes other vectors than those that were calibrated."""
         for name, expected in (("prompt", self.prompt), ("pooling", self.pooling)):
-            found = getattr(embedder, name)
-            if found != expected:
+            value = getattr(embedder, name)
+            if value != expected:
                 raise TmdeError(
-                    f"{name}: found {found!r}, expected {expected!r}, with which the model was "
+                    f"{name}: found {value!r}, expected {expected!r}, with which the model was "
                     "calibrated; run `tmde calibrate` with yours and give its file"
                 )
         differences = np.abs(np.subtract(probe_cosines(embedder), self.probe_cosines))

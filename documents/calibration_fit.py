@@ -19,7 +19,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence, probe_cosines
+from tmde.documents.calibration import EVIDENCE, Calibration, mined_pair_evidence, probe_cosines
 from tmde.documents.mining import mine_bitext, plain_text
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -32,13 +32,13 @@ _DRAWS = 3  # Each draw leaves other texts without a translation.
 # for few pairs only.
 _INVERSE_REGULARIZATION = 10.0
 
-TextPair = tuple[str, str]
+Translation = tuple[str, str]
 LanguagePair = tuple[str, str]
 
 
 def language_pairs(
     rows: Sequence[Mapping[str, str | None]], most_pairs: int = MOST_PAIRS
-) -> dict[LanguagePair, list[TextPair]]:
+) -> dict[LanguagePair, list[Translation]]:
     """Return the pairs of texts of every two languages that have enough of them.
 
     A pair whose texts are equal, or one of whose texts was in a pair before, is left out.
@@ -47,7 +47,7 @@ def language_pairs(
         rows: The texts by language.
         most_pairs: Take only this many of two languages, spread over the rows.
     """
-    pairs: dict[LanguagePair, list[TextPair]] = {}
+    pairs: dict[LanguagePair, list[Translation]] = {}
     languages = sorted({language for row in rows for language in row})
     for first_language, second_language in itertools.combinations(languages, 2):
         unique = list(_unique_pairs(rows, first_language, second_language))
@@ -60,7 +60,7 @@ def language_pairs(
 
 def _unique_pairs(
     rows: Sequence[Mapping[str, str | None]], first_language: str, second_language: str
-) -> Iterator[TextPair]:
+) -> Iterator[Translation]:
     """Yield the pairs of two languages whose texts are new and different."""
     seen_first: set[str] = set()
     seen_second: set[str] = set()
@@ -109,7 +109,7 @@ class PairVectors:
     """
 
     languages: LanguagePair
-    pairs: Sequence[TextPair]
+    pairs: Sequence[Translation]
     first: np.ndarray
     second: np.ndarray
 
@@ -139,17 +139,14 @@ class PairVectors:
         second_rows = generator.permutation(np.concatenate([whole, without_first]))
         mined = mine_bitext(self.first[first_rows], self.second[second_rows], k=NEIGHBORS)
         mined = mined.renumbered(first_rows, second_rows)
-        evidence = pair_evidence(
-            [self.pairs[row][0] for row in mined.first],
-            [self.pairs[row][1] for row in mined.second],
-            mined.cosines,
-            mined.neighbor_means,
-        )
+        first_texts = [first for first, _ in self.pairs]
+        second_texts = [second for _, second in self.pairs]
+        evidence = mined_pair_evidence(mined, first_texts, second_texts)
         return MinedEvidence(evidence, mined.first == mined.second)
 
 
 def embed_pairs(
-    pairs: Mapping[LanguagePair, Sequence[TextPair]], embedder: DocumentEmbedder
+    pairs: Mapping[LanguagePair, Sequence[Translation]], embedder: DocumentEmbedder
 ) -> list[PairVectors]:
     """Embed the pairs of every two languages, each different text once."""
     texts_of_languages: dict[str, dict[str, None]] = {}
@@ -211,8 +208,8 @@ def fit_calibration(
         )
     mined = mined_evidence(vectors, FIT_SHARE, seed)
     if mined.is_right.all() or not mined.is_right.any():
-        found = "only right" if mined.is_right.all() else "only wrong"
-        raise TmdeError(f"Found {found} pairs among those mined, expected both kinds")
+        kind = "only right" if mined.is_right.all() else "only wrong"
+        raise TmdeError(f"Found {kind} pairs among those mined, expected both kinds")
     scaler = StandardScaler()
     regression = LogisticRegression(C=_INVERSE_REGULARIZATION, max_iter=1000)
     make_pipeline(scaler, regression).fit(mined.evidence, mined.is_right)

@@ -1,4 +1,4 @@
-"""Find the rows of a parallel corpus that are no translations, or that repeat others.
+"""Find the rows of a parallel corpus that are not translations, or that repeat others.
 
 ```python
 cleaner = RowCleaner(embedder, Calibration.from_pretrained("default"))
@@ -19,10 +19,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import Calibration, check_share, pair_evidence
+from tmde.documents.calibration import Calibration, check_share
 from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
-from tmde.documents.neighbors import find_neighbors
 from tmde.documents.pair_checker import PairChecker, TextPair
 from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
 from tmde.documents.unit_rows import unit_vectors
@@ -78,16 +77,16 @@ class CheckedRow:
 class RowCleaner:
     """Checks the rows of a parallel corpus.
 
-    Every text is checked by itself, and then every two texts of a row. If two do not fit, the text
-    that fits to the fewest others is removed, until all fit. A row needs two. Rows whose texts
-    repeat earlier ones, but for case, digits and signs, are duplicates.
+    Every text is checked by itself, and then every two texts of a row. If two do not match, the
+    text that matches the fewest others is removed, until all match. A row needs two. Rows whose
+    texts repeat earlier ones, except for case, digits and punctuation, are duplicates.
 
     A cleaner remembers all rows that it has seen: some 80 bytes for every two languages of a row.
 
     Args:
         embedder: The model whose cosines tell translations from other texts.
         calibration: Its calibration.
-        min_probability: Two texts that are less probably translations are none.
+        min_probability: Two texts with a lower probability do not match.
         share: The share of rows that you expect to be right.
         reasons: What to look for; None for everything.
 
@@ -237,18 +236,16 @@ class RowCleaner:
             first_vectors: The vectors of all texts in the first language.
             second_vectors: Those in the second.
         """
-        k = self.calibration.neighbors
-        if min(len(first_vectors), len(second_vectors)) <= k:
+        if min(len(first_vectors), len(second_vectors)) <= self.calibration.neighbors:
             return [None] * len(first_texts)  # A pair cannot be compared with its neighbors.
         first = np.stack([first_vectors[text] for text in first_texts])  # (rows, d)
         second = np.stack([second_vectors[text] for text in second_texts])
-        first_neighbors, _ = find_neighbors(first, np.stack(list(second_vectors.values())), k)
-        second_neighbors, _ = find_neighbors(second, np.stack(list(first_vectors.values())), k)
-        neighbor_means = (first_neighbors.mean(axis=1) + second_neighbors.mean(axis=1)) / 2
-        cosines = (first * second).sum(axis=1)
-        evidence = pair_evidence(first_texts, second_texts, cosines, neighbor_means)
-        probabilities: list[float] = self.calibration.probabilities(evidence, self.share).tolist()
-        return probabilities
+        return self.calibration.probabilities_among(
+            (first_texts, second_texts),
+            (first, second),
+            (np.stack(list(first_vectors.values())), np.stack(list(second_vectors.values()))),
+            self.share,
+        )
 
     def _usual_ratio(
         self, languages: LanguagePair, first: list[str], second: list[str]
@@ -295,15 +292,15 @@ def _blocks(rows: Iterator[NumberedRow]) -> Iterator[list[NumberedRow]]:
 
 
 def _remove_misfits(row: CheckedRow, pairs: list[TextPair], checker: PairChecker) -> None:
-    """Remove the text that does not fit to the most others, until all fit.
+    """Remove the text that does not match the most others, until all match.
 
-    Of texts that do not fit to equally many, the one of the lowest probabilities goes. In a row of
-    two, that leaves one text, and so no row.
+    Of texts that do not match equally many, the one of the lowest probabilities is removed. In a
+    row of two, that leaves one text, and so no row.
 
     Args:
         row: The row.
         pairs: Every two of its texts.
-        checker: Says whether they fit.
+        checker: Says whether they match.
     """
     remaining = [finding for finding in map(checker.check, pairs) if finding is not None]
     sums: dict[str, float] = defaultdict(float)

@@ -19,7 +19,7 @@ from typing import NamedTuple
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, pair_evidence
+from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
 from tmde.documents.mining import mine_bitext, plain_text
 from tmde.documents.neighbors import find_neighbors
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -254,12 +254,7 @@ class DuplicateFinder:
             k=self.calibration.neighbors,
             retrieval="intersection",
         ).renumbered(first_rows, second_rows)
-        evidence = pair_evidence(
-            [texts[row] for row in mined.first],
-            [texts[row] for row in mined.second],
-            mined.cosines,
-            mined.neighbor_means,
-        )
+        evidence = mined_pair_evidence(mined, texts, texts)
         probabilities = self.calibration.probabilities(evidence, self.share)
         translations = []
         for (first, second), probability in zip(mined.rows(), probabilities.tolist(), strict=True):
@@ -292,7 +287,7 @@ def _first_copies(texts: Sequence[str]) -> list[int]:
 
 
 def _shingles(text: str) -> set[str]:
-    """Return all sequences of five characters of a text, without case and white space."""
+    """Return all sequences of five characters of a text, in lower case."""
     plain = plain_text(text).casefold()
     if len(plain) <= _SHINGLE:
         return {plain}
@@ -327,8 +322,7 @@ def _grouped(
                 group.duplicates.append(Match(row, Kind.COPY, 1.0))
         else:
             # A copy of a text that is removed repeats what that repeats, in the same way.
-            kept = unique[link.earlier]
-            groups.setdefault(kept, Group(kept)).duplicates.append(
-                Match(row, link.kind, link.score)
-            )
-    return [groups[kept] for kept in sorted(groups) if groups[kept].duplicates]
+            original = unique[link.earlier]
+            group = groups.setdefault(original, Group(original))
+            group.duplicates.append(Match(row, link.kind, link.score))
+    return [groups[original] for original in sorted(groups) if groups[original].duplicates]

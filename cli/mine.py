@@ -41,6 +41,14 @@ def mine(
         Path | None, Option(help="Vectors of A by `tmde embed`, .npy: spares embedding it.")
     ] = None,
     vectors_b: Annotated[Path | None, Option(help="Vectors of B.")] = None,
+    precision: Annotated[
+        common.Precision,
+        Option(help="Of the numbers of vectors, as `tmde embed` stores them; of given ones, too."),
+    ] = "float32",
+    truncate_dim: Annotated[
+        int | None,
+        Option(min=1, help="Keep only the first N numbers of each vector. Default: all."),
+    ] = None,
     scoring: common.ScoringOption = "ratio",
     k: common.NeighborsOption = 4,
     retrieval: Annotated[
@@ -123,6 +131,8 @@ def mine(
         probabilities=ProbabilityOptions(**probabilities),
         first_vectors=vectors_a,
         second_vectors=vectors_b,
+        precision=precision,
+        truncate_dim=truncate_dim,
         scoring=scoring,
         k=k,
         retrieval=retrieval,

@@ -1,7 +1,9 @@
 """The work of `tmde mine`: sentences of two files are paired by their vectors."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
+from tmde.cli.mined_vectors import MinedVectors
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
 from tmde.documents import mining
 from tmde.documents.calibration import Calibration, mined_pair_evidence
@@ -35,6 +38,8 @@ class MiningJob:
         loading: The arguments of `load_embedder`.
         first_vectors: A file of vectors of the first side, which is not embedded then.
         second_vectors: The same of the second side.
+        precision: How the numbers of vectors are stored.
+        truncate_dim: How many numbers of an embedded vector are kept; None for all.
     """
 
     first_file: str
@@ -47,6 +52,8 @@ class MiningJob:
     probabilities: ProbabilityOptions
     first_vectors: Path | None
     second_vectors: Path | None
+    precision: str
+    truncate_dim: int | None
     scoring: str
     k: int
     retrieval: str
@@ -92,18 +99,25 @@ def mine_files(job: MiningJob) -> None:
     """
     sides = document_sets.read_sides(job.first_file, job.second_file, job.sides_options)
     _check_languages(sides)
-    given_vectors = [
-        _read_vectors(job.first_vectors, sides[0]),
-        _read_vectors(job.second_vectors, sides[1]),
-    ]
+    # Vectors may need much space, so they go where the output has to find space, too.
+    with TemporaryDirectory(dir=job.target.parent, prefix=f".{job.target.name}.") as folder:
+        vectors = MinedVectors(Path(folder), job.precision, job.truncate_dim)
+        _mine_sides(job, sides, vectors)
+
+
+def _mine_sides(job: MiningJob, sides: Sides, mined_vectors: MinedVectors) -> None:
+    """Mine pairs of two sides, write them, and print how many there are."""
+    given_vectors: list[np.ndarray | None] = []
+    for path, side in zip((job.first_vectors, job.second_vectors), sides, strict=True):
+        given_vectors.append(None if path is None else mined_vectors.open(path, side))
     candidates = [Candidates.of(side) for side in sides]
     right_pairs = _read_right_pairs(job, candidates)
     embedder = None
     if any(vectors is None for vectors in given_vectors):
         model = job.model or DEFAULT_MODEL
         embedder = document_sets.load_embedder_of_sides(model, sides, **job.loading)
-    calibration = _find_calibration(job, embedder)
-    vectors = _vectors_of(candidates, given_vectors, embedder)
+    calibration = _find_calibration(job, embedder, mined_vectors)
+    vectors = _vectors_of(candidates, given_vectors, embedder, mined_vectors)
     pairs = _mine(job, candidates, vectors)
     probabilities = None
     if calibration is not None:
@@ -130,12 +144,23 @@ def mine_files(job: MiningJob) -> None:
     )
 
 
-def _find_calibration(job: MiningJob, embedder: DocumentEmbedder | None) -> Calibration | None:
+def _find_calibration(
+    job: MiningJob, embedder: DocumentEmbedder | None, mined_vectors: MinedVectors
+) -> Calibration | None:
     """Return the calibration of the model of the vectors; None without one.
 
     Raises:
-        TmdeError: Probabilities are asked for, and there is none, or one for another `-k`.
+        TmdeError: Probabilities are asked for, and there is none, or one for another `-k`, or the
+            vectors are not those of the calibration.
     """
+    if not mined_vectors.keeps_cosines:
+        reason = (
+            "they need whole vectors: no --truncate-dim, and --precision float32, int8 or uint8"
+        )
+        if job.probabilities.are_asked_for:
+            raise TmdeError(f"--min-probability, --share, --calibration: {reason}")
+        typer.echo(f"No probabilities: {reason}", err=True)
+        return None
     model = job.model
     if embedder is not None:
         model = model or DEFAULT_MODEL
@@ -188,23 +213,6 @@ def _check_languages(sides: Sides) -> None:
         raise TmdeError("Found one of --language-a and --language-b, expected both or neither")
 
 
-def _read_vectors(path: Path | None, side: DocumentSet) -> np.ndarray | None:
-    """Open the vectors of all rows of a side, (n, d); None without a file."""
-    if path is None:
-        return None
-    try:
-        # Mapped, because a side may be larger than memory.
-        vectors = np.load(path, mmap_mode="r", allow_pickle=False)
-    except (ValueError, EOFError) as error:
-        raise TmdeError(f"{path}: not a .npy file ({error})") from error
-    if vectors.ndim != 2 or len(vectors) != len(side):
-        raise TmdeError(
-            f"{path}: found shape {vectors.shape}, expected ({len(side)}, d): a vector for each "
-            f"row of {side.name}, in the same order, repeated and empty rows included"
-        )
-    return vectors
-
-
 def _read_right_pairs(job: MiningJob, candidates: list[Candidates]) -> RowPairs | None:
     """Read the gold list as pairs of rows.
 
@@ -225,27 +233,29 @@ def _vectors_of(
     candidates: list[Candidates],
     given_vectors: list[np.ndarray | None],
     embedder: DocumentEmbedder | None,
+    mined_vectors: MinedVectors,
 ) -> list[np.ndarray]:
     """Return the vectors of the candidates of each side, (candidates, d), embedded if not given."""
     vectors_of_sides = []
     for candidate, vectors in zip(candidates, given_vectors, strict=True):
-        if vectors is None and embedder is not None:
-            vectors = candidate.side.embed(candidate.rows, embedder)
-        elif vectors is not None and len(candidate.rows) < len(candidate.side):
-            vectors = vectors[candidate.rows]
-        assert vectors is not None  # Without vectors there is an embedder.
-        vectors_of_sides.append(vectors)
+        if vectors is not None:
+            vectors_of_sides.append(mined_vectors.choose(vectors, candidate.rows))
+        else:
+            assert embedder is not None  # It was loaded because a side has no vectors.
+            vectors = mined_vectors.embed(candidate.side, candidate.rows, embedder)
+            vectors_of_sides.append(vectors)
     return vectors_of_sides
 
 
 def _mine(job: MiningJob, candidates: list[Candidates], vectors: list[np.ndarray]) -> ScoredPairs:
     """Mine the candidates; return pairs of rows of the files, best first."""
     first, second = candidates
+    # No candidate is empty or repeated, so texts are needed to compare both of a pair alone.
     pairs = mining.mine_bitext(
         vectors[0],
         vectors[1],
-        first.texts,
-        second.texts,
+        first.texts if job.drop_identical else None,
+        second.texts if job.drop_identical else None,
         job.scoring,
         job.k,
         job.retrieval,
@@ -271,9 +281,26 @@ def _write_pairs(
     columns = [*scores, "id_a", "id_b", "text_a", "text_b"]
     if is_corpus:
         columns = ["translation", *scores, "ids"]
-    rows: list[tuple[Any, ...]] = []
-    for position, (first_row, second_row) in enumerate(pairs.rows()):
-        values = [column[position] for column in scores.values()]
+    rows = _rows(sides, pairs, list(scores.values()), is_corpus)
+    document_sets.write_rows(job.target, columns, rows)
+
+
+def _rows(
+    sides: Sides, pairs: ScoredPairs, scores: list[list[float]], is_corpus: bool
+) -> Iterator[tuple[Any, ...]]:
+    """Yield the row of each pair as it is written.
+
+    Args:
+        sides: Both sides.
+        pairs: The pairs.
+        scores: The columns of scores.
+        is_corpus: Whether the rows are those of a parallel corpus.
+    """
+    first, second = sides
+    for position in range(len(pairs)):
+        first_row = pairs.first[position]
+        second_row = pairs.second[position]
+        values = [column[position] for column in scores]
         first_id = first.ids[first_row]
         first_text = first.texts[first_row]
         second_id = second.ids[second_row]
@@ -281,10 +308,9 @@ def _write_pairs(
         if is_corpus:
             translation = {first.language: first_text, second.language: second_text}
             ids = {first.language: first_id, second.language: second_id}
-            rows.append((translation, *values, ids))
+            yield translation, *values, ids
         else:
-            rows.append((*values, first_id, second_id, first_text, second_text))
-    document_sets.write_rows(job.target, columns, rows)
+            yield *values, first_id, second_id, first_text, second_text
 
 
 def _rounded(numbers: np.ndarray) -> list[float]:

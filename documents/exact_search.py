@@ -27,9 +27,26 @@ def exact_neighbors(
         block_k = min(k, candidate_block.shape[0])
         for rows, query_block in queries.blocks():
             cosines, places = largest(products(query_block, candidate_block), block_k)
-            cosines = np.hstack([best_cosines[rows], cosines])  # (rows, k + block_k)
-            numbers = np.hstack([best_candidates[rows], places + columns.start])
-            order = np.lexsort((numbers, -cosines), axis=1)[:, :k]
-            best_cosines[rows] = np.take_along_axis(cosines, order, axis=1)
-            best_candidates[rows] = np.take_along_axis(numbers, order, axis=1)
+            best_cosines[rows], best_candidates[rows] = merge_neighbors(
+                (best_cosines[rows], best_candidates[rows]), (cosines, places + columns.start), k
+            )
     return np.clip(best_cosines, -1, 1), best_candidates
+
+
+def merge_neighbors(
+    first: tuple[np.ndarray, np.ndarray], second: tuple[np.ndarray, np.ndarray], k: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the k nearest of two lists of neighbors of the same queries.
+
+    Args:
+        first: Cosines and numbers of the neighbors of each query, (q, a) each.
+        second: Those of other candidates, (q, b) each.
+        k: The number of neighbors, at most a + b.
+
+    Returns:
+        Cosines (q, k), falling, and numbers (q, k), equal cosines in order of number.
+    """
+    cosines = np.hstack([first[0], second[0]])  # (q, a + b)
+    numbers = np.hstack([first[1], second[1]])
+    order = np.lexsort((numbers, -cosines), axis=1)[:, :k]
+    return np.take_along_axis(cosines, order, axis=1), np.take_along_axis(numbers, order, axis=1)

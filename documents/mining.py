@@ -10,6 +10,7 @@ for first_row, second_row, score in zip(mined.first, mined.second, mined.scores)
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import os
 import unicodedata
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,9 +27,11 @@ from tmde.documents.unit_rows import Matrix
 
 RETRIEVALS = ("forward", "backward", "intersection", "max")
 GoldPairs = list[tuple[int, int]]  # row numbers of the first and of the second side
+Neighbors = tuple[np.ndarray, np.ndarray]  # cosines and row numbers of neighbors, (n, k) each
 
 GOLD_COLUMNS = ("id_a", "id_b")
 _QUOTED_CHARACTERS = 80  # characters of a line that an error quotes
+_DIGEST_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,7 @@ def mine_bitext(
         >>> list(zip(mined.first.tolist(), mined.second.tolist()))
         [(0, 1), (2, 0)]
     """
-    if retrieval not in RETRIEVALS:
-        raise TmdeError(f"retrieval: found {retrieval!r}, expected one of {', '.join(RETRIEVALS)}")
+    check_retrieval(retrieval)
     if drop_identical and (first_texts is None or second_texts is None):
         raise TmdeError(
             "drop_identical: found no texts of both sides, expected first_texts and second_texts"
@@ -150,6 +152,12 @@ def mine_bitext(
     if drop_identical and first_texts is not None and second_texts is not None:
         mined = _without_identical(mined, first_texts, second_texts)
     return mined[:max_pairs]
+
+
+def check_retrieval(retrieval: str) -> None:
+    """Raise TmdeError if there is no such way to choose pairs."""
+    if retrieval not in RETRIEVALS:
+        raise TmdeError(f"retrieval: found {retrieval!r}, expected one of {', '.join(RETRIEVALS)}")
 
 
 def _taking_part(
@@ -211,8 +219,22 @@ def scored_pairs(
         TmdeError: As [`mine_bitext`].
     """
     check_scoring(scoring, k)
-    forward_cosines, second_neighbors = find_neighbors(first, second, k, search)  # (n, k)
-    backward_cosines, first_neighbors = find_neighbors(second, first, k, search)  # (m, k)
+    forward = find_neighbors(first, second, k, search)
+    backward = find_neighbors(second, first, k, search)
+    return scored_neighbors(forward, backward, scoring)
+
+
+def scored_neighbors(forward: Neighbors, backward: Neighbors, scoring: str) -> ScoredPairs:
+    """Return the pairs of [`scored_pairs`] whose neighbors are known.
+
+    Args:
+        forward: For each row of the first side, the cosines and the row numbers of its nearest on
+            the second side, (n, k) each.
+        backward: The same for each row of the second side, (m, k) each.
+        scoring: `cosine`, `ratio` or `distance`.
+    """
+    forward_cosines, second_neighbors = forward
+    backward_cosines, first_neighbors = backward
     first_count, first_k = second_neighbors.shape
     second_count, second_k = first_neighbors.shape
     forward_rows = np.repeat(np.arange(first_count), first_k)
@@ -267,16 +289,18 @@ def retrieved_pairs(
 
 def _matched_pairs(ordered: ScoredPairs) -> ScoredPairs:
     """Return the pairs of competitive matching: best first, and each row of either side once."""
-    paired_first: set[int] = set()
-    paired_second: set[int] = set()
-    positions = []
-    for position, (first_row, second_row) in enumerate(ordered.rows()):
-        if first_row in paired_first or second_row in paired_second:
+    is_first_paired = np.zeros(ordered.first.max(initial=-1) + 1, bool)
+    is_second_paired = np.zeros(ordered.second.max(initial=-1) + 1, bool)
+    is_chosen = np.zeros(len(ordered), bool)
+    for position in range(len(ordered)):
+        first_row = ordered.first[position]
+        second_row = ordered.second[position]
+        if is_first_paired[first_row] or is_second_paired[second_row]:
             continue
-        paired_first.add(first_row)
-        paired_second.add(second_row)
-        positions.append(position)
-    return ordered[np.array(positions, np.int64)]
+        is_first_paired[first_row] = True
+        is_second_paired[second_row] = True
+        is_chosen[position] = True
+    return ordered[is_chosen]
 
 
 # ---- Texts
@@ -295,14 +319,24 @@ def first_occurrences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
         unique_rows: (at most n,) int64, the row numbers of the texts that are neither empty nor
             repeat another.
     """
-    first_rows: dict[str, int] = {}
-    occurrences = np.empty(len(texts), np.int64)
+    # Digests take less memory than the texts themselves.
+    digests = np.empty(len(texts), f"S{_DIGEST_BYTES}")
+    is_empty = np.zeros(len(texts), bool)
     for row, text in enumerate(texts):
-        occurrences[row] = first_rows.setdefault(plain_text(text), row)
-    is_unique = occurrences == np.arange(len(texts))
-    if "" in first_rows:
-        is_unique[first_rows[""]] = False
+        plain = plain_text(text)
+        is_empty[row] = plain == ""
+        digests[row] = _digest(plain)
+    _, first_rows, inverse = np.unique(digests, return_index=True, return_inverse=True)
+    occurrences = first_rows[inverse]
+    is_unique = (occurrences == np.arange(len(texts))) & ~is_empty
     return occurrences, np.flatnonzero(is_unique)
+
+
+def _digest(text: str) -> bytes:
+    """Return 16 bytes that no two texts share, as far as anybody knows."""
+    return hashlib.blake2b(
+        text.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES
+    ).digest()
 
 
 # ---- Gold lists

@@ -6,7 +6,7 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.exact_search import exact_neighbors
-from tmde.documents.neighbor_graph import LAST_EFFORT, RECALL, graph_neighbors
+from tmde.documents.neighbor_graph import LAST_EFFORT, RECALL, SHARD, graph_neighbors
 from tmde.documents.unit_rows import Matrix, two_sides
 
 SEARCHES = ("auto", "exact", "hnsw")
@@ -20,11 +20,11 @@ def find_neighbors(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the `k` candidates of highest cosine to each query.
 
-    An approximate search is warned of, with its recall. `hnsw` is a graph that a query walks along;
-    see [`~tmde.documents.neighbor_graph`]. How far a query walks is doubled until 95 % of the
-    exact neighbors of 256 random queries are found. `auto` is `exact` up to n m d = 1e13, and for
-    sparse rows; beyond, it is `hnsw`, unless the walk would have to be so long that exact search is
-    faster.
+    An approximate search is warned of, with its recall. `hnsw` is a graph that a query walks along,
+    with vectors in 8 bits; see [`~tmde.documents.neighbor_graph`]. How far a query walks is doubled
+    until 95 % of the exact neighbors of 256 random queries are found. `auto` is `exact` up to
+    n m d = 1e13, and for sparse rows; beyond, it is `hnsw`, unless the walk would have to be so
+    long that exact search is faster.
 
     Args:
         queries: (n, d), dense or sparse.
@@ -60,7 +60,8 @@ def find_neighbors(
     cost = len(query_rows) * len(candidate_rows) * candidate_rows.shape[1]
     if search == "auto" and cost > EXACT_COST and not candidate_rows.is_sparse:
         # Longer walks take longer than exact search.
-        last_effort = min(len(candidate_rows) // WORTHWHILE, LAST_EFFORT)
+        graph_size = min(len(candidate_rows), SHARD)
+        last_effort = min(graph_size // WORTHWHILE, LAST_EFFORT)
         neighbors = graph_neighbors(query_rows, candidate_rows, k, last_effort, RECALL)
         if neighbors is not None:
             return neighbors

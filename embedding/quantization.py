@@ -102,6 +102,36 @@ def restored(vectors: torch.Tensor, precision: str) -> torch.Tensor:
     return torch.nn.functional.normalize(numbers, dim=-1)
 
 
+def signed_bytes(vectors: np.ndarray, precision: str) -> np.ndarray:
+    """Return 8-bit vectors and signs as int8 numbers whose cosines are those of the vectors.
+
+    Args:
+        vectors: What `quantized` returns for any precision but `"float32"`, (..., width).
+        precision: The precision that they were stored in.
+
+    Returns:
+        (..., d) int8; for signs 1 and -1, the padding of the last number included.
+
+    Raises:
+        TmdeError: The precision is unknown.
+
+    Example:
+        ```python
+        >>> signed_bytes(np.array([0b10100000], np.uint8), "ubinary")
+        array([ 1, -1,  1, -1, -1, -1, -1, -1], dtype=int8)
+        ```
+    """
+    check_precision(precision)
+    if precision == "int8":
+        return vectors
+    if precision == "uint8":
+        return (vectors.astype(np.int16) - 128).astype(np.int8)
+    if precision == "binary":
+        vectors = (vectors.astype(np.int16) + 128).astype(np.uint8)
+    bits = np.unpackbits(vectors, axis=-1).astype(np.int8)
+    return 2 * bits - 1
+
+
 def _packed_signs(vectors: np.ndarray) -> np.ndarray:
     return np.packbits(vectors > 0, axis=-1)
 

@@ -17,8 +17,8 @@ import ray
 import ray.data
 
 from tmde.data.sample import sample_documents
+from tmde.documents.ray_embedding import embed_dataset
 from tmde.embedding import DEFAULT_MODEL
-from tmde.eval.ray_embedding import embed_dataset
 
 
 def main() -> None:

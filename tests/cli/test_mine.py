@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import torch
 
 from tests.cli import conftest
 from tests.cli.conftest import (
@@ -16,6 +17,7 @@ from tests.cli.conftest import (
 from tmde.data import load_parallel
 from tmde.documents.mining import mine_bitext
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.quantization import restored
 
 GERMAN = [
     "haus hund katze",
@@ -107,6 +109,58 @@ def test_options_reach_the_mining(bag, inputs, vectors, caplog, options, sources
     assert ("HNSW" in caplog.text) == ("search" in options)
 
 
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
+@pytest.mark.parametrize("sources", ["-m BAG", "--vectors-a A --vectors-b B"])
+def test_small_vectors(bag, inputs, precision, sources):
+    """Embedded or given, the pairs are those of the directions that small vectors stand for."""
+    embedder = DocumentEmbedder.from_pretrained(bag, device="cpu")
+    directions = []
+    for name, texts in (("a", GERMAN), ("b", ENGLISH)):
+        stored = embedder.encode(texts, precision=precision)
+        np.save(inputs / f"{name}.npy", stored)
+        directions.append(restored(torch.from_numpy(stored), precision).numpy())
+    expected = mine_bitext(*directions, GERMAN, ENGLISH)
+    files = {"BAG": bag, "A": inputs / "a.npy", "B": inputs / "b.npy"}
+    words = [files.get(word, word) for word in sources.split()]
+    words += ["--precision", precision]
+    ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", *words)
+    pairs = read_tsv(inputs / "out.tsv").astype({"score": float, "id_a": int, "id_b": int})
+    pairs[["id_a", "id_b"]] -= 1
+    assert id_pairs(pairs) == expected.rows()
+    assert pairs["score"].tolist() == pytest.approx(expected.scores.tolist(), abs=1e-5)
+
+
+@pytest.mark.parametrize(
+    "sources", ["-m BAG", "--vectors-a A --vectors-b B", "--vectors-a A -m BAG"]
+)
+def test_truncated_vectors(bag, inputs, vectors, sources):
+    expected = mine_bitext(vectors[0][:, :5], vectors[1][:, :5], GERMAN, ENGLISH)
+    files = {"BAG": bag, "A": inputs / "a.npy", "B": inputs / "b.npy"}
+    words = [files.get(word, word) for word in sources.split()]
+    words += ["--truncate-dim", 5]
+    ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", *words)
+    pairs = read_tsv(inputs / "out.tsv").astype({"score": float, "id_a": int, "id_b": int})
+    pairs[["id_a", "id_b"]] -= 1
+    assert id_pairs(pairs) == expected.rows()
+    assert pairs["score"].tolist() == pytest.approx(expected.scores.tolist(), abs=1e-5)
+
+
+def test_no_probabilities_of_signs(inputs):
+    arguments = ["mine", inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv"]
+    result = ok(*arguments, "--precision", "ubinary")
+    assert "No probabilities: they need whole vectors" in result.stderr
+    assert "probability" not in read_tsv(inputs / "out.tsv")
+    refused = run(*arguments[1:], "--overwrite", "--truncate-dim", 8, "--share", 0.5)
+    assert refused.exit_code == 1
+    assert "--calibration: they need whole vectors: no --truncate-dim" in refused.stderr
+
+
+def test_no_vectors_are_left_behind(bag, inputs):
+    before = set(inputs.iterdir())
+    ok("mine", inputs / "a.txt", inputs / "b.txt", "-o", inputs / "out.tsv", "-m", bag)
+    assert set(inputs.iterdir()) - before == {inputs / "out.tsv"}
+
+
 def test_jsonl_is_a_corpus(bag, inputs):
     out = inputs / "out.jsonl"
     options = [
@@ -189,6 +243,17 @@ BAD = [
         "b.npy: found shape (5, 5)",
     ),
     (
+        ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-b", "int8.npy"],
+        "int8.npy: found int8 numbers, expected float32; give the --precision",
+    ),
+    (
+        [
+            *("a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-b", "int8.npy"),
+            *("--precision", "ubinary"),
+        ],
+        "int8.npy: found int8 numbers, expected uint8; give the --precision",
+    ),
+    (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--vectors-a", "a.txt"],
         "a.txt: not a .npy file",
     ),
@@ -200,6 +265,7 @@ def test_bad_input_is_named(inputs, monkeypatch, arguments, message):
     monkeypatch.chdir(inputs)
     (inputs / "empty.txt").write_text("\n \n")
     np.save("b.npy", np.eye(5))
+    np.save("int8.npy", np.eye(5, dtype=np.int8))
     result = run(*arguments)
     assert result.exit_code == 1, result.output
     assert f"\n{result.stderr}".count("\nError: ") == 1, result.output

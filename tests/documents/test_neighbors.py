@@ -147,6 +147,44 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
     assert len(caplog.messages) == 1
 
 
+@pytest.mark.parametrize("k", [1, 4, 40])
+def test_graphs_of_shards_are_searched_one_after_the_other(monkeypatch, caplog, k):
+    """Rows of 25 clusters, with at most 30 candidates in a graph, some fewer than k."""
+    monkeypatch.setattr(neighbor_graph, "SHARD", 30)
+    rng = np.random.default_rng(k)
+    centers = rng.normal(size=(25, 8))
+    queries = centers + 0.1 * rng.normal(size=(25, 8))
+    candidates = np.repeat(centers, 4, axis=0) + 0.1 * rng.normal(size=(100, 8))
+    exact_cosines, exact_indices = find_neighbors(queries, candidates, k)
+    cosines, indices = find_neighbors(queries, candidates, k, "hnsw")
+    assert recall_of(indices, exact_indices) >= 0.9
+    assert np.isclose(cosines[:, 0], exact_cosines[:, 0], atol=1e-6).mean() >= 0.9
+    assert all(len(set(row)) == k for row in indices.tolist())
+    assert (np.diff(cosines, axis=1) <= 0).all()
+    assert "100 x 8 by HNSW" in caplog.text
+
+
+@given(count=st.integers(1, 500), size=st.integers(1, 60))
+def test_shards_hold_all_rows(count, size):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(neighbor_graph, "SHARD", size)
+        slices = neighbor_graph.shards(count)
+    rows = [row for shard in slices for row in range(shard.start, shard.stop)]
+    assert rows == list(range(count))
+    lengths = [shard.stop - shard.start for shard in slices]
+    assert min(lengths) >= 1
+    assert max(lengths) <= size
+
+
+def test_candidates_in_8_bits_have_exact_cosines():
+    """Two candidates that 8 bits cannot tell apart come in the right order."""
+    queries = np.array([[1.0, 0, 0]])
+    candidates = np.array([[1, 1e-2, 0], [1, 1e-3, 0], [-1, 0, 1], [0, 1, 0], [0, -1, -1]])
+    cosines, indices = find_neighbors(queries, candidates, 2, "hnsw")
+    assert indices.tolist() == [[1, 0]]
+    np.testing.assert_allclose(cosines, [[1 / np.hypot(1, 1e-3), 1 / np.hypot(1, 1e-2)]], atol=1e-7)
+
+
 SPARSE = scipy.sparse.csr_matrix(QUERIES)
 
 

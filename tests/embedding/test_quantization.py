@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from modeling_tmde import TmdeError
 from tests.tiny_embedders import TEXTS, make_bag, make_tokenizer, make_xlmr
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.quantization import PRECISIONS, quantized, restored
+from tmde.embedding.quantization import PRECISIONS, quantized, restored, signed_bytes
 
 WIDTH = 32  # of the tiny model
 DTYPES = {
@@ -215,3 +215,14 @@ def test_vectors_cut_in_8_bits_with_their_precision(embedder):
     stored = embedder.encode(TEXTS, truncate_dim=8, precision="int8")
     scores = embedder.similarity(stored, stored, precision="int8")
     np.testing.assert_allclose(scores, cosines(cut, cut), atol=0.02)
+
+
+@pytest.mark.parametrize("precision", ["int8", "uint8", "binary", "ubinary"])
+def test_signed_bytes_have_the_cosines_of_the_vectors(precision):
+    stored = quantized(random_vectors(20, 24), precision)
+    signed = signed_bytes(stored, precision)
+    assert signed.dtype == np.int8
+    assert signed.shape == (20, 24)
+    directions = restored(torch.from_numpy(stored), precision).numpy()
+    expected = directions @ directions.T
+    np.testing.assert_allclose(cosines(signed.astype(float), signed), expected, atol=1e-6)

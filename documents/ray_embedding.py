@@ -2,7 +2,7 @@
 
 ```python
 import ray
-from tmde.eval.ray_embedding import embed_dataset
+from tmde.documents.ray_embedding import embed_dataset
 
 documents = ray.data.read_parquet("s3://bucket/documents")
 vectors = embed_dataset(documents, "path/to/model", concurrency=8, num_gpus=1)

@@ -7,7 +7,7 @@ import pytest
 from tests.conftest import make_rows, save
 from tests.tiny_embedders import make_tables, make_tokenizer
 from tmde import DocumentEmbedder
-from tmde.eval.ray_embedding import BatchEmbedder, embed_dataset
+from tmde.documents.ray_embedding import BatchEmbedder, embed_dataset
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+
+"""Vectors of more texts than memory holds: in a file that is mapped into memory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+
+import numpy as np
+
+from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
+from tmde.embedding.quantization import DTYPES, check_precision, stored_width
+
+_CHUNK = 16_384  # texts that are read and embedded at a time
+
+
+def encode_to_file(
+    embedder: DocumentEmbedder,
+    texts: Iterable[str],
+    count: int,
+    path: str | os.PathLike,
+    language: str | Iterable[str] | None = None,
+    truncate_dim: int | None = None,
+    precision: str = "float32",
+) -> EncodeOutput:
+    """Embed texts chunk by chunk into a .npy file.
+
+    Args:
+        embedder: The model.
+        texts: `count` strings.
+        count: Their number.
+        path: The file to write. If it exists, it is replaced.
+        language: See [`~tmde.embedding.DocumentEmbedder.encode`], as the other arguments.
+        truncate_dim: See there.
+        precision: See there.
+
+    Returns:
+        The vectors that `encode` returns, mapped from the file and read-only, and the report.
+
+    Raises:
+        TypeError: As `encode`.
+        TmdeError: As `encode`.
+    """
+    check_precision(precision)
+    width = stored_width(truncate_dim or embedder.dimension, precision)
+    vectors = np.lib.format.open_memmap(
+        path, mode="w+", dtype=DTYPES[precision], shape=(count, width)
+    )
+    outputs = embedder.encode_iter_with_reports(
+        texts,
+        chunk_size=_CHUNK,
+        total=count,
+        language=language,
+        truncate_dim=truncate_dim,
+        precision=precision,
+    )
+    report = EncodeReport()
+    for output in outputs:
+        start = report.texts
+        report += output.report
+        vectors[start : report.texts] = output.vectors
+    vectors.flush()
+    return EncodeOutput(np.load(path, mmap_mode="r"), report)

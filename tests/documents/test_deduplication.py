@@ -15,7 +15,7 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 class Letters:
     """Embeds a text as the counts of its letters."""
 
-    def encode(self, texts, language=None):
+    def encode(self, texts, language=None, show_progress_bar=None):
         vectors = np.zeros((len(texts), 26), np.float32)
         for row, text in enumerate(texts):
             for letter in text.lower():
@@ -59,7 +59,7 @@ def test_a_copy_of_a_near_duplicate_goes_with_it():
 class RandomVectors:
     """Embeds texts as random directions."""
 
-    def encode(self, texts, language=None):
+    def encode(self, texts, language=None, show_progress_bar=None):
         return np.random.default_rng(0).normal(size=(len(texts), 8))
 
 
@@ -135,7 +135,7 @@ def test_a_translation_of_a_near_duplicate_is_one_of_what_is_kept():
     """The German text is nearest to the second one, which is removed before."""
 
     class Vectors:
-        def encode(self, texts, language=None):
+        def encode(self, texts, language=None, show_progress_bar=None):
             return np.array([[1, 0, 0], [0.8, 0.6, 0], [0.8, 0.6, 0]])
 
     finder = DuplicateFinder(Vectors(), min_similarity=0.5, min_probability=0.5)

@@ -314,7 +314,7 @@ class DuplicateFinder:
             links: The links so far.
             sketches: Tells which texts may be similar.
         """
-        candidates = np.unique(links.originals[near_rows])
+        candidates = np.unique(links.originals[near_rows[near_rows != row]])
         candidates = candidates[candidates < row]
         candidates = candidates[links.are_kept(candidates)]
         rows = np.full(len(candidates), row)
@@ -414,7 +414,7 @@ class DuplicateFinder:
 
 
 def _mutual_neighbors(vectors: np.ndarray) -> scipy.sparse.csr_matrix:
-    """Return for each row those that are near to it, or that it is near to.
+    """Return for each row those that are near to it, or that it is near to, and mostly itself.
 
     Returns:
         (n, n), whose indices are these rows, rising.
@@ -426,8 +426,6 @@ def _mutual_neighbors(vectors: np.ndarray) -> scipy.sparse.csr_matrix:
     are_near = np.ones(count * neighbor_count, np.int8)
     graph = scipy.sparse.csr_matrix((are_near, nearest.ravel(), begins), shape=(count, count))
     graph = graph.maximum(graph.T.tocsr())
-    graph.setdiag(0)
-    graph.eliminate_zeros()
     graph.sort_indices()
     return graph
 

@@ -260,7 +260,7 @@ class DuplicateFinder:
                 vectors[rows] = chunk_vectors
                 bar.update(len(chunk_vectors))
         assert vectors is not None  # There are texts.
-        return vectors
+        return np.asarray(vectors)
 
     # ---- Near-duplicates
 
@@ -314,9 +314,8 @@ class DuplicateFinder:
             links: The links so far.
             sketches: Tells which texts may be similar.
         """
-        candidates = np.unique(links.originals[near_rows[near_rows != row]])
-        candidates = candidates[candidates < row]
-        candidates = candidates[links.are_kept(candidates)]
+        candidates = links.originals[near_rows[near_rows != row]]
+        candidates = candidates[(candidates < row) & links.are_kept(candidates)]
         rows = np.full(len(candidates), row)
         candidates = candidates[sketches.may_resemble(candidates, rows, self.min_similarity)]
         if not len(candidates):
@@ -324,7 +323,7 @@ class DuplicateFinder:
         own_shingles = shingles(texts[row])
         best = row
         highest = 0.0
-        for candidate in candidates.tolist():
+        for candidate in np.unique(candidates).tolist():
             similarity = resemblance(own_shingles, shingles(texts[candidate]))
             if similarity >= self.min_similarity and similarity > highest:
                 best = candidate

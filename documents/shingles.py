@@ -6,15 +6,18 @@ either (Broder 1997, "On the resemblance and containment of documents").
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterable
 
 import numpy as np
 
 from tmde.documents.mining import plain_text
+from tmde.documents.unit_rows import slices
 
 _LENGTH = 5  # characters
 _BUCKETS = 256
+_BLOCK = 4096  # texts
 _MOST_COUNTED = 255  # of a bucket, in 8 bits
 # An odd number without pattern. Products with it modulo 2^64 scatter what differs little.
 _MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
@@ -59,13 +62,18 @@ class ShingleSketches:
     def __init__(self, texts: Iterable[str], count: int, path: str | os.PathLike[str]) -> None:
         self.sizes = np.empty(count, np.int32)  # the number of different shingles
         shape = (count, _BUCKETS)
-        self.counts = np.lib.format.open_memmap(path, "w+", np.uint8, shape)
-        for row, text in enumerate(texts):
-            numbers = _shingle_numbers(text)
-            buckets = (numbers * _MULTIPLIER) >> _BUCKET_SHIFT
-            counts = np.bincount(buckets.astype(np.int64), minlength=_BUCKETS)
-            self.sizes[row] = len(numbers)
-            self.counts[row] = np.minimum(counts, _MOST_COUNTED)
+        self.counts = np.asarray(np.lib.format.open_memmap(path, "w+", np.uint8, shape))
+        numbered_texts = enumerate(texts)
+        for rows in slices(count, _BLOCK):
+            # A block is made in memory, because small writes to a file are slow.
+            block = np.empty((rows.stop - rows.start, _BUCKETS), np.uint8)
+            for row, text in itertools.islice(numbered_texts, len(block)):
+                numbers = _shingle_numbers(text)
+                buckets = (numbers * _MULTIPLIER) >> _BUCKET_SHIFT
+                counts = np.bincount(buckets.astype(np.int64), minlength=_BUCKETS)
+                block[row - rows.start] = np.minimum(counts, _MOST_COUNTED)
+                self.sizes[row] = len(numbers)
+            self.counts[rows] = block
 
     def may_resemble(self, first: np.ndarray, second: np.ndarray, least: float) -> np.ndarray:
         """Return whether the resemblance of each pair of texts may be so high, (p,) bool.

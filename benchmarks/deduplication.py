@@ -292,8 +292,9 @@ def main(
     for count in documents or [100_000]:
         typer.echo(f"{count:,} documents", err=True)
         results.append(measure(texts, count, model, seed, work))
+        # Written after each size, because the larger ones take long.
+        write_json(json, "deduplication", {"model": model, "seed": seed}, results)
     print(markdown([table_row(result) for result in results]))
-    write_json(json, "deduplication", {"model": model, "seed": seed}, results)
 
 
 def table_row(result: dict[str, Any]) -> dict[str, Any]:

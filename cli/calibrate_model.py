@@ -17,7 +17,11 @@ from tmde.documents.calibration_fit import (
     language_pairs,
     mined_evidence,
 )
-from tmde.documents.reliability import expected_calibration_error, quality_at, reliability_bins
+from tmde.documents.reliability import (
+    expected_calibration_error,
+    reliability_bins,
+    threshold_quality,
+)
 from tmde.embedding import DocumentEmbedder
 
 # One pair in this many is kept back to measure.
@@ -74,7 +78,7 @@ def _report_quality(vectors: list[PairVectors], embedder: DocumentEmbedder, seed
     mined = mined_evidence(unseen, FIT_SHARE, seed)
     probabilities = calibration.probabilities(mined.evidence, FIT_SHARE)
     bins = reliability_bins(probabilities, mined.is_right)
-    quality = quality_at(probabilities, mined.is_right, _STATED_PROBABILITY)
+    quality = threshold_quality(probabilities, mined.is_right, _STATED_PROBABILITY)
     sentence = (
         f"Fitted to four fifths of the pairs, measured on the others: expected calibration error "
         f"{expected_calibration_error(bins):.3f}"

@@ -24,7 +24,7 @@ from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.pair_checker import PairChecker, TextPair
 from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
-from tmde.documents.unit_rows import unit_vectors
+from tmde.documents.unit_rows import UnitRows, unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 # Rows that are checked together. A text's nearest neighbors are those among them. A last block of
@@ -243,7 +243,10 @@ class RowCleaner:
         return self.calibration.probabilities_among(
             (first_texts, second_texts),
             (first, second),
-            (np.stack(list(first_vectors.values())), np.stack(list(second_vectors.values()))),
+            (
+                UnitRows("texts", np.stack(list(first_vectors.values()))),
+                UnitRows("texts", np.stack(list(second_vectors.values()))),
+            ),
             self.share,
         )
 

@@ -22,10 +22,11 @@ from tmde.documents.number_agreement import numbers_agree, numbers_of
 from tmde.documents.reliability import (
     ReliabilityBin,
     expected_calibration_error,
-    quality_at,
     reliability_bins,
+    threshold_quality,
 )
 from tmde.documents.sentence_alignment import Bead
+from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.packaged_models import PACKAGED_FOLDERS
 
@@ -120,9 +121,8 @@ def test_probabilities_of_beads_by_hand():
     second = np.array([[1, 0, 0], [0, 1.0, 0]])
     texts = ["aaa", "a" * 7], ["a" * 16, "b" * 16]
     bead = Bead(range(1, 2), range(2), cost=0, similarity=0.7)
-    value = BeadProbabilities(BY_HAND, 0.5, [first], [second, np.empty((0, 1))]).of(
-        [bead], texts, (first, second)
-    )
+    probabilities = BeadProbabilities(BY_HAND, 0.5, [first], [second, np.empty((0, 1))])
+    value = probabilities.probabilities_of([bead], texts, (first, second))
     # Equal lengths weigh the same: the sum is (1, 1, 0), the cosine with (1, 0, 0) is sqrt(1/2).
     cosine = math.sqrt(0.5)
     # The cosines of (1, 0, 0) to the second document are 1 and 0, those of the sum to the first one
@@ -138,7 +138,30 @@ def test_probabilities_of_beads_by_hand():
 def test_no_beads():
     vectors = np.eye(2)
     probabilities = BeadProbabilities(BY_HAND, 0.5, [vectors], [vectors])
-    assert probabilities.of([], ([], []), (vectors, vectors)) == []
+    assert probabilities.probabilities_of([], ([], []), (vectors, vectors)) == []
+    none = np.empty((0, 1))
+    probabilities = BeadProbabilities(BY_HAND, 0.5, [none], [vectors])
+    assert probabilities.probabilities_of([], ([], []), (none, vectors)) == []
+
+
+def test_norms_of_sentences_are_computed_once(monkeypatch):
+    """A thousand short documents do not need the norms of all sentences a thousand times."""
+    counts = []
+    norms_of = UnitRows._norms
+
+    def counted(rows):
+        counts.append(len(rows))
+        return norms_of(rows)
+
+    monkeypatch.setattr(UnitRows, "_norms", counted)
+    vectors = np.eye(50)
+    documents = [vectors[row : row + 1] for row in range(50)]
+    probabilities = BeadProbabilities(BY_HAND, 0.5, documents, documents)
+    bead = Bead(range(1), range(1), cost=0, similarity=1.0)
+    for document in documents:
+        probabilities.probabilities_of([bead], (["a"], ["b"]), (document, document))
+    assert counts.count(50) == 2
+    assert counts.count(1) == 100  # both sides of each bead
 
 
 # ---- Fit
@@ -161,7 +184,7 @@ def test_probabilities_hold_for_other_pairs_and_other_shares():
         probabilities = calibration.probabilities(mined.evidence, share)
         bins = reliability_bins(probabilities, mined.is_right)
         assert expected_calibration_error(bins) < 0.05
-        assert quality_at(probabilities, mined.is_right, 0.9).precision > 0.87
+        assert threshold_quality(probabilities, mined.is_right, 0.9).precision > 0.87
     # With the share of another collection, the probabilities do not hold.
     wrong = calibration.probabilities(mined.evidence, 0.9)
     assert expected_calibration_error(reliability_bins(wrong, mined.is_right)) > 0.1
@@ -240,9 +263,9 @@ def test_reliability_by_hand():
 def test_quality_at_a_threshold():
     probabilities = np.array([0.95, 0.9, 0.5, 0.4])
     is_right = np.array([True, False, True, True])
-    kept = quality_at(probabilities, is_right, 0.9)
+    kept = threshold_quality(probabilities, is_right, 0.9)
     assert (kept.precision, kept.recall) == (0.5, pytest.approx(1 / 3))
-    assert quality_at(probabilities, is_right, 0.99).precision is None
+    assert threshold_quality(probabilities, is_right, 0.99).precision is None
 
 
 # ---- Files

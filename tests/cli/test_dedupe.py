@@ -133,6 +133,7 @@ def test_translations(tmp_path, column):
     options = ["--min-similarity", 1, "--across-languages", "--min-probability", 0.5]
     result = ok("dedupe", documents, "-o", out, *options)
     assert ("Languages: 40 de, 40 en" in result.stderr) is (column is None)
+    assert "Found only 40 documents in " in result.stderr
     kept = [row["text"] for row in read_rows(out)]
     assert kept[:40] == [row["text"] for row in rows[:40]]
     assert len(kept) < 60

@@ -8,6 +8,7 @@ import pytest
 
 from modeling_tmde import TmdeError
 from tests.strange_texts import SAMPLES
+from tmde.data.sample import sample_sentences
 from tmde.documents.bead_probabilities import BeadProbabilities
 from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence
 from tmde.documents.calibration_fit import (
@@ -17,6 +18,7 @@ from tmde.documents.calibration_fit import (
     fit_calibration,
     language_pairs,
     mined_evidence,
+    split_by_row,
 )
 from tmde.documents.number_agreement import numbers_agree, numbers_of
 from tmde.documents.reliability import (
@@ -244,6 +246,48 @@ def test_every_text_is_embedded_once():
     assert first.second.tolist() == [[2, 0]]
     assert second.first.tolist() == [[1, 0], [4, 0]]
     assert second.second.tolist() == [[3, 0], [3, 0]]
+
+
+def test_a_text_is_fitted_to_or_measured_with():
+    """Rows 0 and 4 are kept back. The English text of row 0 is that of row 3, too."""
+    rows = [
+        {"de": "a", "en": "A", "fr": "α"},
+        {"de": "b", "en": "B", "fr": None},
+        {"de": "c", "en": "C", "fr": "γ"},
+        {"de": "d", "en": "A", "fr": "δ"},
+        {"de": "e", "en": "E", "fr": "γ"},
+    ]
+    vectors = []
+    for languages in (("de", "en"), ("de", "fr")):
+        pairs = []
+        for row in rows:
+            if row[languages[1]] is not None:
+                pairs.append((row[languages[0]], row[languages[1]]))
+        vectors.append(PairVectors(languages, pairs, np.eye(len(pairs)), np.eye(len(pairs))))
+    is_kept_back = np.array([True, False, False, False, True])
+    known, kept_back = split_by_row(vectors, rows, is_kept_back)
+    german_english, german_french = [collection.pairs for collection in known]
+    assert german_english == [("b", "B"), ("c", "C")]  # "A" is kept back.
+    assert german_french == [("c", "γ"), ("d", "δ")]
+    # "γ" is known by row 2, so there would be only one German and French pair.
+    (german_english,) = [collection.pairs for collection in kept_back]
+    assert german_english == [("a", "A"), ("e", "E")]
+    assert kept_back[0].first.tolist() == [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]]
+
+
+def test_the_parts_of_a_corpus_have_no_text_in_common():
+    texts = sample_sentences(300, "dev", seed=2)["translation"]
+    rows = [{language: row[language] for language in ("de", "en", "fr")} for row in texts]
+    vectors = []
+    for languages, pairs in language_pairs(rows).items():
+        size = len(pairs)
+        vectors.append(PairVectors(languages, pairs, np.ones((size, 2)), np.ones((size, 2))))
+    sides = []
+    for part in split_by_row(vectors, rows, np.arange(300) % 5 == 0):
+        sides.append({text for collection in part for pair in collection.pairs for text in pair})
+    known, kept_back = sides
+    assert len(known) > 3 * len(kept_back) > 100
+    assert not known & kept_back
 
 
 # ---- Reliability

@@ -6,7 +6,8 @@
 
 The documents are different texts of `DATA/parallel/` and `DATA/general/` in five languages, most of
 them sentences. Of 100, five are planted: half of these are copies with other case and white space,
-half are near-duplicates, in which one word is another one. Every collection is deduplicated by the
+half are near-duplicates, in which one word is another one. Without `DATA`, they are of the built-in
+sample. Every collection is deduplicated by the
 code of `tmde dedupe` in a process of its own. Its memory is read ten times a second: `own` is what
 the process alone has, `resident` has mapped files in it, too, as far as they are in memory.
 """
@@ -29,11 +30,13 @@ import typer
 from common import markdown, write_json
 
 from tmde.cli import dedupe_file
+from tmde.data.sample import sample_sentences
 from tmde.documents import deduplication
 from tmde.documents.shingles import comparable_text, resemblance, shingles
 
 PLANTED_SHARE = 0.05
 SHORTEST = 60  # characters of a text that is planted again
+SAMPLE_ROWS = 500
 SECONDS_BETWEEN_READINGS = 0.1
 MIB = 2**20
 # The steps that are timed: a name, and the function or method that does the work.
@@ -51,16 +54,24 @@ STAGES = (
 # ---- The documents
 
 
-def read_texts(data: Path) -> list[tuple[str, str]]:
-    """Return all different texts with their languages."""
+def read_texts(data: Path | None) -> list[tuple[str, str]]:
+    """Return all different texts with their languages: without data, those of the sample."""
     texts: dict[str, tuple[str, str]] = {}
+    for row in read_rows(data):
+        for language, text in row.items():
+            if text:
+                texts.setdefault(comparable_text(text), (text, language))
+    return list(texts.values())
+
+
+def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:
+    """Yield the texts of each row by language."""
+    if data is None:
+        yield from sample_sentences(SAMPLE_ROWS, "train", seed=0)["translation"]
+        return
     files = [*(data / "parallel").glob("*.parquet"), *(data / "general").glob("*.parquet")]
     for path in sorted(files):
-        for row in pq.read_table(path, columns=["translation"])["translation"].to_pylist():
-            for language, text in row.items():
-                if text:
-                    texts.setdefault(comparable_text(text), (text, language))
-    return list(texts.values())
+        yield from pq.read_table(path, columns=["translation"])["translation"].to_pylist()
 
 
 def changed_text(text: str, generator: random.Random) -> str | None:
@@ -285,8 +296,6 @@ def main(
     if run is not None:
         deduplicate(run, model)
         return
-    if data is None:
-        raise typer.BadParameter("found no --data, expected a folder with parallel/ and general/")
     texts = read_texts(data)
     results = []
     for count in documents or [100_000]:

@@ -184,9 +184,9 @@ def _all_languages(documents: StoredDocuments) -> Sequence[str]:
         return known
     identifier = LanguageIdentifier()
     languages = []
-    stored_languages = Strings(documents.languages)
     texts = progress_bar(documents.texts, desc="Identifying languages", unit=" documents")
-    for language, text in zip(stored_languages, texts, strict=True):
+    for known_language, text in zip(documents.languages, texts, strict=True):
+        language = known_language.as_py()
         if language is None:
             identified = identifier.identify(text)
             language = UNKNOWN_LANGUAGE if identified is None else identified.language
@@ -208,7 +208,7 @@ def _warn_of_rare_language(languages: Sequence[str]) -> None:
 
 
 def _write(job: DedupeJob, documents: StoredDocuments, groups: list[Group]) -> None:
-    """Write the documents that are kept, and the groups: both files or neither."""
+    """Write the documents that are kept, and the groups. Files appear when both are written."""
     is_kept = np.ones(len(documents), bool)
     for group in groups:
         for match in group.duplicates:

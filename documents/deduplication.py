@@ -164,7 +164,9 @@ class DuplicateFinder:
     Every duplicate repeats the document that is kept, so no chain of small changes makes a group.
 
     Vectors of d numbers, and what tells which texts can be similar, are in temporary files that are
-    mapped into memory: 2 d + 256 bytes a document.
+    mapped into memory: 2 d + 256 bytes a document. Beside these, the texts and the index of the
+    search, a document takes some 200 bytes, more while translations are searched for, and a
+    duplicate some 200 more.
 
     Args:
         embedder: The model of the vectors.

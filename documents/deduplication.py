@@ -165,8 +165,7 @@ class DuplicateFinder:
 
     Vectors of d numbers, and what tells which texts can be similar, are in temporary files that are
     mapped into memory: 2 d + 256 bytes a document. Beside these, the texts and the index of the
-    search, a document takes some 200 bytes, more while translations are searched for, and a
-    duplicate some 200 more.
+    search, a document takes some 300 bytes, and more while translations are searched for.
 
     Args:
         embedder: The model of the vectors.

@@ -69,15 +69,13 @@ class BeadProbabilities:
         )
 
 
-def _joined(documents: Sequence[np.ndarray]) -> UnitRows | None:
-    """Return the vectors of all sentences; None if no document has one.
-
-    Their norms are computed here once, not for every document.
-    """
+def _joined(documents: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return the unit vectors of all sentences, (n, d) float32; None if no document has one."""
     filled = [vectors for vectors in documents if len(vectors)]
     if not filled:
         return None
-    return UnitRows("sentences", np.concatenate(filled))
+    unit: np.ndarray = UnitRows("sentences", np.concatenate(filled))[:]
+    return unit
 
 
 def _span_vectors(

@@ -22,10 +22,9 @@ from scipy.special import expit, logit
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
-from tmde.documents.exact_search import exact_neighbors
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.number_agreement import numbers_agree
-from tmde.documents.unit_rows import UnitRows
+from tmde.documents.unit_rows import largest, products, slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.stored_settings import CALIBRATION_FILE, find_model_file
@@ -39,6 +38,7 @@ _PROBES = (
     "Il gatto dorme sul tavolo.",
     "Les taux d'intérêt ont encore augmenté.",
 )
+_COMPARED_PAIRS = 512  # that are compared with all other texts at once
 _PROBE_DECIMALS = 4
 _SAME_MODEL = 0.02  # What 8-bit weights and bfloat16 change is less.
 # What the columns of the evidence are, in their order.
@@ -182,7 +182,7 @@ class Calibration(pydantic.BaseModel):
         self,
         texts: tuple[Sequence[str], Sequence[str]],
         vectors: tuple[np.ndarray, np.ndarray],
-        others: tuple[UnitRows, UnitRows],
+        others: tuple[np.ndarray, np.ndarray],
         share: float,
     ) -> list[float]:
         """Return the probability that each pair is a translation, compared with other texts.
@@ -190,8 +190,8 @@ class Calibration(pydantic.BaseModel):
         Args:
             texts: The first and the second texts of the pairs, (p,) each.
             vectors: Their unit vectors, (p, d) each.
-            others: The vectors of all texts of the first and of the second side, n and m rows,
-                among which a text's neighbors are.
+            others: The unit vectors of all texts of the first and of the second side, (n, d) and
+                (m, d), among which a text's neighbors are.
             share: As in `probabilities`.
         """
         first, second = vectors
@@ -203,11 +203,15 @@ class Calibration(pydantic.BaseModel):
         probabilities: list[float] = self.probabilities(evidence, share).tolist()
         return probabilities
 
-    def _neighbor_means(self, vectors: np.ndarray, others: UnitRows) -> np.ndarray:
+    def _neighbor_means(self, vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
         """Return the mean cosine of vectors (p, d) to their nearest among others, (p,)."""
         neighbors = min(self.neighbors, len(others))
-        cosines, _ = exact_neighbors(UnitRows("pairs", vectors), others, neighbors)
-        means: np.ndarray = cosines.mean(axis=1)
+        means = np.empty(len(vectors), np.float32)
+        for rows in slices(len(vectors), _COMPARED_PAIRS):
+            # With queries of another type, numpy would convert all others every time.
+            queries = vectors[rows].astype(others.dtype)
+            cosines, _ = largest(products(queries, others), neighbors)
+            means[rows] = np.clip(cosines, -1, 1).mean(axis=1)
         return means
 
     def check_embedder(self, embedder: DocumentEmbedder) -> None:

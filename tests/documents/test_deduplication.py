@@ -156,7 +156,7 @@ def compared_in_rounds(texts, vectors, least):
 
 
 class FixedVectors:
-    """Embeds texts as given unit vectors, whose numbers float16 has, too."""
+    """Embeds texts as given vectors."""
 
     def __init__(self, vectors):
         self.vectors = vectors

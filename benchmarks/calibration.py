@@ -38,8 +38,8 @@ from tmde.documents.calibration_fit import (
 from tmde.documents.reliability import (
     ReliabilityBin,
     expected_calibration_error,
-    quality_at,
     reliability_bins,
+    threshold_quality,
 )
 from tmde.documents.sentence_alignment import align_sentences
 from tmde.embedding import DocumentEmbedder
@@ -97,7 +97,9 @@ def measure_beads(
     aligned = align_sentences(first, second, lengths=lengths)
     beads = [bead for bead in aligned if bead.score is not None]
     model = BeadProbabilities(calibration, ALIGNED_SHARE, [first], [second])
-    probabilities = np.array(model.of(beads, (text.first, text.second), (first, second)))
+    probabilities = np.array(
+        model.probabilities_of(beads, (text.first, text.second), (first, second))
+    )
     gold = [(set(first_side), set(second_side)) for first_side, second_side in text.beads]
     strict = []
     lax = []
@@ -117,7 +119,7 @@ def describe(probabilities: np.ndarray, is_right: np.ndarray) -> dict[str, Any]:
     bins = reliability_bins(probabilities, is_right)
     kept = {}
     for stated in STATED:
-        quality = quality_at(probabilities, is_right, stated)
+        quality = threshold_quality(probabilities, is_right, stated)
         kept[str(stated)] = {"precision": quality.precision, "recall": quality.recall}
     return {
         "pairs": len(is_right),

@@ -11,7 +11,7 @@ import typer
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
 from tmde.cli.models import suggest_accurate, without_truncation_warnings
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration
@@ -241,6 +241,8 @@ def _write_parallel_rows(
         f"{_describe_beads(report)}",
         err=True,
     )
+    if calibration is not None:
+        warn_of_few(min(report.first_segments, report.second_segments), f"{unit} of a side")
     outcomes = report.outcomes
     left_out = [
         f"{outcomes[Outcome.LOW_SCORE]:,} of a low score",

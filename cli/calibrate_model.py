@@ -1,5 +1,6 @@
 """The work of `tmde calibrate`: fit probabilities to parallel text, and say how good they are."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,12 +17,16 @@ from tmde.documents.calibration_fit import (
     fit_calibration,
     language_pairs,
     mined_evidence,
+    split_by_row,
 )
-from tmde.documents.reliability import expected_calibration_error, quality_at, reliability_bins
+from tmde.documents.reliability import (
+    expected_calibration_error,
+    reliability_bins,
+    threshold_quality,
+)
 from tmde.embedding import DocumentEmbedder
 
-# One pair in this many is kept back to measure.
-_KEPT_BACK = 5
+_KEPT_BACK = 0.2  # share of the rows that is kept back to measure
 _STATED_PROBABILITY = 0.9
 
 
@@ -54,7 +59,7 @@ def calibrate_model(job: CalibrationJob) -> None:
     with without_truncation_warnings():
         vectors = embed_pairs(pairs, embedder)
     calibration = fit_calibration(vectors, embedder, job.seed)
-    _report_quality(vectors, embedder, job.seed)
+    _report_quality(vectors, rows, embedder, job.seed)
     calibration.save(job.target)
     typer.echo(
         f"{calibration.pairs:,} pairs of {', '.join(calibration.languages)} -> {job.target}",
@@ -62,21 +67,23 @@ def calibrate_model(job: CalibrationJob) -> None:
     )
 
 
-def _report_quality(vectors: list[PairVectors], embedder: DocumentEmbedder, seed: int) -> None:
-    """Fit to a part of the pairs, and print how well the probabilities of the others hold."""
-    known = []
-    unseen = []
-    for collection in vectors:
-        is_kept_back = np.arange(len(collection.pairs)) % _KEPT_BACK == 0
-        known.append(collection.chosen(~is_kept_back))
-        unseen.append(collection.chosen(is_kept_back))
+def _report_quality(
+    vectors: list[PairVectors],
+    rows: Sequence[Mapping[str, str | None]],
+    embedder: DocumentEmbedder,
+    seed: int,
+) -> None:
+    """Fit to a part of the rows, and print how well the probabilities of the others hold."""
+    # At random: every fifth row may be of one kind.
+    is_kept_back = np.random.default_rng(seed).random(len(rows)) < _KEPT_BACK
+    known, unseen = split_by_row(vectors, rows, is_kept_back)
     calibration = fit_calibration(known, embedder, seed)
     mined = mined_evidence(unseen, FIT_SHARE, seed)
     probabilities = calibration.probabilities(mined.evidence, FIT_SHARE)
     bins = reliability_bins(probabilities, mined.is_right)
-    quality = quality_at(probabilities, mined.is_right, _STATED_PROBABILITY)
+    quality = threshold_quality(probabilities, mined.is_right, _STATED_PROBABILITY)
     sentence = (
-        f"Fitted to four fifths of the pairs, measured on the others: expected calibration error "
+        f"Fitted to four fifths of the rows, measured on the others: expected calibration error "
         f"{expected_calibration_error(bins):.3f}"
     )
     if quality.precision is not None and quality.recall is not None:

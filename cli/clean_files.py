@@ -10,8 +10,8 @@ import typer
 
 from tmde.cli.corpus_writer import corpus_writer, json_lines_writer
 from tmde.cli.models import load_embedder, without_truncation_warnings
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
-from tmde.data import DOCUMENT_ID, load_parallel
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
+from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
 from tmde.documents.cleaning import CheckedRow, RowCleaner
 from tmde.documents.findings import Reason
 from tmde.embedding import DocumentEmbedder
@@ -57,7 +57,9 @@ def clean_files(job: CleaningJob) -> None:
     Raises:
         TmdeError: A source, the model or an option cannot be used.
     """
-    rows = load_parallel(job.sources, job.languages, columns=job.columns, document_ids=True)
+    rows = load_parallel(
+        job.sources, job.languages, columns=job.columns, document_ids=True, places=True
+    )
     languages = sorted(rows.features["translation"])
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
     with ExitStack() as stack:
@@ -70,17 +72,21 @@ def clean_files(job: CleaningJob) -> None:
         counts: Counter[str] = Counter()
         kept_count = 0
         shortened_count = 0
+        text_counts: Counter[str] = Counter()  # by language
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
         for checked, doc_id in zip(cleaner.clean(translations), rows[DOCUMENT_ID], strict=True):
+            text_counts.update(checked.original.keys())
             reasons = {finding.reason.value for finding in checked.findings}
             counts.update(reasons)
             if reasons and write_removed is not None:
-                write_removed(_removed_row(checked, doc_id))
+                write_removed(_removed_row(checked, rows[checked.number - 1]))
             if checked.is_kept:
                 kept_count += 1
                 if reasons:
                     shortened_count += 1
                 write(checked.translation, doc_id)
+    language, fewest = text_counts.most_common()[-1]
+    warn_of_few(fewest, f"texts in {language}")
     described = [f"{count:,} {reason}" for reason, count in counts.most_common()]
     typer.echo(f"{len(rows):,} rows: {', '.join(described) or 'nothing to remove'}", err=True)
     shortened = f" ({shortened_count:,} of them without a text)" if shortened_count else ""
@@ -103,8 +109,13 @@ def _make_cleaner(job: CleaningJob, embedder: DocumentEmbedder) -> RowCleaner:
     return RowCleaner(embedder, calibration, job.min_probability, job.share, reasons)
 
 
-def _removed_row(checked: CheckedRow, doc_id: str | None) -> Row:
-    """Return what the file of removed texts says about a row."""
+def _removed_row(checked: CheckedRow, source_row: Row) -> Row:
+    """Return what the file of removed texts says about a row.
+
+    Args:
+        checked: The row.
+        source_row: The same row with its file, its number there and its document.
+    """
     findings = []
     for finding in checked.findings:
         findings.append(
@@ -115,9 +126,15 @@ def _removed_row(checked: CheckedRow, doc_id: str | None) -> Row:
                 "detail": finding.detail,
             }
         )
-    row: Row = {"translation": checked.original, "kept": checked.is_kept, "findings": findings}
+    row: Row = {
+        "file": source_row[SOURCE_FILE],
+        "row": source_row[SOURCE_ROW],
+        "translation": checked.original,
+        "kept": checked.is_kept,
+        "findings": findings,
+    }
     if checked.probability is not None:
         row["probability"] = round(checked.probability, _DECIMALS)
-    if doc_id is not None:
-        row["doc_id"] = doc_id
+    if source_row[DOCUMENT_ID] is not None:
+        row[DOCUMENT_ID] = source_row[DOCUMENT_ID]
     return row

@@ -1,19 +1,24 @@
 """The work of `tmde dedupe`: find documents that repeat others, and write the rest."""
 
+import sys
+import tempfile
 from collections import Counter
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import typer
 
 from tmde.cli.corpus_writer import json_lines_writer
 from tmde.cli.document_sets import Place, checked_ids, default_ids
 from tmde.cli.language_columns import column_values, language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
-from tmde.data.documents import Documents, InputFormat
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
+from tmde.cli.stored_documents import StoredDocuments, Strings
+from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.documents.deduplication import (
     MIN_PROBABILITY,
     UNKNOWN_LANGUAGE,
@@ -21,6 +26,8 @@ from tmde.documents.deduplication import (
     Group,
 )
 from tmde.documents.language_identification import LanguageIdentifier
+from tmde.embedding import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
 
 _CHUNK = 8192  # documents that are read at once
 _DECIMALS = 6
@@ -55,65 +62,32 @@ class DedupeJob:
     probabilities: ProbabilityOptions
 
 
-@dataclass
-class Collection:
-    """The n documents of the input.
-
-    Attributes:
-        texts: Their texts.
-        ids: Their ids.
-        rows: All their columns.
-        languages: The language of each; None for those that have none.
-    """
-
-    texts: list[str] = field(default_factory=list)
-    ids: list[str] = field(default_factory=list)
-    rows: list[dict[str, Any]] = field(default_factory=list)
-    languages: list[str | None] = field(default_factory=list)
-
-
 def dedupe_file(job: DedupeJob) -> None:
     """Remove duplicates, write the other documents, and print how many of each kind there are.
+
+    What is read is kept in a temporary folder beside the output, where there is room for it.
 
     Raises:
         TmdeError: The input, the model or an option cannot be used.
     """
-    collection = _read(job)
-    embedder = load_embedder(job.model, **job.loading)
-    min_probability = job.probabilities.min_probability
-    if min_probability is None:
-        min_probability = MIN_PROBABILITY
-    calibration = None
-    languages = _known_languages(collection)
-    if job.across_languages:
-        asked_for = replace(job.probabilities, min_probability=min_probability)
-        revision = job.loading.get("revision")
-        calibration = find_calibration(asked_for, job.model, revision, embedder)
-        languages = _all_languages(collection)
-    finder = DuplicateFinder(
-        embedder,
-        job.min_similarity,
-        calibration,
-        min_probability,
-        job.probabilities.share_or(),
-    )
-    with without_truncation_warnings():
-        groups = finder.groups(collection.texts, languages)
-    _write(job, collection, groups)
+    prefix = f".{job.target.stem}."
+    with tempfile.TemporaryDirectory(prefix=prefix, dir=job.target.parent) as name:
+        folder = Path(name)
+        documents = StoredDocuments.write(folder, _read(job))
+        embedder = load_embedder(job.model, **job.loading)
+        groups = _find_groups(job, documents, embedder, folder)
+        _write(job, documents, groups)
+        document_count = len(documents)
     counts = Counter(match.kind.value for group in groups for match in group.duplicates)
     described = [f"{count:,} {kind}" for kind, count in counts.most_common()]
-    typer.echo(
-        f"{len(collection.texts):,} documents: {', '.join(described) or 'all different'}",
-        err=True,
-    )
-    unique_count = len(collection.texts) - counts.total()
-    typer.echo(f"{unique_count:,} documents kept -> {job.output}", err=True)
+    typer.echo(f"{document_count:,} documents: {', '.join(described) or 'all different'}", err=True)
+    typer.echo(f"{document_count - counts.total():,} documents kept -> {job.output}", err=True)
     if job.groups_output is not None:
         typer.echo(f"{len(groups):,} groups -> {job.groups_output}", err=True)
 
 
-def _read(job: DedupeJob) -> Collection:
-    """Read all documents.
+def _read(job: DedupeJob) -> Iterator[tuple[Chunk, list[str], list[str | None]]]:
+    """Yield all documents in chunks, with the id and the language of each, under a progress bar.
 
     Raises:
         TmdeError: The input cannot be read, a column is missing, or an id occurs twice.
@@ -122,7 +96,6 @@ def _read(job: DedupeJob) -> Collection:
     if job.id_field is not None:
         required[job.id_field] = "--id-field"
     id_field = job.id_field or "id"
-    collection = Collection()
     place_of_id: dict[str, Place] = {}
     with ExitStack() as stack:
         documents = Documents(
@@ -136,63 +109,128 @@ def _read(job: DedupeJob) -> Collection:
             required,
         )
         column = documents.language_field or language_column(documents)
+        bar = progress_bar(total=documents.rows, desc="Reading", unit=" documents")
+        stack.enter_context(bar)
         for chunk in documents.chunks:
-            collection.texts += chunk.texts
             if id_field in documents.fields:
-                collection.ids += checked_ids(chunk, id_field, place_of_id)
+                ids = checked_ids(chunk, id_field, place_of_id)
             else:
-                collection.ids += default_ids(chunk)
-            if job.language is not None:
-                collection.languages += [job.language] * len(chunk.texts)
-            elif column is None:
-                collection.languages += [None] * len(chunk.texts)
-            else:
-                values = chunk.languages or column_values(chunk, column)
-                collection.languages += map(language_or_none, values)
-            rows = chunk.columns.to_pylist() or [{} for _ in chunk.texts]
-            for row, text in zip(rows, chunk.texts, strict=True):
-                collection.rows.append(row if row else {"text": text})
-    return collection
+                ids = default_ids(chunk)
+            yield chunk, ids, _languages_of(job, chunk, column)
+            bar.update(len(chunk.texts))
 
 
-def _known_languages(collection: Collection) -> list[str] | None:
+def _languages_of(job: DedupeJob, chunk: Chunk, column: str | None) -> list[str | None]:
+    """Return the language of each document of a chunk; None for those that have none.
+
+    Args:
+        job: Names the language of all documents, if it is known.
+        chunk: The documents.
+        column: The column of their languages; None without one.
+    """
+    if job.language is not None:
+        return [job.language] * len(chunk.texts)
+    if column is None:
+        return [None] * len(chunk.texts)
+    values = chunk.languages or column_values(chunk, column)
+    return [language_or_none(value) for value in values]
+
+
+def _find_groups(
+    job: DedupeJob, documents: StoredDocuments, embedder: DocumentEmbedder, folder: Path
+) -> list[Group]:
+    """Return the groups of documents that say the same.
+
+    Args:
+        job: Says what is searched for.
+        documents: The documents.
+        embedder: The model.
+        folder: The folder of temporary files.
+    """
+    min_probability = job.probabilities.min_probability
+    if min_probability is None:
+        min_probability = MIN_PROBABILITY
+    calibration = None
+    languages = _known_languages(documents)
+    if job.across_languages:
+        asked_for = replace(job.probabilities, min_probability=min_probability)
+        revision = job.loading.get("revision")
+        calibration = find_calibration(asked_for, job.model, revision, embedder)
+        languages = _all_languages(documents)
+        _warn_of_rare_language(languages)
+    finder = DuplicateFinder(
+        embedder,
+        job.min_similarity,
+        calibration,
+        min_probability,
+        job.probabilities.share_or(),
+        folder,
+    )
+    with without_truncation_warnings():
+        return finder.groups(documents.texts, languages)
+
+
+def _known_languages(documents: StoredDocuments) -> Sequence[str] | None:
     """Return the language of each document; None unless all are known."""
-    languages = [language for language in collection.languages if language is not None]
-    return languages if len(languages) == len(collection.texts) else None
+    if documents.languages.null_count:
+        return None
+    return Strings(documents.languages)
 
 
-def _all_languages(collection: Collection) -> list[str]:
+def _all_languages(documents: StoredDocuments) -> Sequence[str]:
     """Return the language of each document, which is identified where it is not known."""
-    known = _known_languages(collection)
+    known = _known_languages(documents)
     if known is not None:
         return known
     identifier = LanguageIdentifier()
     languages = []
-    for language, text in zip(collection.languages, collection.texts, strict=True):
+    texts = progress_bar(documents.texts, desc="Identifying languages", unit=" documents")
+    for known_language, text in zip(documents.languages, texts, strict=True):
+        language = known_language.as_py()
         if language is None:
             identified = identifier.identify(text)
             language = UNKNOWN_LANGUAGE if identified is None else identified.language
-        languages.append(language)
+        # One string for all documents of a language.
+        languages.append(sys.intern(language))
     counts = Counter(languages).most_common()
     described = [f"{count:,} {language or 'unknown'}" for language, count in counts]
     typer.echo(f"Languages: {', '.join(described)}", err=True)
     return languages
 
 
-def _write(job: DedupeJob, collection: Collection, groups: list[Group]) -> None:
-    """Write the documents that are kept, and the groups."""
-    removed = {match.document for group in groups for match in group.duplicates}
-    with json_lines_writer(job.target) as write:
-        for number, row in enumerate(collection.rows):
-            if number not in removed:
-                write(row)
-    if job.groups_target is None:
-        return
-    with json_lines_writer(job.groups_target) as write:
-        for group in groups:
-            duplicates = []
-            for match in group.duplicates:
-                score = round(match.score, _DECIMALS)
-                id = collection.ids[match.document]
-                duplicates.append({"id": id, "kind": match.kind.value, "score": score})
-            write({"kept": collection.ids[group.kept], "duplicates": duplicates})
+def _warn_of_rare_language(languages: Sequence[str]) -> None:
+    """Print that probabilities mean little if a language has few documents."""
+    counts = Counter(languages)
+    del counts[UNKNOWN_LANGUAGE]
+    if len(counts) > 1:
+        language, count = counts.most_common()[-1]
+        warn_of_few(count, f"documents in {language}")
+
+
+def _write(job: DedupeJob, documents: StoredDocuments, groups: list[Group]) -> None:
+    """Write the documents that are kept, and the groups. Files appear when both are written."""
+    is_kept = np.ones(len(documents), bool)
+    for group in groups:
+        for match in group.duplicates:
+            is_kept[match.document] = False
+    with ExitStack() as stack:
+        write_document = stack.enter_context(json_lines_writer(job.target))
+        if job.groups_target is not None:
+            write_group = stack.enter_context(json_lines_writer(job.groups_target))
+            for group in groups:
+                write_group(_described_group(group, documents.ids))
+        rows = progress_bar(
+            documents.rows(), total=len(documents), desc="Writing", unit=" documents"
+        )
+        for row, row_is_kept in zip(rows, is_kept.tolist(), strict=True):
+            if row_is_kept:
+                write_document(row)
+
+
+def _described_group(group: Group, ids: Sequence[str]) -> dict[str, Any]:
+    """Return what the file of groups says about a group."""
+    duplicates = []
+    for match in group.duplicates:
+        score = round(match.score, _DECIMALS)
+        duplicates.append({"id": ids[match.document], "kind": match.kind.value, "score": score})
+    return {"kept": ids[group.kept], "duplicates": duplicates}

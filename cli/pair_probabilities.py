@@ -7,6 +7,7 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share
+from tmde.documents.calibration_fit import FEWEST_PAIRS
 from tmde.embedding import DocumentEmbedder
 
 
@@ -81,3 +82,18 @@ def find_calibration(
         typer.echo(f"No probabilities: {error}", err=True)
         return None
     return calibration
+
+
+def warn_of_few(count: int, unit: str) -> None:
+    """Print that probabilities mean little, if there are few texts to compare a pair with.
+
+    Args:
+        count: The number of texts of the side or language that has the fewest.
+        unit: What they are, in the plural.
+    """
+    if count < FEWEST_PAIRS:
+        typer.echo(
+            f"Found only {count:,} {unit}. Probabilities compare a pair with its neighbors, and "
+            f"are too high below {FEWEST_PAIRS}.",
+            err=True,
+        )

@@ -3,6 +3,13 @@
 from .checks import CorpusError
 from .parallel import load_parallel
 from .report import CorpusReport
-from .rows import DOCUMENT_ID
+from .rows import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW
 
-__all__ = ["DOCUMENT_ID", "CorpusError", "CorpusReport", "load_parallel"]
+__all__ = [
+    "DOCUMENT_ID",
+    "SOURCE_FILE",
+    "SOURCE_ROW",
+    "CorpusError",
+    "CorpusReport",
+    "load_parallel",
+]

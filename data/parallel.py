@@ -14,7 +14,7 @@ from .mixing import limits_of, mix
 from .parts import Part, PartOpener, Source
 from .report import CorpusReport
 from .row_checks import BATCH_ROWS, COUNTED_FEATURES, Columns, RowChecker, check_file, check_table
-from .rows import CLASSES, LABEL, NLI_TEXTS, features_of
+from .rows import CLASSES, LABEL, NLI_TEXTS, SOURCE_ROW, features_of
 
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
 # the first one.
@@ -40,6 +40,7 @@ def load_parallel(
     document_ids: bool = False,
     labels: bool = False,
     columns: Mapping[str, str] | None = None,
+    places: bool = False,
 ) -> AnyDataset:
     r"""Load a parallel corpus and check every row of it.
 
@@ -87,12 +88,14 @@ def load_parallel(
         columns: The column of each language, of `doc_id` or of `label` that has another name,
             `{"de": "Source", "en": "Target"}`. If two or more languages are named, the other
             columns are not taken for languages.
+        places: Keep where each row stands in its source.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each
         language, keys sorted. Every row has at least two texts. With `document_ids`, also `doc_id`,
         a string, null where a source has none; with `labels`, the texts are `premise` and
-        `hypothesis`, and `label` is the number of the class.
+        `hypothesis`, and `label` is the number of the class; with `places`, `file` is the name of
+        the file or data set, and `row` the number of the row in it, as in error messages.
 
     Raises:
         CorpusError: Bad input, whatever `bad_rows`: no file found, unknown languages, Moses files
@@ -139,7 +142,7 @@ def load_parallel(
     loader = _PartLoader(
         languages=chosen,
         raise_on_bad=bad_rows == "raise",
-        features=features_of(chosen, document_ids, labels),
+        features=features_of(chosen, document_ids, labels, places),
         report=report,
         streaming=streaming,
         columns=pairs,
@@ -278,6 +281,7 @@ class _PartLoader:
             class_names=_class_names(part.source) if LABEL in self.features else (),
             columns=self.columns,
             has_cells=_has_cells(part.source),
+            has_places=SOURCE_ROW in self.features,
         )
 
     def _check_file(self, file: FileSource, limit: int | None, checker: RowChecker) -> AnyDataset:

@@ -14,7 +14,7 @@ from .checks import CorpusError, Unquoted, bad_value
 from .columns import ColumnPairs, fields_by_name, texts_of
 from .files import FileSource, Row, blocks_of, check_text, read_rows
 from .report import BAD_STATES, MAX_EXAMPLES, RowState
-from .rows import CLASSES, DOCUMENT_ID, LABEL, features_of
+from .rows import CLASSES, DOCUMENT_ID, LABEL, SOURCE_FILE, SOURCE_ROW, features_of
 
 Columns = Mapping[str, list | pa.Array]
 
@@ -66,6 +66,7 @@ class RowChecker:
         columns: Names, and the fields that the user says hold them.
         has_cells: Whether rows are lines or cells of a table, where an empty one is how a row says
             that it lacks a language. It is not bad if the row has two texts.
+        has_places: Whether checked rows say where they stand in the source.
     """
 
     place: str
@@ -75,11 +76,14 @@ class RowChecker:
     class_names: tuple[str, ...] = ()
     columns: ColumnPairs = ()
     has_cells: bool = False
+    has_places: bool = False
 
     @property
     def features(self) -> datasets.Features:
         """The columns of checked rows."""
-        columns = features_of(self.languages, document_ids=True, labels=True)
+        columns = features_of(
+            self.languages, document_ids=True, labels=True, places=self.has_places
+        )
         return datasets.Features(columns | COUNTED_FEATURES)
 
     def check(self, columns: Columns, numbers: Sequence[int]) -> pa.Table:
@@ -126,16 +130,18 @@ class RowChecker:
         filled_texts = []
         for column, is_blank in zip(texts, blank, strict=True):
             filled_texts.append(pc.if_else(is_blank, pa.scalar(None, pa.string()), column))
-        return pa.table(
-            {
-                "translation": pa.StructArray.from_arrays(filled_texts, self.languages),
-                DOCUMENT_ID: pa.array(documents, pa.string()),
-                LABEL: pa.array(class_numbers, pa.int64()),
-                "empty": empty_counts,
-                "state": rows.states,
-                "example": pa.array(examples, pa.string()),
-            }
-        )
+        checked: dict[str, Any] = {
+            "translation": pa.StructArray.from_arrays(filled_texts, self.languages),
+            DOCUMENT_ID: pa.array(documents, pa.string()),
+            LABEL: pa.array(class_numbers, pa.int64()),
+        }
+        if self.has_places:
+            checked[SOURCE_FILE] = pa.array([self.place] * len(numbers), pa.string())
+            checked[SOURCE_ROW] = pa.array(numbers, pa.int64())
+        checked["empty"] = empty_counts
+        checked["state"] = rows.states
+        checked["example"] = pa.array(examples, pa.string())
+        return pa.table(checked)
 
     def _text_array(
         self, values: list | pa.Array, language: str, numbers: Sequence[int]

@@ -8,12 +8,18 @@ import pyarrow.compute as pc
 
 DOCUMENT_ID = "doc_id"  # Names the document of a row, in the source and in the result.
 LABEL = "label"  # The class of a premise and a hypothesis, in the source and in the result.
+# Where a row stands in its source: the name of the file or data set, and the number of the row.
+SOURCE_FILE = "file"
+SOURCE_ROW = "row"
 NLI_TEXTS = ("premise", "hypothesis")
 CLASSES = ("entailment", "neutral", "contradiction")  # the order of SNLI, MultiNLI and XNLI
 
 
 def features_of(
-    languages: Sequence[str], document_ids: bool = False, labels: bool = False
+    languages: Sequence[str],
+    document_ids: bool = False,
+    labels: bool = False,
+    places: bool = False,
 ) -> datasets.Features:
     """Return the features that every corpus has.
 
@@ -21,6 +27,7 @@ def features_of(
         languages: The fields of `translation`, a struct of nullable strings with sorted keys.
         document_ids: Whether there is a nullable string `doc_id`.
         labels: Whether there is a number `label`.
+        places: Whether there is the name `file` and the number `row` in it.
     """
     text = datasets.Value("string")
     columns = {"translation": dict.fromkeys(sorted(languages), text)}
@@ -28,6 +35,9 @@ def features_of(
         columns[DOCUMENT_ID] = text
     if labels:
         columns[LABEL] = datasets.Value("int64")
+    if places:
+        columns[SOURCE_FILE] = text
+        columns[SOURCE_ROW] = datasets.Value("int64")
     return datasets.Features(columns)
 
 

@@ -10,6 +10,7 @@ from tmde.documents.bead_costs import unit_sentences, weights_of
 from tmde.documents.bead_scores import unit_sum
 from tmde.documents.calibration import Calibration
 from tmde.documents.sentence_alignment import Bead
+from tmde.documents.unit_rows import UnitRows
 
 # About nine of ten beads of the development documents are right, because their order says much.
 ALIGNED_SHARE = 0.9
@@ -41,7 +42,7 @@ class BeadProbabilities:
         self.first_sentences = _joined(first)
         self.second_sentences = _joined(second)
 
-    def of(
+    def probabilities_of(
         self,
         beads: Sequence[Bead],
         texts: tuple[Sequence[str], Sequence[str]],
@@ -54,7 +55,7 @@ class BeadProbabilities:
             texts: The sentences of both documents.
             vectors: Their vectors, (n, d) and (m, d).
         """
-        if not beads:
+        if not beads or self.first_sentences is None or self.second_sentences is None:
             return []
         first_spans = [bead.first for bead in beads]
         second_spans = [bead.second for bead in beads]
@@ -68,10 +69,13 @@ class BeadProbabilities:
         )
 
 
-def _joined(documents: Sequence[np.ndarray]) -> np.ndarray:
-    """Return the vectors of all sentences, (n, d), without documents that have none."""
+def _joined(documents: Sequence[np.ndarray]) -> np.ndarray | None:
+    """Return the unit vectors of all sentences, (n, d) float32; None if no document has one."""
     filled = [vectors for vectors in documents if len(vectors)]
-    return np.concatenate(filled) if filled else np.empty((0, 1), np.float32)
+    if not filled:
+        return None
+    unit: np.ndarray = UnitRows("sentences", np.concatenate(filled))[:]
+    return unit
 
 
 def _span_vectors(

@@ -23,8 +23,8 @@ from scipy.special import expit, logit
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
 from tmde.documents.mining import ScoredPairs
-from tmde.documents.neighbors import find_neighbors
 from tmde.documents.number_agreement import numbers_agree
+from tmde.documents.unit_rows import largest, products, slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.stored_settings import CALIBRATION_FILE, find_model_file
@@ -38,6 +38,7 @@ _PROBES = (
     "Il gatto dorme sul tavolo.",
     "Les taux d'intérêt ont encore augmenté.",
 )
+_COMPARED_PAIRS = 512  # that are compared with all other texts at once
 _PROBE_DECIMALS = 4
 _SAME_MODEL = 0.02  # What 8-bit weights and bfloat16 change is less.
 # What the columns of the evidence are, in their order.
@@ -189,19 +190,29 @@ class Calibration(pydantic.BaseModel):
         Args:
             texts: The first and the second texts of the pairs, (p,) each.
             vectors: Their unit vectors, (p, d) each.
-            others: The vectors of all texts of the first and of the second side, (n, d) and (m, d),
-                among which a text's neighbors are.
+            others: The unit vectors of all texts of the first and of the second side, (n, d) and
+                (m, d), among which a text's neighbors are.
             share: As in `probabilities`.
         """
         first, second = vectors
-        first_others, second_others = others
-        first_cosines, _ = find_neighbors(first, second_others, self.neighbors)
-        second_cosines, _ = find_neighbors(second, first_others, self.neighbors)
-        neighbor_means = (first_cosines.mean(axis=1) + second_cosines.mean(axis=1)) / 2
+        first_means = self._neighbor_means(first, others[1])
+        second_means = self._neighbor_means(second, others[0])
+        neighbor_means = (first_means + second_means) / 2
         cosines = (first * second).sum(axis=1)
         evidence = pair_evidence(texts[0], texts[1], cosines, neighbor_means)
         probabilities: list[float] = self.probabilities(evidence, share).tolist()
         return probabilities
+
+    def _neighbor_means(self, vectors: np.ndarray, others: np.ndarray) -> np.ndarray:
+        """Return the mean cosine of vectors (p, d) to their nearest among others, (p,)."""
+        neighbors = min(self.neighbors, len(others))
+        means = np.empty(len(vectors), np.float32)
+        for rows in slices(len(vectors), _COMPARED_PAIRS):
+            # With queries of another type, numpy would convert all others every time.
+            queries = vectors[rows].astype(others.dtype)
+            cosines, _ = largest(products(queries, others), neighbors)
+            means[rows] = np.clip(cosines, -1, 1).mean(axis=1)
+        return means
 
     def check_embedder(self, embedder: DocumentEmbedder) -> None:
         """Raise `TmdeError` if an embedder makes other vectors than those that were calibrated."""

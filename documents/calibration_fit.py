@@ -27,6 +27,7 @@ FEWEST_PAIRS = 200  # of two languages: fewer texts have no neighbors that are n
 MOST_PAIRS = 5000  # of two languages
 NEIGHBORS = 4
 FIT_SHARE = 0.5
+_FEWEST_MINED = 2  # pairs: if a single one loses a text, the other list is empty
 _DRAWS = 3  # Each draw leaves other texts without a translation.
 # The inverse strength by which the weights of the standardized evidence are shrunk, which matters
 # for few pairs only.
@@ -167,6 +168,40 @@ def embed_pairs(
             sides.append(vectors[language][rows])
         collections.append(PairVectors(languages, text_pairs, sides[0], sides[1]))
     return collections
+
+
+def split_by_row(
+    vectors: Sequence[PairVectors],
+    rows: Sequence[Mapping[str, str | None]],
+    is_kept_back: np.ndarray,
+) -> tuple[list[PairVectors], list[PairVectors]]:
+    """Return the pairs to fit to, and those to measure with, which have no text in common.
+
+    A row in three languages gives three pairs, and a sentence may stand in several rows. So a text
+    belongs to the part of the first row that it stands in, and a pair to that of both its texts. A
+    pair whose texts belong to different parts is left out, and so are two languages that have only
+    one pair in a part.
+
+    Args:
+        vectors: The pairs of every two languages, of these rows.
+        rows: The texts of each row by language, (n,).
+        is_kept_back: Whether the pairs of each row are kept back to measure, (n,) bool.
+    """
+    text_is_kept_back: dict[tuple[str, str], bool] = {}  # by language and text
+    for row, row_is_kept_back in zip(rows, is_kept_back.tolist(), strict=True):
+        for language, text in row.items():
+            text_is_kept_back.setdefault((language, plain_text(text or "")), row_is_kept_back)
+    known: list[PairVectors] = []
+    kept_back: list[PairVectors] = []
+    for collection in vectors:
+        sides = []
+        for side, language in enumerate(collection.languages):
+            sides.append([text_is_kept_back[language, pair[side]] for pair in collection.pairs])
+        first, second = np.array(sides)  # (pairs,) bool each
+        for part, is_chosen in ((known, ~first & ~second), (kept_back, first & second)):
+            if is_chosen.sum() >= _FEWEST_MINED:
+                part.append(collection.chosen(is_chosen))
+    return known, kept_back
 
 
 def mined_evidence(

@@ -24,7 +24,7 @@ from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.pair_checker import PairChecker, TextPair
 from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
-from tmde.documents.unit_rows import unit_vectors
+from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 # Rows that are checked together. A text's nearest neighbors are those among them. A last block of
@@ -191,7 +191,7 @@ class RowCleaner:
             encoded = self.embedder.encode(
                 list(unique_texts), language=language, show_progress_bar=False
             )
-            unit = unit_vectors(np.asarray(encoded))
+            unit = UnitRows("texts", np.asarray(encoded))[:]
             vectors[language] = dict(zip(unique_texts, unit, strict=True))
         return vectors
 

@@ -10,29 +10,41 @@ for group in finder.groups(["It rains.", "it  rains", "The sun shines."]):
 from __future__ import annotations
 
 import enum
+import hashlib
 import itertools
-from collections import defaultdict
-from collections.abc import Sequence
+import os
+import tempfile
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from pathlib import Path
+from typing import TypeVar, overload
 
 import numpy as np
+import scipy.sparse
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
-from tmde.documents.mining import mine_bitext, plain_text
+from tmde.documents.mining import mine_bitext
 from tmde.documents.neighbors import find_neighbors
+from tmde.documents.shingles import ShingleSketches, comparable_text, resemblance, shingles
+from tmde.documents.unit_rows import slices, unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.progress import progress_bar
 
 NEIGHBORS = 10  # of a document that may be near-duplicates
 MIN_SIMILARITY = 0.7
 MIN_PROBABILITY = 0.9
-_SHINGLE = 5  # characters
 # Of a large group, not every document has the first one among its neighbors. So those that stand
 # for its neighbors are compared again, until nothing changes, at most so often.
 _ROUNDS = 10
 # The language of a document in an unknown language, which is no translation of any.
 UNKNOWN_LANGUAGE = ""
+_CHUNK = 8192  # documents that are embedded, and pairs of translations that are judged, at once
+_COMPARED_ROWS = 2048  # documents that are compared with their neighbors at once
+_DIGEST_BYTES = 16
+_DOCUMENTS_WITH_BAR = 20_000  # documents from which on a progress bar is shown
+
+Item = TypeVar("Item")
 
 
 class Kind(str, enum.Enum):
@@ -43,7 +55,7 @@ class Kind(str, enum.Enum):
     TRANSLATION = "translation"
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Match:
     """A document that repeats the one that is kept.
 
@@ -58,21 +70,7 @@ class Match:
     score: float
 
 
-class Link(NamedTuple):
-    """A text that repeats an earlier one.
-
-    Attributes:
-        earlier: The place of the earlier text.
-        kind: How it is repeated.
-        score: As that of a match.
-    """
-
-    earlier: int
-    kind: Kind
-    score: float
-
-
-@dataclass
+@dataclass(slots=True)
 class Group:
     """Documents that say the same.
 
@@ -83,6 +81,73 @@ class Group:
 
     kept: int
     duplicates: list[Match] = field(default_factory=list)
+
+
+class ChosenTexts(Sequence[str]):
+    """Some of the texts of a sequence, which are not copied.
+
+    Args:
+        texts: All texts, (n,).
+        rows: The numbers of those that are chosen, (m,).
+    """
+
+    def __init__(self, texts: Sequence[str], rows: np.ndarray) -> None:
+        self.texts = texts
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self.texts[row] for row in self.rows[place].tolist()]
+        return self.texts[int(self.rows[place])]
+
+
+class Links:
+    """What each of n different texts repeats: at first nothing.
+
+    Attributes:
+        originals: The place of the text that each one repeats; its own place if it repeats none,
+            (n,) int64.
+        scores: The similarity or probability of those that repeat another, (n,) float64.
+        are_translations: Whether they translate it, (n,) bool.
+    """
+
+    def __init__(self, count: int) -> None:
+        self.originals = np.arange(count)
+        self.scores = np.ones(count)
+        self.are_translations = np.zeros(count, bool)
+
+    def are_kept(self, rows: np.ndarray) -> np.ndarray:
+        """Return whether each of some texts repeats none, (rows,) bool."""
+        are_kept: np.ndarray = self.originals[rows] == rows
+        return are_kept
+
+    def set(self, row: int, original: int, score: float, is_translation: bool = False) -> None:
+        """Note that a text repeats another; itself if it repeats none."""
+        self.originals[row] = original
+        self.scores[row] = score
+        self.are_translations[row] = is_translation
+
+    def match(self, row: int, place: int) -> Match:
+        """Return the match of a document.
+
+        Args:
+            row: Its number in the collection.
+            place: The place of its text among the different ones.
+        """
+        if self.originals[place] == place:
+            return Match(row, Kind.COPY, 1.0)
+        # A copy of a text that is removed repeats what that repeats, in the same way.
+        kind = Kind.TRANSLATION if self.are_translations[place] else Kind.NEAR_DUPLICATE
+        return Match(row, kind, float(self.scores[place]))
 
 
 class DuplicateFinder:
@@ -98,12 +163,17 @@ class DuplicateFinder:
 
     Every duplicate repeats the document that is kept, so no chain of small changes makes a group.
 
+    Vectors of d numbers, and what tells which texts can be similar, are in temporary files that are
+    mapped into memory: 2 d + 256 bytes a document. Beside these, the texts and the index of the
+    search, a document takes some 300 bytes, and more while translations are searched for.
+
     Args:
         embedder: The model of the vectors.
         min_similarity: The least similarity of near-duplicates, above 0 and at most 1.
         calibration: That of the model; None finds no translations.
         min_probability: The least probability of translations.
         share: The share of documents that you expect to have a translation in the collection.
+        folder: The folder of the temporary files; None for that of the system.
 
     Raises:
         TmdeError: A number is out of range, or the calibration is that of other vectors.
@@ -116,6 +186,7 @@ class DuplicateFinder:
         calibration: Calibration | None = None,
         min_probability: float = MIN_PROBABILITY,
         share: float = DEFAULT_SHARE,
+        folder: str | os.PathLike[str] | None = None,
     ) -> None:
         if not 0 < min_similarity <= 1:
             raise TmdeError(
@@ -131,6 +202,7 @@ class DuplicateFinder:
         self.calibration = calibration
         self.min_probability = min_probability
         self.share = share
+        self.folder = folder
 
     def groups(self, texts: Sequence[str], languages: Sequence[str] | None = None) -> list[Group]:
         """Return the groups of two or more documents, in the order of those that are kept.
@@ -138,7 +210,7 @@ class DuplicateFinder:
         An empty text is in no group.
 
         Args:
-            texts: The documents, (n,).
+            texts: The documents, (n,). They are read several times, one after the other.
             languages: The language of each, (n,), for translations and for a model that has an
                 encoder for each language; "" for one that is not known.
 
@@ -148,65 +220,126 @@ class DuplicateFinder:
         if self.calibration is not None and languages is None:
             raise TmdeError("languages: found none, expected one for each text, for translations")
         first_copies = _first_copies(texts)
-        unique = [row for row, first in enumerate(first_copies) if row == first]
-        if not unique:
+        unique = np.flatnonzero(first_copies == np.arange(len(texts)))
+        if not len(unique):
             return []
-        unique_texts = [texts[row] for row in unique]
-        unique_languages = None if languages is None else [languages[row] for row in unique]
-        vectors = np.asarray(self.embedder.encode(unique_texts, language=unique_languages))
-        links = self._near_duplicates(unique_texts, vectors)
-        if self.calibration is not None and unique_languages is not None:
-            self._add_translations(links, unique_texts, unique_languages, vectors)
+        unique_texts = ChosenTexts(texts, unique)
+        unique_languages = None
+        if languages is not None:
+            unique_languages = ChosenTexts(languages, unique)
+        links = Links(len(unique))
+        with tempfile.TemporaryDirectory(prefix=".tmde-", dir=self.folder) as name:
+            folder = Path(name)
+            vectors = self._embed(unique_texts, unique_languages, folder)
+            self._add_near_duplicates(links, unique_texts, vectors, folder)
+            if self.calibration is not None and unique_languages is not None:
+                self._add_translations(links, unique_texts, unique_languages, vectors, folder)
         return _grouped(unique, links, first_copies)
 
-    def _near_duplicates(self, texts: Sequence[str], vectors: np.ndarray) -> list[Link | None]:
-        """Return for each text the earlier one that it nearly repeats, which repeats none itself.
+    def _embed(self, texts: ChosenTexts, languages: ChosenTexts | None, folder: Path) -> np.ndarray:
+        """Return the unit vectors of texts, (n, d) float16, which are mapped from a file."""
+        count = len(texts)
+        vectors: np.ndarray | None = None
+        is_single_chunk = count <= _CHUNK
+        # The embedder shows the progress of a single chunk itself.
+        shows_chunk = None if is_single_chunk else False
+        bar = progress_bar(
+            total=count, desc="Embedding", unit=" documents", disable=is_single_chunk
+        )
+        with bar:
+            for rows in slices(count, _CHUNK):
+                encoded = self.embedder.encode(
+                    texts[rows],
+                    language=None if languages is None else languages[rows],
+                    show_progress_bar=shows_chunk,
+                )
+                chunk_vectors = unit_vectors(np.asarray(encoded))
+                if vectors is None:
+                    shape = (count, chunk_vectors.shape[1])
+                    path = folder / "vectors.npy"
+                    vectors = np.lib.format.open_memmap(path, "w+", np.float16, shape)
+                vectors[rows] = chunk_vectors
+                bar.update(len(chunk_vectors))
+        assert vectors is not None  # There are texts.
+        return np.asarray(vectors)
+
+    # ---- Near-duplicates
+
+    def _add_near_duplicates(
+        self, links: Links, texts: ChosenTexts, vectors: np.ndarray, folder: Path
+    ) -> None:
+        """Link texts to the earlier ones that they nearly repeat, which repeat none themselves.
 
         Args:
+            links: The links, which are added to.
             texts: Different texts, (n,).
             vectors: Their vectors, (n, d).
+            folder: The folder of temporary files.
         """
-        links: list[Link | None] = [None] * len(texts)
         neighbors = _mutual_neighbors(vectors)
+        sketches = ShingleSketches(_with_bar(texts, "Reading"), len(texts), folder / "sketches.npy")
+        # A text needs a look if an earlier neighbor may be similar, or a neighbor repeats another
+        # text, which may be similar, too.
+        needs_look = _may_repeat_neighbor(neighbors, sketches, self.min_similarity)
         for _ in range(_ROUNDS):
-            before = list(links)
-            for row in range(len(texts)):
-                links[row] = self._nearest_kept(row, neighbors[row], texts, links)
-            if links == before:
+            has_changed = False
+            for row in _with_bar(range(len(texts)), "Comparing"):
+                if not needs_look[row]:
+                    continue
+                near_rows = neighbors.indices[neighbors.indptr[row] : neighbors.indptr[row + 1]]
+                original, similarity = self._nearest_kept(row, near_rows, texts, links, sketches)
+                if original != row:
+                    needs_look[near_rows] = True
+                if (original, similarity) != (links.originals[row], links.scores[row]):
+                    links.set(row, original, similarity)
+                    has_changed = True
+            if not has_changed:
                 break
-        return links
 
     def _nearest_kept(
-        self, row: int, neighbors: Sequence[int], texts: Sequence[str], links: list[Link | None]
-    ) -> Link | None:
-        """Return the link of a text to the most similar earlier one that is kept; None without.
+        self,
+        row: int,
+        near_rows: np.ndarray,
+        texts: ChosenTexts,
+        links: Links,
+        sketches: ShingleSketches,
+    ) -> tuple[int, float]:
+        """Return the most similar earlier text that is kept, and the similarity.
+
+        If no text is similar, it is the text itself.
 
         Args:
             row: The text.
-            neighbors: The texts that are near to it.
+            near_rows: The texts that are near to it, (neighbors,).
             texts: All texts.
             links: The links so far.
+            sketches: Tells which texts may be similar.
         """
-        candidates = set()
-        for neighbor in neighbors:
-            link = links[neighbor]
-            candidates.add(neighbor if link is None else link.earlier)
-        shingles = _shingles(texts[row])
-        best: Link | None = None
-        for earlier in sorted(candidates):
-            if earlier >= row or links[earlier] is not None:
-                continue
-            similarity = _similarity(shingles, _shingles(texts[earlier]))
-            if similarity >= self.min_similarity and (best is None or similarity > best.score):
-                best = Link(earlier, Kind.NEAR_DUPLICATE, similarity)
-        return best
+        candidates = links.originals[near_rows[near_rows != row]]
+        candidates = candidates[(candidates < row) & links.are_kept(candidates)]
+        rows = np.full(len(candidates), row)
+        candidates = candidates[sketches.may_resemble(candidates, rows, self.min_similarity)]
+        if not len(candidates):
+            return row, 1.0
+        own_shingles = shingles(texts[row])
+        best = row
+        highest = 0.0
+        for candidate in np.unique(candidates).tolist():
+            similarity = resemblance(own_shingles, shingles(texts[candidate]))
+            if similarity >= self.min_similarity and similarity > highest:
+                best = candidate
+                highest = similarity
+        return (row, 1.0) if best == row else (best, highest)
+
+    # ---- Translations
 
     def _add_translations(
         self,
-        links: list[Link | None],
-        texts: Sequence[str],
-        languages: Sequence[str],
+        links: Links,
+        texts: ChosenTexts,
+        languages: ChosenTexts,
         vectors: np.ndarray,
+        folder: Path,
     ) -> None:
         """Link texts that are kept to the earlier ones that they translate.
 
@@ -215,94 +348,161 @@ class DuplicateFinder:
             texts: Different texts, (n,).
             languages: The language of each.
             vectors: Their vectors, (n, d).
+            folder: The folder of temporary files.
         """
-        rows_of_language: dict[str, list[int]] = defaultdict(list)
-        for row, language in enumerate(languages):
-            if links[row] is None and language != UNKNOWN_LANGUAGE:
-                rows_of_language[language].append(row)
-        translations = []
+        rows_of_language = _rows_of_languages(languages, links)
+        vectors_of_language = {}
+        for number, (language, rows) in enumerate(rows_of_language.items()):
+            path = folder / f"language-{number}.npy"
+            vectors_of_language[language] = _stored_rows(vectors, rows, path)
+        parts = []
         for first_language, second_language in itertools.combinations(sorted(rows_of_language), 2):
-            first_rows = np.array(rows_of_language[first_language])
-            second_rows = np.array(rows_of_language[second_language])
-            translations += self._translations(first_rows, second_rows, texts, vectors)
-        translated: set[int] = set()
+            parts.append(
+                self._translations(
+                    (rows_of_language[first_language], rows_of_language[second_language]),
+                    (vectors_of_language[first_language], vectors_of_language[second_language]),
+                    texts,
+                )
+            )
+        if not parts:
+            return
+        probabilities, earlier_rows, later_rows = (
+            np.concatenate(columns) for columns in zip(*parts, strict=True)
+        )
         # The most probable come first. A text that is removed is no original of another.
-        for probability, earlier, later in sorted(translations, reverse=True):
-            if links[later] is None and links[earlier] is None and later not in translated:
-                links[later] = Link(earlier, Kind.TRANSLATION, probability)
-                translated.add(earlier)
+        order = np.lexsort((later_rows, earlier_rows, probabilities))[::-1]
+        are_originals = np.zeros(len(texts), bool)
+        are_kept = links.are_kept(np.arange(len(texts)))
+        for position in order:
+            earlier = earlier_rows[position]
+            later = later_rows[position]
+            if are_kept[earlier] and are_kept[later] and not are_originals[later]:
+                links.set(later, earlier, probabilities[position], is_translation=True)
+                are_kept[later] = False
+                are_originals[earlier] = True
 
     def _translations(
         self,
-        first_rows: np.ndarray,
-        second_rows: np.ndarray,
-        texts: Sequence[str],
-        vectors: np.ndarray,
-    ) -> list[tuple[float, int, int]]:
+        rows: tuple[np.ndarray, np.ndarray],
+        vectors: tuple[np.ndarray, np.ndarray],
+        texts: ChosenTexts,
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return the probability, the earlier and the later text of probable translations.
 
         Args:
-            first_rows: The texts of the first language.
-            second_rows: Those of the second.
-            texts: All texts, (n,).
-            vectors: Their vectors, (n, d).
+            rows: The texts of the first and of the second language, (n,) and (m,).
+            vectors: Their vectors, (n, d) and (m, d).
+            texts: All texts.
+
+        Returns:
+            (translations,) each.
         """
         assert self.calibration is not None
         mined = mine_bitext(
-            vectors[first_rows],
-            vectors[second_rows],
-            k=self.calibration.neighbors,
-            retrieval="intersection",
-        ).renumbered(first_rows, second_rows)
-        evidence = mined_pair_evidence(mined, texts, texts)
-        probabilities = self.calibration.probabilities(evidence, self.share)
-        translations = []
-        for (first, second), probability in zip(mined.rows(), probabilities.tolist(), strict=True):
-            if probability >= self.min_probability:
-                translations.append((probability, min(first, second), max(first, second)))
-        return translations
+            vectors[0], vectors[1], k=self.calibration.neighbors, retrieval="intersection"
+        ).renumbered(rows[0], rows[1])
+        probabilities = np.empty(len(mined))
+        for chosen in slices(len(mined), _CHUNK):
+            evidence = mined_pair_evidence(mined[chosen], texts, texts)
+            probabilities[chosen] = self.calibration.probabilities(evidence, self.share)
+        are_probable = probabilities >= self.min_probability
+        first_rows = mined.first[are_probable]
+        second_rows = mined.second[are_probable]
+        earlier_rows = np.minimum(first_rows, second_rows)
+        later_rows = np.maximum(first_rows, second_rows)
+        return probabilities[are_probable], earlier_rows, later_rows
 
 
-def _mutual_neighbors(vectors: np.ndarray) -> list[list[int]]:
-    """Return for each row those that are near to it, or that it is near to."""
+def _mutual_neighbors(vectors: np.ndarray) -> scipy.sparse.csr_matrix:
+    """Return for each row those that are near to it, or that it is near to, and mostly itself.
+
+    Returns:
+        (n, n), whose indices are these rows, rising.
+    """
     # The nearest neighbor of a row is itself, or one with an equal vector.
-    _, nearest = find_neighbors(vectors, vectors, NEIGHBORS + 1, "auto")
-    neighbors: list[set[int]] = [set() for _ in vectors]
-    for row, near_rows in enumerate(nearest.tolist()):
-        for near_row in near_rows:
-            if near_row != row:
-                neighbors[row].add(near_row)
-                neighbors[near_row].add(row)
-    return [sorted(near_rows) for near_rows in neighbors]
+    nearest = find_neighbors(vectors, vectors, NEIGHBORS + 1, "auto")[1]
+    count, neighbor_count = nearest.shape
+    begins = np.arange(0, count * neighbor_count + 1, neighbor_count)
+    are_near = np.ones(count * neighbor_count, np.int8)
+    graph = scipy.sparse.csr_matrix((are_near, nearest.ravel(), begins), shape=(count, count))
+    graph = graph.maximum(graph.T.tocsr())
+    graph.sort_indices()
+    return graph
 
 
-def _first_copies(texts: Sequence[str]) -> list[int]:
-    """Return for each text the number of the first that equals it; -1 for an empty text."""
-    first_rows: dict[str, int] = {}
-    copies = []
-    for row, text in enumerate(texts):
-        key = plain_text(text).casefold()
-        copies.append(first_rows.setdefault(key, row) if key else -1)
-    return copies
+def _may_repeat_neighbor(
+    neighbors: scipy.sparse.csr_matrix, sketches: ShingleSketches, min_similarity: float
+) -> np.ndarray:
+    """Return whether each text may be similar to an earlier one that is near, (n,) bool."""
+    count = neighbors.shape[0]
+    may_repeat = np.zeros(count, bool)
+    for rows in slices(count, _COMPARED_ROWS):
+        begins = neighbors.indptr[rows.start : rows.stop + 1]
+        near_rows = neighbors.indices[begins[0] : begins[-1]]
+        own_rows = np.repeat(np.arange(rows.start, rows.stop), np.diff(begins))
+        is_earlier = near_rows < own_rows
+        near_rows = near_rows[is_earlier]
+        own_rows = own_rows[is_earlier]
+        is_similar = sketches.may_resemble(near_rows, own_rows, min_similarity)
+        may_repeat[own_rows[is_similar]] = True
+    return may_repeat
 
 
-def _shingles(text: str) -> set[str]:
-    """Return all sequences of five characters of a text, in lower case."""
-    plain = plain_text(text).casefold()
-    if len(plain) <= _SHINGLE:
-        return {plain}
-    return {plain[begin : begin + _SHINGLE] for begin in range(len(plain) - _SHINGLE + 1)}
+def _with_bar(items: Collection[Item], desc: str) -> Iterable[Item]:
+    """Return items with a progress bar, if there is one for each of many documents."""
+    is_short = len(items) < _DOCUMENTS_WITH_BAR
+    bar: Iterable[Item] = progress_bar(items, desc=desc, unit=" documents", disable=is_short)
+    return bar
 
 
-def _similarity(first: set[str], second: set[str]) -> float:
-    """Return the number of common items divided by that of all items (Jaccard)."""
-    common = len(first & second)
-    return common / (len(first) + len(second) - common)
+def _first_copies(texts: Sequence[str]) -> np.ndarray:
+    """Return for each text the number of the first that equals it, (n,); -1 for an empty text."""
+    digests = np.zeros((len(texts), _DIGEST_BYTES), np.uint8)
+    is_empty = np.zeros(len(texts), bool)
+    for row, text in enumerate(_with_bar(texts, "Looking for copies")):
+        plain = comparable_text(text)
+        is_empty[row] = not plain
+        digest = hashlib.blake2b(
+            plain.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES
+        ).digest()
+        digests[row] = np.frombuffer(digest, np.uint8)
+    halves = digests.view(np.uint64)  # (n, 2)
+    order = np.lexsort((halves[:, 1], halves[:, 0]))  # Equal ones stay in order.
+    ordered = halves[order]
+    is_new = np.ones(len(texts), bool)
+    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
+    begins = np.flatnonzero(is_new)
+    first_copies = np.empty(len(texts), np.int64)
+    first_copies[order] = np.repeat(order[begins], np.diff([*begins, len(texts)]))
+    first_copies[is_empty] = -1
+    return first_copies
 
 
-def _grouped(
-    unique: Sequence[int], links: Sequence[Link | None], first_copies: Sequence[int]
-) -> list[Group]:
+def _rows_of_languages(languages: ChosenTexts, links: Links) -> dict[str, np.ndarray]:
+    """Return the texts of each known language that are kept."""
+    numbers: dict[str, int] = {}
+    language_numbers = np.empty(len(languages), np.int32)
+    for row, language in enumerate(languages):
+        language_numbers[row] = numbers.setdefault(language, len(numbers))
+    language_numbers[~links.are_kept(np.arange(len(languages)))] = -1
+    rows_of_language = {}
+    for language, number in numbers.items():
+        rows = np.flatnonzero(language_numbers == number)
+        if language != UNKNOWN_LANGUAGE and len(rows):
+            rows_of_language[language] = rows
+    return rows_of_language
+
+
+def _stored_rows(vectors: np.ndarray, rows: np.ndarray, path: Path) -> np.ndarray:
+    """Return some rows of vectors, (rows, d), which are mapped from a new file."""
+    shape = (len(rows), vectors.shape[1])
+    stored = np.lib.format.open_memmap(path, "w+", vectors.dtype, shape)
+    for places in slices(len(rows), _CHUNK):
+        stored[places] = vectors[rows[places]]
+    return stored
+
+
+def _grouped(unique: np.ndarray, links: Links, first_copies: np.ndarray) -> list[Group]:
     """Return the groups of documents that repeat one that is kept.
 
     Args:
@@ -310,19 +510,17 @@ def _grouped(
         links: What each different text repeats, by its place among these.
         first_copies: For each document the first that equals it; -1 for an empty one.
     """
+    filled = np.flatnonzero(first_copies >= 0)
+    places = np.searchsorted(unique, first_copies[filled])
+    originals = unique[links.originals[places]]
+    are_duplicates = originals != filled
     groups: dict[int, Group] = {}
-    link_of = dict(zip(unique, links, strict=True))
-    for row, first in enumerate(first_copies):
-        if first < 0:
-            continue
-        link = link_of[first]
-        if link is None:
-            group = groups.setdefault(first, Group(first))
-            if row != first:
-                group.duplicates.append(Match(row, Kind.COPY, 1.0))
-        else:
-            # A copy of a text that is removed repeats what that repeats, in the same way.
-            original = unique[link.earlier]
-            group = groups.setdefault(original, Group(original))
-            group.duplicates.append(Match(row, link.kind, link.score))
-    return [groups[original] for original in sorted(groups) if groups[original].duplicates]
+    for row, place, original in zip(
+        filled[are_duplicates].tolist(),
+        places[are_duplicates].tolist(),
+        originals[are_duplicates].tolist(),
+        strict=True,
+    ):
+        group = groups.setdefault(original, Group(original))
+        group.duplicates.append(links.match(row, place))
+    return [groups[original] for original in sorted(groups)]

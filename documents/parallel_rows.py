@@ -309,7 +309,9 @@ def _aligned_rows(
         rows.append(_AlignedRow(segment, bead, bead.score, first, second))
     if probabilities is not None:
         beads = [row.bead for row in rows]
-        values = probabilities.of(beads, (pair.first, pair.second), (first_vectors, second_vectors))
+        values = probabilities.probabilities_of(
+            beads, (pair.first, pair.second), (first_vectors, second_vectors)
+        )
         for row, probability in zip(rows, values, strict=True):
             row.probability = probability
     return rows

@@ -84,7 +84,7 @@ class ThresholdQuality:
     recall: float | None
 
 
-def quality_at(
+def threshold_quality(
     probabilities: np.ndarray, is_right: np.ndarray, min_probability: float
 ) -> ThresholdQuality:
     """Return precision and recall at a minimum probability.

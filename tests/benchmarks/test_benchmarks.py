@@ -15,6 +15,7 @@ TRAINING = [
     *("--system", "cT-MDE"),
 ]
 OPTIONS = {
+    "deduplication.py": ["--documents", "300", "--work", "{folder}"],
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
     "peers.py": [
         *("--static", "{folder}/static"),

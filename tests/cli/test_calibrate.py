@@ -165,7 +165,8 @@ def documents(tmp_path):
 def test_align_writes_probabilities(documents, tmp_path):
     rows = tmp_path / "rows.jsonl"
     languages = ["--language-a", "de", "--language-b", "en"]
-    ok("align", *documents, "--rows", rows, *languages)
+    result = ok("align", *documents, "--rows", rows, *languages)
+    assert "Found only 3 sentences of a side. Probabilities" in result.stderr
     probabilities = {row["translation"]["de"]: row["probability"] for row in read_rows(rows)}
     assert probabilities[GERMAN[0]] > 0.5
     ok("align", *documents, "--rows", rows, *languages, "--overwrite", "--min-probability", 0.5)

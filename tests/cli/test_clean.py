@@ -62,6 +62,28 @@ def test_removed_rows(memory, tmp_path):
     assert not any(row["kept"] for row in rows)
 
 
+def test_removed_rows_say_where_they_stand(memory, tmp_path):
+    """Rows are counted as an editor counts lines; one that cannot be read counts, too."""
+    second = tmp_path / "more.jsonl"
+    rows = [{"translation": {"de": "Nur Deutsch."}}, {"translation": GOOD[0]}]
+    write_rows(second, [*rows, {"translation": BAD[1]}])
+    removed = tmp_path / "removed.jsonl"
+    ok("clean", memory, second, "-o", tmp_path / "clean.jsonl", "--removed", removed)
+    places = [(row["file"], row["row"]) for row in read_rows(removed)]
+    expected = [(str(memory), 4), (str(memory), 5), (str(memory), 6)]
+    assert places == [*expected, (str(second), 2), (str(second), 3)]
+
+
+def test_a_short_memory_is_warned_of(memory, tmp_path):
+    result = ok("clean", memory, "-o", tmp_path / "clean.jsonl")
+    assert "Found only 6 texts in " in result.stderr
+    assert "too high below 200" in result.stderr
+    rows = sample_sentences(200, "test", seed=3)["translation"]
+    texts = [{"translation": {"de": row["de"], "en": row["en"]}} for row in rows]
+    result = ok("clean", write_rows(tmp_path / "m.jsonl", texts), "-o", tmp_path / "large.jsonl")
+    assert "too high" not in result.stderr
+
+
 def test_reasons_that_are_skipped(memory, tmp_path):
     out = tmp_path / "clean.jsonl"
     ok("clean", memory, "-o", out, "--skip", "numbers", "--skip", "duplicate")

@@ -1,5 +1,14 @@
 """`tmde dedupe`: files of documents in, those that repeat no other out."""
 
+import datetime
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from tests.cli.conftest import ok, read_rows, run, write_rows
@@ -42,6 +51,74 @@ def test_lines_of_text(tmp_path):
     assert [row["text"] for row in read_rows(out)] == [TEXTS[0], TEXTS[1], TEXTS[3]]
 
 
+def test_stdin(documents, tmp_path):
+    """What is read once is enough to compare and to write."""
+    out = tmp_path / "unique.jsonl"
+    lines = documents.read_text(encoding="utf-8")
+    ok("dedupe", "-", "--format", "jsonl", "-o", out, input=lines)
+    assert read_rows(out) == read_rows(documents)[:2]
+
+
+def test_columns_of_all_types(tmp_path):
+    """Columns keep their values, also in files whose types differ."""
+    first = {"text": ["One text", "one  text"], "day": [datetime.date(2024, 5, 17), None]}
+    first["tags"] = [[{"name": "a", "weight": 0.5}], []]
+    second = {"text": ["Another text of this collection"], "number": [7]}
+    folder = tmp_path / "documents"
+    folder.mkdir()
+    pq.write_table(pa.table(first), folder / "a.parquet")
+    pq.write_table(pa.table(second), folder / "b.parquet")
+    out = tmp_path / "unique.jsonl"
+    ok("dedupe", folder, "-o", out)
+    tags = [{"name": "a", "weight": 0.5}]
+    assert read_rows(out) == [
+        {"text": "One text", "day": "2024-05-17", "tags": tags, "number": None},
+        {"text": second["text"][0], "day": None, "tags": None, "number": 7},
+    ]
+
+
+def test_more_documents_than_are_read_at_once(tmp_path):
+    lines = [f"Line {number * 7919 % 10007} of {number}" for number in range(9000)]
+    (tmp_path / "a.txt").write_text("\n".join([*lines, lines[8500].upper()]), encoding="utf-8")
+    out = tmp_path / "unique.jsonl"
+    groups = tmp_path / "groups.jsonl"
+    ok("dedupe", tmp_path / "a.txt", "-o", out, "--groups", groups, "--min-similarity", 1)
+    assert [row["text"] for row in read_rows(out)] == lines
+    (group,) = read_rows(groups)
+    assert group["kept"] == f"{tmp_path / 'a.txt'}:8501"
+    assert [duplicate["id"] for duplicate in group["duplicates"]] == [f"{tmp_path / 'a.txt'}:9001"]
+
+
+def test_no_documents(tmp_path):
+    (tmp_path / "a.txt").touch()
+    out = tmp_path / "unique.jsonl"
+    result = ok("dedupe", tmp_path / "a.txt", "-o", out)
+    assert "0 documents: all different" in result.stderr
+    assert read_rows(out) == []
+
+
+@pytest.mark.slow
+def test_ctrl_c_leaves_nothing(tmp_path):
+    lines = [f"Line {number * 7919 % 1000003} of {number}" for number in range(60_000)]
+    (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")
+    command = [sys.executable, "-m", "tmde", "dedupe", "a.txt", "-o", "out.jsonl"]
+    process = subprocess.Popen(
+        [*command, "--groups", "groups.jsonl"],
+        cwd=tmp_path,
+        stderr=subprocess.PIPE,
+        text=True,
+        # A shell lets processes in its background ignore it.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while process.poll() is None and not list(tmp_path.glob(".*/.*/vectors.npy")):
+        time.sleep(0.05)
+    os.kill(process.pid, signal.SIGINT)
+    _, messages = process.communicate()
+    assert process.returncode == 130, messages
+    assert "Interrupted" in messages
+    assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
 @pytest.mark.parametrize("column", ["lang", None])
 def test_translations(tmp_path, column):
     """The languages are those of the column, or they are identified."""
@@ -56,6 +133,7 @@ def test_translations(tmp_path, column):
     options = ["--min-similarity", 1, "--across-languages", "--min-probability", 0.5]
     result = ok("dedupe", documents, "-o", out, *options)
     assert ("Languages: 40 de, 40 en" in result.stderr) is (column is None)
+    assert "Found only 40 documents in " in result.stderr
     kept = [row["text"] for row in read_rows(out)]
     assert kept[:40] == [row["text"] for row in rows[:40]]
     assert len(kept) < 60

@@ -6,6 +6,8 @@ from itertools import islice
 from pathlib import Path
 
 import datasets
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -123,6 +125,26 @@ def test_language_that_jsonl_holds_only_further_down(write, monkeypatch):
     source = write("jsonl", rows)
     assert translations(load_parallel(source, languages=["de", "fr"])) == [{"de": "c", "fr": "d"}]
     assert list(load_parallel(source).features["translation"]) == ["de", "en", "fr"]
+
+
+@pytest.mark.parametrize("streaming", [False, True])
+def test_places(streaming, tmp_path):
+    """The numbers are those of the lines; a row without two texts is left out, and counts."""
+    first = tmp_path / "a.jsonl"
+    second = tmp_path / "b.tsv"
+    first.write_text('{"de": "x"}\n\n{"de": "Haus", "en": "house"}\n', encoding="utf-8")
+    second.write_text("de\ten\nHund\tdog\n", encoding="utf-8")
+    rows = list(load_parallel([first, second], streaming=streaming, places=True))
+    assert [(row["file"], row["row"]) for row in rows] == [(str(first), 3), (str(second), 2)]
+    plain_rows = list(load_parallel([first, second], streaming=streaming))
+    assert [list(row) for row in plain_rows] == [["translation"]] * 2
+
+
+def test_places_in_a_table_of_parquet(tmp_path):
+    path = tmp_path / "a.parquet"
+    pq.write_table(pa.table({"de": ["x", "Haus"], "en": [None, "house"]}), path)
+    (row,) = load_parallel(path, places=True)
+    assert (row["file"], row["row"]) == (str(path), 2)
 
 
 def test_max_rows(write):

@@ -8,6 +8,7 @@ import pytest
 
 from modeling_tmde import TmdeError
 from tests.strange_texts import SAMPLES
+from tmde.data.sample import sample_sentences
 from tmde.documents.bead_probabilities import BeadProbabilities
 from tmde.documents.calibration import EVIDENCE, Calibration, pair_evidence
 from tmde.documents.calibration_fit import (
@@ -17,15 +18,17 @@ from tmde.documents.calibration_fit import (
     fit_calibration,
     language_pairs,
     mined_evidence,
+    split_by_row,
 )
 from tmde.documents.number_agreement import numbers_agree, numbers_of
 from tmde.documents.reliability import (
     ReliabilityBin,
     expected_calibration_error,
-    quality_at,
     reliability_bins,
+    threshold_quality,
 )
 from tmde.documents.sentence_alignment import Bead
+from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.packaged_models import PACKAGED_FOLDERS
 
@@ -120,9 +123,8 @@ def test_probabilities_of_beads_by_hand():
     second = np.array([[1, 0, 0], [0, 1.0, 0]])
     texts = ["aaa", "a" * 7], ["a" * 16, "b" * 16]
     bead = Bead(range(1, 2), range(2), cost=0, similarity=0.7)
-    value = BeadProbabilities(BY_HAND, 0.5, [first], [second, np.empty((0, 1))]).of(
-        [bead], texts, (first, second)
-    )
+    probabilities = BeadProbabilities(BY_HAND, 0.5, [first], [second, np.empty((0, 1))])
+    value = probabilities.probabilities_of([bead], texts, (first, second))
     # Equal lengths weigh the same: the sum is (1, 1, 0), the cosine with (1, 0, 0) is sqrt(1/2).
     cosine = math.sqrt(0.5)
     # The cosines of (1, 0, 0) to the second document are 1 and 0, those of the sum to the first one
@@ -138,7 +140,29 @@ def test_probabilities_of_beads_by_hand():
 def test_no_beads():
     vectors = np.eye(2)
     probabilities = BeadProbabilities(BY_HAND, 0.5, [vectors], [vectors])
-    assert probabilities.of([], ([], []), (vectors, vectors)) == []
+    assert probabilities.probabilities_of([], ([], []), (vectors, vectors)) == []
+    none = np.empty((0, 1))
+    probabilities = BeadProbabilities(BY_HAND, 0.5, [none], [vectors])
+    assert probabilities.probabilities_of([], ([], []), (none, vectors)) == []
+
+
+def test_norms_of_sentences_are_computed_once(monkeypatch):
+    """A thousand short documents do not need the norms of all sentences a thousand times."""
+    counts = []
+    norms_of = UnitRows._norms
+
+    def counted(rows):
+        counts.append(len(rows))
+        return norms_of(rows)
+
+    monkeypatch.setattr(UnitRows, "_norms", counted)
+    vectors = np.eye(50)
+    documents = [vectors[row : row + 1] for row in range(50)]
+    probabilities = BeadProbabilities(BY_HAND, 0.5, documents, documents)
+    bead = Bead(range(1), range(1), cost=0, similarity=1.0)
+    for document in documents:
+        probabilities.probabilities_of([bead], (["a"], ["b"]), (document, document))
+    assert counts.count(50) == 2
 
 
 # ---- Fit
@@ -161,7 +185,7 @@ def test_probabilities_hold_for_other_pairs_and_other_shares():
         probabilities = calibration.probabilities(mined.evidence, share)
         bins = reliability_bins(probabilities, mined.is_right)
         assert expected_calibration_error(bins) < 0.05
-        assert quality_at(probabilities, mined.is_right, 0.9).precision > 0.87
+        assert threshold_quality(probabilities, mined.is_right, 0.9).precision > 0.87
     # With the share of another collection, the probabilities do not hold.
     wrong = calibration.probabilities(mined.evidence, 0.9)
     assert expected_calibration_error(reliability_bins(wrong, mined.is_right)) > 0.1
@@ -223,6 +247,48 @@ def test_every_text_is_embedded_once():
     assert second.second.tolist() == [[3, 0], [3, 0]]
 
 
+def test_a_text_is_fitted_to_or_measured_with():
+    """Rows 0 and 4 are kept back. The English text of row 0 is that of row 3, too."""
+    rows = [
+        {"de": "a", "en": "A", "fr": "α"},
+        {"de": "b", "en": "B", "fr": None},
+        {"de": "c", "en": "C", "fr": "γ"},
+        {"de": "d", "en": "A", "fr": "δ"},
+        {"de": "e", "en": "E", "fr": "γ"},
+    ]
+    vectors = []
+    for languages in (("de", "en"), ("de", "fr")):
+        pairs = []
+        for row in rows:
+            if row[languages[1]] is not None:
+                pairs.append((row[languages[0]], row[languages[1]]))
+        vectors.append(PairVectors(languages, pairs, np.eye(len(pairs)), np.eye(len(pairs))))
+    is_kept_back = np.array([True, False, False, False, True])
+    known, kept_back = split_by_row(vectors, rows, is_kept_back)
+    german_english, german_french = [collection.pairs for collection in known]
+    assert german_english == [("b", "B"), ("c", "C")]  # "A" is kept back.
+    assert german_french == [("c", "γ"), ("d", "δ")]
+    # "γ" is known by row 2, so there would be only one German and French pair.
+    (german_english,) = [collection.pairs for collection in kept_back]
+    assert german_english == [("a", "A"), ("e", "E")]
+    assert kept_back[0].first.tolist() == [[1, 0, 0, 0, 0], [0, 0, 0, 0, 1]]
+
+
+def test_the_parts_of_a_corpus_have_no_text_in_common():
+    texts = sample_sentences(300, "dev", seed=2)["translation"]
+    rows = [{language: row[language] for language in ("de", "en", "fr")} for row in texts]
+    vectors = []
+    for languages, pairs in language_pairs(rows).items():
+        size = len(pairs)
+        vectors.append(PairVectors(languages, pairs, np.ones((size, 2)), np.ones((size, 2))))
+    sides = []
+    for part in split_by_row(vectors, rows, np.arange(300) % 5 == 0):
+        sides.append({text for collection in part for pair in collection.pairs for text in pair})
+    known, kept_back = sides
+    assert len(known) > 3 * len(kept_back) > 100
+    assert not known & kept_back
+
+
 # ---- Reliability
 
 
@@ -240,9 +306,9 @@ def test_reliability_by_hand():
 def test_quality_at_a_threshold():
     probabilities = np.array([0.95, 0.9, 0.5, 0.4])
     is_right = np.array([True, False, True, True])
-    kept = quality_at(probabilities, is_right, 0.9)
+    kept = threshold_quality(probabilities, is_right, 0.9)
     assert (kept.precision, kept.recall) == (0.5, pytest.approx(1 / 3))
-    assert quality_at(probabilities, is_right, 0.99).precision is None
+    assert threshold_quality(probabilities, is_right, 0.99).precision is None
 
 
 # ---- Files

@@ -1,21 +1,27 @@
 """Duplicates: by hand, against plain loops, and translations of the built-in sample."""
 
 import random
+import tracemalloc
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from modeling_tmde import TmdeError
+from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
 from tmde.documents.calibration import EVIDENCE, Calibration
-from tmde.documents.deduplication import DuplicateFinder, Group, Kind, Match
+from tmde.documents.deduplication import NEIGHBORS, DuplicateFinder, Group, Kind, Match
+from tmde.documents.shingles import ShingleSketches, resemblance, shingles
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 
 class Letters:
     """Embeds a text as the counts of its letters."""
 
-    def encode(self, texts, language=None):
+    def encode(self, texts, language=None, show_progress_bar=None):
         vectors = np.zeros((len(texts), 26), np.float32)
         for row, text in enumerate(texts):
             for letter in text.lower():
@@ -59,7 +65,7 @@ def test_a_copy_of_a_near_duplicate_goes_with_it():
 class RandomVectors:
     """Embeds texts as random directions."""
 
-    def encode(self, texts, language=None):
+    def encode(self, texts, language=None, show_progress_bar=None):
         return np.random.default_rng(0).normal(size=(len(texts), 8))
 
 
@@ -107,6 +113,153 @@ def test_against_plain_loops():
     assert links == expected
 
 
+def nearest_texts(vectors):
+    """The ten nearest of each text and those that it is one of the ten nearest of."""
+    count = len(vectors)
+    near = [set() for _ in range(count)]
+    for row in range(count):
+        cosines = [float(vectors[row] @ vectors[other]) for other in range(count)]
+        order = sorted(range(count), key=lambda other: -cosines[other])
+        for other in order[: NEIGHBORS + 1]:
+            if other != row:
+                near[row].add(other)
+                near[other].add(row)
+    return near
+
+
+def compared_in_rounds(texts, vectors, least):
+    """The text that each one repeats and their similarity; every text is looked at every time."""
+    near = nearest_texts(vectors)
+    links = {}
+    for _ in range(10):
+        before = dict(links)
+        for row, text in enumerate(texts):
+            best = None
+            for neighbor in near[row]:
+                other = links[neighbor][0] if neighbor in links else neighbor
+                if other >= row or other in links:
+                    continue
+                first = {text[begin : begin + 5] for begin in range(max(len(text) - 4, 1))}
+                second_text = texts[other]
+                second = {
+                    second_text[begin : begin + 5] for begin in range(max(len(second_text) - 4, 1))
+                }
+                similarity = len(first & second) / len(first | second)
+                if similarity >= least and (best is None or (-similarity, other) < best):
+                    best = -similarity, other
+            links.pop(row, None)
+            if best is not None:
+                links[row] = best[1], -best[0]
+        if links == before:
+            break
+    return links
+
+
+class FixedVectors:
+    """Embeds texts as given vectors."""
+
+    def __init__(self, vectors):
+        self.vectors = vectors
+
+    def encode(self, texts, language=None, show_progress_bar=None):
+        return self.vectors
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(2, 60), st.sampled_from([0.3, 0.5, 0.8]))
+def test_against_rounds_of_plain_loops(seed, count, least):
+    """Texts of a few templates with changes, so that groups are large and many texts nearly fit."""
+    rng = random.Random(seed)
+    templates = ["".join(rng.choices("abcd", k=rng.randrange(5, 40))) for _ in range(3)]
+    texts = []
+    while len(texts) < count:
+        letters = list(rng.choice(templates))
+        for _ in range(rng.randrange(4)):
+            letters[rng.randrange(len(letters))] = rng.choice("wxyz")
+        texts.append("".join(letters))
+    texts = list(dict.fromkeys(texts))
+    vectors = np.random.default_rng(seed).normal(size=(len(texts), 6))
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    rounded = vectors.astype(np.float16).astype(np.float64)
+    rounded /= np.linalg.norm(rounded, axis=1, keepdims=True)
+    links = {}
+    for group in DuplicateFinder(FixedVectors(vectors), least).groups(texts):
+        for match in group.duplicates:
+            links[match.document] = group.kept, match.score
+    assert links == compared_in_rounds(texts, rounded, least)
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.one_of(st.text("ab", max_size=30), st.text(max_size=30), st.sampled_from(SAMPLES))),
+    st.floats(0.01, 1),
+)
+def test_sketches_never_exclude_similar_texts(tmp_path_factory, texts, least):
+    path = tmp_path_factory.mktemp("sketches") / "sketches.npy"
+    sketches = ShingleSketches(texts, len(texts), path)
+    first, second = np.indices((len(texts), len(texts))).reshape(2, -1)
+    may_resemble = sketches.may_resemble(first, second, least)
+    for row, other, may in zip(first, second, may_resemble, strict=True):
+        assert may or resemblance(shingles(texts[row]), shingles(texts[other])) < least
+
+
+def test_sketches_exclude_most_other_texts(tmp_path):
+    rng = random.Random(0)
+    texts = ["".join(rng.choices("abcdefghijkl ", k=length)) for length in (80, 90, 900, 1000)]
+    texts.append(texts[0].replace("a", "b", 1))
+    sketches = ShingleSketches(texts, len(texts), tmp_path / "sketches.npy")
+    pairs = np.array([[0, 4], [0, 1], [2, 3], [0, 3]])
+    found = sketches.may_resemble(pairs[:, 0], pairs[:, 1], 0.7)
+    assert found.tolist() == [True, False, False, False]
+
+
+class Sentences(Sequence):
+    """Sentences that are made when they are asked for."""
+
+    def __init__(self, count):
+        self.count = count
+
+    def __len__(self):
+        return self.count
+
+    def __getitem__(self, number):
+        if number >= self.count:
+            raise IndexError(number)
+        return f"{number * 7919 % 100003} " * 20
+
+
+def peak_of_groups(count):
+    """The most memory of Python and numpy while so many documents are compared, in bytes."""
+    finder = DuplicateFinder(Letters())
+    tracemalloc.start()
+    finder.groups(Sentences(count))
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return peak
+
+
+def test_memory_for_a_document():
+    """A text of 120 characters is an object of 170 bytes, and its vector has 104 in float32."""
+    more = 4096
+    peaks = [peak_of_groups(count) for count in (2 * 4096, 2 * 4096 + more)]
+    assert (peaks[1] - peaks[0]) / more < 300
+
+
+def test_temporary_files_are_removed(tmp_path):
+    finder = DuplicateFinder(Letters(), folder=tmp_path)
+    assert finder.groups(["abcdefgh", "abcdefgh"])
+    assert not list(tmp_path.iterdir())
+
+    class Failing:
+        def encode(self, texts, language=None, show_progress_bar=None):
+            assert list(tmp_path.iterdir())
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        DuplicateFinder(Failing(), folder=tmp_path).groups(["abcdefgh"])
+    assert not list(tmp_path.iterdir())
+
+
 def test_nothing_to_compare():
     assert groups_of([]) == []
     assert groups_of(["", " "]) == []
@@ -135,7 +288,7 @@ def test_a_translation_of_a_near_duplicate_is_one_of_what_is_kept():
     """The German text is nearest to the second one, which is removed before."""
 
     class Vectors:
-        def encode(self, texts, language=None):
+        def encode(self, texts, language=None, show_progress_bar=None):
             return np.array([[1, 0, 0], [0.8, 0.6, 0], [0.8, 0.6, 0]])
 
     finder = DuplicateFinder(Vectors(), min_similarity=0.5, min_probability=0.5)

@@ -1,0 +1,320 @@
+"""Seconds, memory and what is found when many documents are deduplicated.
+
+    python benchmarks/deduplication.py --data DATA --work WORK \
+        --documents 250000 --documents 500000 --documents 1000000 \
+        --json benchmarks/results/deduplication.json
+
+The documents are different texts of `DATA/parallel/` and `DATA/general/` in five languages, most of
+them sentences. Of 100, five are planted: half of these are copies with other case and white space,
+half are near-duplicates, in which one word is another one. Without `DATA`, they are of the built-in
+sample. Every collection is deduplicated by the
+code of `tmde dedupe` in a process of its own. Its memory is read ten times a second: `own` is what
+the process alone has, `resident` has mapped files in it, too, as far as they are in memory.
+"""
+
+import contextlib
+import functools
+import json as json_format
+import random
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import psutil
+import pyarrow.parquet as pq
+import typer
+from common import markdown, write_json
+
+from tmde.cli import dedupe_file
+from tmde.data.sample import sample_sentences
+from tmde.documents import deduplication
+from tmde.documents.shingles import comparable_text, resemblance, shingles
+
+PLANTED_SHARE = 0.05
+SHORTEST = 60  # characters of a text that is planted again
+SAMPLE_ROWS = 500
+SECONDS_BETWEEN_READINGS = 0.1
+MIB = 2**20
+# The steps that are timed: a name, and the function or method that does the work.
+STAGES = (
+    ("read", dedupe_file.StoredDocuments, "write"),
+    ("copies", deduplication, "_first_copies"),
+    ("embed", deduplication.DuplicateFinder, "_embed"),
+    ("neighbors", deduplication, "find_neighbors"),
+    ("sketches", deduplication, "ShingleSketches"),
+    ("compare", deduplication.DuplicateFinder, "_add_near_duplicates"),
+    ("write", dedupe_file, "_write"),
+)
+
+
+# ---- The documents
+
+
+def read_texts(data: Path | None) -> list[tuple[str, str]]:
+    """Return all different texts with their languages: without data, those of the sample."""
+    texts: dict[str, tuple[str, str]] = {}
+    for row in read_rows(data):
+        for language, text in row.items():
+            if text:
+                texts.setdefault(comparable_text(text), (text, language))
+    return list(texts.values())
+
+
+def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:
+    """Yield the texts of each row by language."""
+    if data is None:
+        yield from sample_sentences(SAMPLE_ROWS, "train", seed=0)["translation"]
+        return
+    files = [*(data / "parallel").glob("*.parquet"), *(data / "general").glob("*.parquet")]
+    for path in sorted(files):
+        yield from pq.read_table(path, columns=["translation"])["translation"].to_pylist()
+
+
+def changed_text(text: str, generator: random.Random) -> str | None:
+    """Return a near-duplicate of a text; None if its similarity would be too low."""
+    words = text.split()
+    words[generator.randrange(len(words))] = "changed"
+    changed = " ".join(words)
+    similarity = resemblance(shingles(text), shingles(changed))
+    if not deduplication.MIN_SIMILARITY <= similarity < 1:
+        return None
+    return changed
+
+
+def make_documents(
+    texts: list[tuple[str, str]], count: int, seed: int
+) -> tuple[list[dict[str, str]], dict[str, str]]:
+    """Return documents in random order, and the original of each planted one.
+
+    Args:
+        texts: Different texts with their languages.
+        count: The number of documents.
+        seed: Chooses texts, order and changes.
+
+    Returns:
+        Rows with id, text and lang. The id of a planted document tells its kind.
+    """
+    generator = random.Random(seed)
+    planted_count = round(count * PLANTED_SHARE)
+    rows = []
+    for text, language in generator.sample(texts, count - planted_count):
+        rows.append({"id": f"{len(rows)}", "text": text, "lang": language})
+    originals: dict[str, str] = {}
+    for row in generator.sample(rows, len(rows)):
+        if len(originals) == planted_count:
+            break
+        if len(row["text"]) < SHORTEST:
+            continue
+        kind = "near" if len(originals) % 2 else "copy"
+        text = f" {row['text'].upper()} "
+        if comparable_text(text) != comparable_text(row["text"]):
+            continue  # A sharp s has no upper case of its own.
+        if kind == "near":
+            changed = changed_text(row["text"], generator)
+            if changed is None:
+                continue
+            text = changed
+        id = f"{kind}-{row['id']}"
+        originals[id] = row["id"]
+        rows.append({"id": id, "text": text, "lang": row["lang"]})
+    generator.shuffle(rows)
+    return rows, originals
+
+
+# ---- The run
+
+
+class Monitor:
+    """Times the stages of this process, and reads its memory.
+
+    Attributes:
+        stages: The seconds and the largest memory of each stage, in MiB.
+    """
+
+    def __init__(self) -> None:
+        self.stages: dict[str, dict[str, float]] = {}
+        self._running = ["start"]
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._read_memory)
+
+    def __enter__(self) -> "Monitor":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self._is_over.set()
+        self._thread.join()
+
+    def _read_memory(self) -> None:
+        process = psutil.Process()
+        while not self._is_over.wait(SECONDS_BETWEEN_READINGS):
+            memory = process.memory_info()
+            stage = self._stage(self._running[-1])
+            stage["resident"] = max(stage["resident"], memory.rss / MIB)
+            stage["own"] = max(stage["own"], (memory.rss - memory.shared) / MIB)
+
+    def _stage(self, name: str) -> dict[str, float]:
+        return self.stages.setdefault(name, {"seconds": 0.0, "resident": 0.0, "own": 0.0})
+
+    @contextlib.contextmanager
+    def timing(self, name: str) -> Iterator[None]:
+        """Count the seconds of a block, those of a stage inside of it left out."""
+        begin = time.perf_counter()
+        inner_before = sum(stage["seconds"] for stage in self.stages.values())
+        self._running.append(name)
+        try:
+            yield
+        finally:
+            self._running.pop()
+            seconds = time.perf_counter() - begin
+            inner = sum(stage["seconds"] for stage in self.stages.values()) - inner_before
+            self._stage(name)["seconds"] += seconds - inner
+
+    def watch(self, name: str, owner: Any, function_name: str) -> None:  # noqa: ANN401
+        """Make a function of a module or class a stage."""
+        function = getattr(owner, function_name)
+
+        @functools.wraps(function, updated=())
+        def timed(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
+            with self.timing(name):
+                return function(*arguments, **options)
+
+        setattr(owner, function_name, timed)
+
+
+def deduplicate(documents: Path, model: str) -> None:
+    """Deduplicate a file as the command does, and print the stages as JSON."""
+    from tmde.cli.pair_probabilities import ProbabilityOptions
+
+    folder = documents.parent
+    job = dedupe_file.DedupeJob(
+        documents=str(documents),
+        output=folder / "unique.jsonl",
+        target=folder / "unique.jsonl",
+        groups_output=folder / "groups.jsonl",
+        groups_target=folder / "groups.jsonl",
+        model=model,
+        loading={"long_documents": "sentences"},
+        format=None,
+        field=None,
+        id_field=None,
+        language=None,
+        language_field=None,
+        min_similarity=deduplication.MIN_SIMILARITY,
+        across_languages=False,
+        probabilities=ProbabilityOptions(),
+    )
+    with Monitor() as monitor:
+        for stage in STAGES:
+            monitor.watch(*stage)
+        begin = time.perf_counter()
+        dedupe_file.dedupe_file(job)
+        seconds = time.perf_counter() - begin
+    print(json_format.dumps({"seconds": seconds, "stages": monitor.stages}))
+
+
+# ---- Measures
+
+
+def measure(
+    texts: list[tuple[str, str]], count: int, model: str, seed: int, work: Path
+) -> dict[str, Any]:
+    """Deduplicate so many documents, and return seconds, memory and what was found."""
+    rows, originals = make_documents(texts, count, seed)
+    work.mkdir(parents=True, exist_ok=True)
+    documents = work / "documents.jsonl"
+    with open(documents, "w", encoding="utf-8") as file:
+        for row in rows:
+            print(json_format.dumps(row, ensure_ascii=False), file=file)
+    characters = sum(len(row["text"]) for row in rows)
+    del rows
+    command = [sys.executable, __file__, "--run", str(documents), "--model", model]
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    measured = json_format.loads(process.stdout)
+    stages = measured["stages"].values()
+    return {
+        "documents": count,
+        "characters": characters / count,
+        "seconds": measured["seconds"],
+        "resident": max(stage["resident"] for stage in stages),
+        "own": max(stage["own"] for stage in stages),
+        "stages": measured["stages"],
+        **found_pairs(work / "groups.jsonl", originals),
+    }
+
+
+def found_pairs(path: Path, originals: dict[str, str]) -> dict[str, Any]:
+    """Return how many planted documents are in the group of their original, of each kind.
+
+    Args:
+        path: The file of the groups.
+        originals: The original of each planted document.
+    """
+    group_of: dict[str, int] = {}
+    removed = 0
+    with open(path, encoding="utf-8") as lines:
+        for number, line in enumerate(lines):
+            group = json_format.loads(line)
+            group_of[group["kept"]] = number
+            for duplicate in group["duplicates"]:
+                group_of[duplicate["id"]] = number
+                removed += 1
+    found = {"copy": [0, 0], "near": [0, 0]}
+    planted_groups = set()
+    for id, original in originals.items():
+        counts = found[id.partition("-")[0]]
+        counts[1] += 1
+        if id in group_of and group_of[id] == group_of.get(original):
+            counts[0] += 1
+            planted_groups.add(group_of[id])
+    groups = set(group_of.values())
+    return {
+        "found": found,
+        "removed": removed,
+        "groups": len(groups),
+        "groups_without_planted": len(groups - planted_groups),
+    }
+
+
+# ---- The command
+
+
+def main(
+    data: Annotated[Path | None, typer.Option(help="Folder with parallel/ and general/.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("dedupe"),
+    documents: Annotated[list[int] | None, typer.Option(help="Sizes. Repeatable.")] = None,
+    model: Annotated[str, typer.Option(help="The model.")] = "default",
+    seed: Annotated[int, typer.Option(help="That of the planted documents.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Deduplicate this file, and stop.")] = None,
+) -> None:
+    """Measure `tmde dedupe`."""
+    if run is not None:
+        deduplicate(run, model)
+        return
+    texts = read_texts(data)
+    results = []
+    for count in documents or [100_000]:
+        typer.echo(f"{count:,} documents", err=True)
+        results.append(measure(texts, count, model, seed, work))
+        # Written after each size, because the larger ones take long.
+        write_json(json, "deduplication", {"model": model, "seed": seed}, results)
+    print(markdown([table_row(result) for result in results]))
+
+
+def table_row(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the printed table."""
+    row = {name: result[name] for name in ("documents", "seconds", "own", "resident", "removed")}
+    for kind, (found, planted) in result["found"].items():
+        row[f"{kind}, %"] = 100 * found / max(planted, 1)
+    for name, stage in result["stages"].items():
+        row[f"{name}, s"] = stage["seconds"]
+    return row
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -12,37 +12,29 @@ code of `tmde dedupe` in a process of its own. Its memory is read ten times a se
 the process alone has, `resident` has mapped files in it, too, as far as they are in memory.
 """
 
-import contextlib
-import functools
 import json as json_format
 import random
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-import psutil
-import pyarrow.parquet as pq
 import typer
 from common import markdown, write_json
+from corpora import read_rows
+from monitor import Monitor
 
 from tmde.cli import dedupe_file
-from tmde.data.sample import sample_sentences
 from tmde.documents import deduplication
 from tmde.documents.shingles import comparable_text, resemblance, shingles
 
 PLANTED_SHARE = 0.05
 SHORTEST = 60  # characters of a text that is planted again
-SAMPLE_ROWS = 500
-SECONDS_BETWEEN_READINGS = 0.1
-MIB = 2**20
 # The steps that are timed: a name, and the function or method that does the work.
 STAGES = (
     ("read", dedupe_file.StoredDocuments, "write"),
-    ("copies", deduplication, "_first_copies"),
+    ("copies", deduplication, "first_occurrences"),
     ("embed", deduplication.DuplicateFinder, "_embed"),
     ("neighbors", deduplication, "find_neighbors"),
     ("sketches", deduplication, "ShingleSketches"),
@@ -62,16 +54,6 @@ def read_texts(data: Path | None) -> list[tuple[str, str]]:
             if text:
                 texts.setdefault(comparable_text(text), (text, language))
     return list(texts.values())
-
-
-def read_rows(data: Path | None) -> Iterator[dict[str, str | None]]:
-    """Yield the texts of each row by language."""
-    if data is None:
-        yield from sample_sentences(SAMPLE_ROWS, "train", seed=0)["translation"]
-        return
-    files = [*(data / "parallel").glob("*.parquet"), *(data / "general").glob("*.parquet")]
-    for path in sorted(files):
-        yield from pq.read_table(path, columns=["translation"])["translation"].to_pylist()
 
 
 def changed_text(text: str, generator: random.Random) -> str | None:
@@ -126,64 +108,6 @@ def make_documents(
 
 
 # ---- The run
-
-
-class Monitor:
-    """Times the stages of this process, and reads its memory.
-
-    Attributes:
-        stages: The seconds and the largest memory of each stage, in MiB.
-    """
-
-    def __init__(self) -> None:
-        self.stages: dict[str, dict[str, float]] = {}
-        self._running = ["start"]
-        self._is_over = threading.Event()
-        self._thread = threading.Thread(target=self._read_memory)
-
-    def __enter__(self) -> "Monitor":
-        self._thread.start()
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self._is_over.set()
-        self._thread.join()
-
-    def _read_memory(self) -> None:
-        process = psutil.Process()
-        while not self._is_over.wait(SECONDS_BETWEEN_READINGS):
-            memory = process.memory_info()
-            stage = self._stage(self._running[-1])
-            stage["resident"] = max(stage["resident"], memory.rss / MIB)
-            stage["own"] = max(stage["own"], (memory.rss - memory.shared) / MIB)
-
-    def _stage(self, name: str) -> dict[str, float]:
-        return self.stages.setdefault(name, {"seconds": 0.0, "resident": 0.0, "own": 0.0})
-
-    @contextlib.contextmanager
-    def timing(self, name: str) -> Iterator[None]:
-        """Count the seconds of a block, those of a stage inside of it left out."""
-        begin = time.perf_counter()
-        inner_before = sum(stage["seconds"] for stage in self.stages.values())
-        self._running.append(name)
-        try:
-            yield
-        finally:
-            self._running.pop()
-            seconds = time.perf_counter() - begin
-            inner = sum(stage["seconds"] for stage in self.stages.values()) - inner_before
-            self._stage(name)["seconds"] += seconds - inner
-
-    def watch(self, name: str, owner: Any, function_name: str) -> None:  # noqa: ANN401
-        """Make a function of a module or class a stage."""
-        function = getattr(owner, function_name)
-
-        @functools.wraps(function, updated=())
-        def timed(*arguments: Any, **options: Any) -> Any:  # noqa: ANN401
-            with self.timing(name):
-                return function(*arguments, **options)
-
-        setattr(owner, function_name, timed)
 
 
 def deduplicate(documents: Path, model: str) -> None:

@@ -14,24 +14,16 @@ the approximate search is that of the nearest four of 1,000 sentences that are s
 
 import json as json_format
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Any
 
-import numpy as np
-import typer
-from common import markdown, write_json
 from corpora import read_rows
 from monitor import Monitor
 
 from tmde.cli import mine_files
 from tmde.cli.document_sets import SidesOptions
 from tmde.cli.pair_probabilities import ProbabilityOptions
-from tmde.documents.exact_search import exact_neighbors
-from tmde.documents.mining import mine_bitext, read_gold_pairs
-from tmde.documents.unit_rows import TIE, UnitRows
 
 LANGUAGES = (("en", "es"), ("de", "fr", "it"))  # of both sides, the most frequent first
 NEIGHBORS = 4

@@ -13,10 +13,9 @@ from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
 from tmde.cli.mined_vectors import MinedVectors
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
+from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents import mining
 from tmde.documents.calibration import Calibration, mined_pair_evidence
-from tmde.documents.calibration_fit import FEWEST_PAIRS
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.quality import pair_quality
 from tmde.embedding import DocumentEmbedder
@@ -121,7 +120,8 @@ def _mine_sides(job: MiningJob, sides: Sides, mined_vectors: MinedVectors) -> No
     pairs = _mine(job, candidates, vectors)
     probabilities = None
     if calibration is not None:
-        _warn_of_few(candidates)
+        fewest = min(len(candidate.rows) for candidate in candidates)
+        warn_of_few(fewest, "sentences of a side")
         pairs, probabilities = _with_probabilities(job, sides, pairs, calibration)
     if job.optimize_threshold and right_pairs is not None:
         threshold, quality = mining.best_threshold(pairs, right_pairs)
@@ -174,17 +174,6 @@ def _find_calibration(
         )
     typer.echo(f"No probabilities: they need -k {calibration.neighbors}", err=True)
     return None
-
-
-def _warn_of_few(candidates: list[Candidates]) -> None:
-    """Print that probabilities mean little if a side has few sentences."""
-    fewest = min(len(candidate.rows) for candidate in candidates)
-    if fewest < FEWEST_PAIRS:
-        typer.echo(
-            f"A side has only {fewest} sentences. Probabilities compare a pair with its neighbors, "
-            f"and are too high below {FEWEST_PAIRS} sentences.",
-            err=True,
-        )
 
 
 def _with_probabilities(

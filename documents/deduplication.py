@@ -10,11 +10,10 @@ for group in finder.groups(["It rains.", "it  rains", "The sun shines."]):
 from __future__ import annotations
 
 import enum
-import hashlib
 import itertools
 import os
 import tempfile
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar, overload
@@ -24,7 +23,7 @@ import scipy.sparse
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
-from tmde.documents.mining import mine_bitext
+from tmde.documents.mining import first_occurrences, mine_bitext
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.shingles import ShingleSketches, comparable_text, resemblance, shingles
 from tmde.documents.unit_rows import slices, unit_vectors
@@ -41,7 +40,6 @@ _ROUNDS = 10
 UNKNOWN_LANGUAGE = ""
 _CHUNK = 8192  # documents that are embedded, and pairs of translations that are judged, at once
 _COMPARED_ROWS = 2048  # documents that are compared with their neighbors at once
-_DIGEST_BYTES = 16
 _DOCUMENTS_WITH_BAR = 20_000  # documents from which on a progress bar is shown
 
 Item = TypeVar("Item")
@@ -219,8 +217,9 @@ class DuplicateFinder:
         """
         if self.calibration is not None and languages is None:
             raise TmdeError("languages: found none, expected one for each text, for translations")
-        first_copies = _first_copies(texts)
-        unique = np.flatnonzero(first_copies == np.arange(len(texts)))
+        first_copies, unique = first_occurrences(
+            _with_bar(texts, "Looking for copies"), comparable_text
+        )
         if not len(unique):
             return []
         unique_texts = ChosenTexts(texts, unique)
@@ -448,34 +447,11 @@ def _may_repeat_neighbor(
     return may_repeat
 
 
-def _with_bar(items: Collection[Item], desc: str) -> Iterable[Item]:
+def _with_bar(items: Collection[Item], desc: str) -> Collection[Item]:
     """Return items with a progress bar, if there is one for each of many documents."""
     is_short = len(items) < _DOCUMENTS_WITH_BAR
-    bar: Iterable[Item] = progress_bar(items, desc=desc, unit=" documents", disable=is_short)
+    bar: Collection[Item] = progress_bar(items, desc=desc, unit=" documents", disable=is_short)
     return bar
-
-
-def _first_copies(texts: Sequence[str]) -> np.ndarray:
-    """Return for each text the number of the first that equals it, (n,); -1 for an empty text."""
-    digests = np.zeros((len(texts), _DIGEST_BYTES), np.uint8)
-    is_empty = np.zeros(len(texts), bool)
-    for row, text in enumerate(_with_bar(texts, "Looking for copies")):
-        plain = comparable_text(text)
-        is_empty[row] = not plain
-        digest = hashlib.blake2b(
-            plain.encode("utf-8", "surrogatepass"), digest_size=_DIGEST_BYTES
-        ).digest()
-        digests[row] = np.frombuffer(digest, np.uint8)
-    halves = digests.view(np.uint64)  # (n, 2)
-    order = np.lexsort((halves[:, 1], halves[:, 0]))  # Equal ones stay in order.
-    ordered = halves[order]
-    is_new = np.ones(len(texts), bool)
-    is_new[1:] = (ordered[1:] != ordered[:-1]).any(axis=1)
-    begins = np.flatnonzero(is_new)
-    first_copies = np.empty(len(texts), np.int64)
-    first_copies[order] = np.repeat(order[begins], np.diff([*begins, len(texts)]))
-    first_copies[is_empty] = -1
-    return first_copies
 
 
 def _rows_of_languages(languages: ChosenTexts, links: Links) -> dict[str, np.ndarray]:
@@ -508,9 +484,9 @@ def _grouped(unique: np.ndarray, links: Links, first_copies: np.ndarray) -> list
     Args:
         unique: The numbers of the different texts.
         links: What each different text repeats, by its place among these.
-        first_copies: For each document the first that equals it; -1 for an empty one.
+        first_copies: For each document the first that equals it.
     """
-    filled = np.flatnonzero(first_copies >= 0)
+    filled = np.flatnonzero(np.isin(first_copies, unique))  # without empty texts
     places = np.searchsorted(unique, first_copies[filled])
     originals = unique[links.originals[places]]
     are_duplicates = originals != filled

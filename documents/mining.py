@@ -13,7 +13,7 @@ import dataclasses
 import hashlib
 import os
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -311,8 +311,14 @@ def plain_text(text: str) -> str:
     return " ".join(unicodedata.normalize("NFC", text).split())
 
 
-def first_occurrences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-    """Find empty and repeated texts; texts are equal if their [`plain_text`] is.
+def first_occurrences(
+    texts: Collection[str], comparable: Callable[[str], str] = plain_text
+) -> tuple[np.ndarray, np.ndarray]:
+    """Find empty and repeated texts.
+
+    Args:
+        texts: n texts, which are read once, one after the other.
+        comparable: Makes what is compared of a text. Texts are equal if it is, and empty if it is.
 
     Returns:
         occurrences: (n,) int64, for each text the row number of the first that equals it.
@@ -323,9 +329,9 @@ def first_occurrences(texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
     digests = np.empty(len(texts), f"S{_DIGEST_BYTES}")
     is_empty = np.zeros(len(texts), bool)
     for row, text in enumerate(texts):
-        plain = plain_text(text)
-        is_empty[row] = plain == ""
-        digests[row] = _digest(plain)
+        compared = comparable(text)
+        is_empty[row] = not compared
+        digests[row] = _digest(compared)
     _, first_rows, inverse = np.unique(digests, return_index=True, return_inverse=True)
     occurrences = first_rows[inverse]
     is_unique = (occurrences == np.arange(len(texts))) & ~is_empty

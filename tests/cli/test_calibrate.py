@@ -74,7 +74,7 @@ def test_a_packaged_model_needs_an_output(tmp_path):
 def test_mine_writes_the_probabilities_of_the_library(sources, tmp_path):
     out = tmp_path / "pairs.tsv"
     result = ok("mine", *sources, "-o", out, "--share", 0.3)
-    assert "A side has only 3 sentences. Probabilities compare a pair" in result.stderr
+    assert "Found only 3 sentences of a side. Probabilities compare a pair" in result.stderr
     pairs = read_tsv(out)
     embedder = DocumentEmbedder.from_pretrained(device="cpu")
     mined = mine_bitext(embedder.encode(GERMAN), embedder.encode(ENGLISH))

@@ -9,7 +9,8 @@ from typing import Any
 import typer
 
 from tmde.cli.corpus_writer import json_lines_writer
-from tmde.cli.document_sets import Place, checked_ids, default_ids
+from tmde.cli.document_sets import checked_ids, default_ids
+from tmde.cli.id_places import IdPlaces
 from tmde.cli.language_columns import column_values, language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration
@@ -123,7 +124,7 @@ def _read(job: DedupeJob) -> Collection:
         required[job.id_field] = "--id-field"
     id_field = job.id_field or "id"
     collection = Collection()
-    place_of_id: dict[str, Place] = {}
+    id_places = IdPlaces()
     with ExitStack() as stack:
         documents = Documents(
             stack,
@@ -139,7 +140,7 @@ def _read(job: DedupeJob) -> Collection:
         for chunk in documents.chunks:
             collection.texts += chunk.texts
             if id_field in documents.fields:
-                collection.ids += checked_ids(chunk, id_field, place_of_id)
+                collection.ids += checked_ids(chunk, id_field, id_places)
             else:
                 collection.ids += default_ids(chunk)
             if job.language is not None:

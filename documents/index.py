@@ -314,8 +314,17 @@ class DocumentIndex:
         return len(self._table)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the ids, in no particular order."""
-        return iter(self._table.column("id"))
+        """Iterate over the ids of the current version, in no particular order."""
+        for ids in self._table.column("id"):
+            yield from ids.to_pylist()
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and bool(self.known_ids([id]))
+
+    def known_ids(self, ids: Sequence[str]) -> list[str]:
+        """Return those of some ids that are in the index, in their order."""
+        rows = self._table.fetch(ids, ["id"])
+        return [id for id in ids if id in rows]
 
     def documents(self, ids: Sequence[str]) -> list[Hit]:
         """Return documents by their ids, with a score of 1 and no snippet.
@@ -346,12 +355,13 @@ class DocumentIndex:
         None is among them if a document has no value.
         """
         values: set[Any] = set()
-        for text in self._table.column("metadata"):
-            value = load_metadata(text).get(name)
-            if isinstance(value, list):
-                values.update(value)
-            else:
-                values.add(value)
+        for texts in self._table.column("metadata"):
+            for text in texts.to_pylist():
+                value = load_metadata(text).get(name)
+                if isinstance(value, list):
+                    values.update(value)
+                else:
+                    values.add(value)
         return values
 
     # ---- Writing
@@ -402,7 +412,11 @@ class DocumentIndex:
                 changed = _changed_rows(rows, stored, _STORED_COLUMNS)
                 vectors, report = self._updated_vectors(rows, stored, changed)
             if changed:
-                self._table.merge([rows[number] for number in changed], vectors[changed])
+                changed_rows = [rows[number] for number in changed]
+                if stored:
+                    self._table.merge(changed_rows, vectors[changed])
+                else:
+                    self._table.append(changed_rows, vectors[changed])
         updated = sum(1 for number in changed if ids[number] in stored)
         return Changes(
             added=len(changed) - updated,

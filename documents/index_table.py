@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -28,6 +28,12 @@ TUNING_K = 10  # nearest documents of each of these queries
 FIRST_PROBES = 10  # lists; tuning begins above this number
 PROBES_FACTOR = 1.4  # how many times as many lists the next step of tuning tries
 FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
+UNINDEXED_IDS = 50_000  # new ids beyond which the B-tree of ids is built again
+# LanceDB keeps what it has read of indexes and of metadata, by default 6 GiB and 1 GiB.
+CACHE_BYTES = 128 * 2**20
+KMEANS_VECTORS = 50_000  # vectors from which the lists of the inverted file are made
+MOST_SAMPLED_OF_A_LIST = 256  # of them for each list, as by default in LanceDB
+LEAST_SAMPLED_OF_A_LIST = 32
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
 _LONGEST_WORD = 1000  # characters; a longer word is not found
@@ -151,10 +157,19 @@ class DocumentTable:
 
     # ---- Reading
 
+    def column(self, name: str) -> Iterator[pa.Array]:
+        """Iterate over a column of the current version by parts, in no particular order."""
+        batches = self._batches([name])
+        while (batch := self._next_batch(batches)) is not None:
+            yield batch.column(name)
+
     @_reporting_file_errors
-    def column(self, name: str) -> list[str]:
-        """Return a column of all rows, in no particular order."""
-        return self._table.search().select([name]).to_arrow()[name].to_pylist()
+    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return self._table.search().select(columns).to_batches()
+
+    @_reporting_file_errors
+    def _next_batch(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        return next(batches, None)
 
     @_reporting_file_errors
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
@@ -184,8 +199,9 @@ class DocumentTable:
 
     def _metadata_names(self) -> list[str]:
         names: set[str] = set()
-        for text in self.column("metadata"):
-            names.update(load_metadata(text))
+        for texts in self.column("metadata"):
+            for text in texts.to_pylist():
+                names.update(load_metadata(text))
         return sorted(names)
 
     # ---- Writing
@@ -201,8 +217,8 @@ class DocumentTable:
         self._sample = None
 
     @_reporting_file_errors
-    def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
-        """Add or replace rows.
+    def append(self, rows: list[Row], vectors: np.ndarray) -> None:
+        """Add rows of new ids.
 
         Args:
             rows: n rows with all columns but the vector.
@@ -211,6 +227,18 @@ class DocumentTable:
         Raises:
             TmdeError: The table cannot be written.
         """
+        self._table.add(self._arrow_table(rows, vectors))
+        self._index_ids()
+
+    @_reporting_file_errors
+    def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
+        """Add or replace rows; see `append`."""
+        merge = self._table.merge_insert("id")
+        merge = merge.when_matched_update_all().when_not_matched_insert_all()
+        merge.execute(self._arrow_table(rows, vectors))
+        self._index_ids()
+
+    def _arrow_table(self, rows: list[Row], vectors: np.ndarray) -> pa.Table:
         schema = self._table.schema
         columns = []
         for field in schema:
@@ -218,9 +246,20 @@ class DocumentTable:
                 columns.append(pa.array([row[field.name] for row in rows], field.type))
         values = pa.array(vectors.reshape(-1))
         columns.append(pa.FixedSizeListArray.from_arrays(values, self.dimension))
-        merge = self._table.merge_insert("id")
-        merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(pa.table(columns, schema=schema))
+        return pa.table(columns, schema=schema)
+
+    def _index_ids(self) -> None:
+        """Build the B-tree of a large table's ids, if many are not in it: a commit of its own.
+
+        Without it, each look-up of ids reads all of them.
+        """
+        from lancedb.index import BTree
+
+        if self.is_small:
+            return
+        tree = self._table.index_stats("id_idx")
+        if tree is None or tree.num_unindexed_rows > UNINDEXED_IDS:
+            self._table.create_index("id", config=BTree())
 
     @_reporting_file_errors
     def delete(self, ids: Sequence[str]) -> None:
@@ -359,13 +398,13 @@ class DocumentTable:
 
     def _build_inverted_file(self, count: int) -> InvertedFile:
         """Build an inverted file of sqrt(n) lists, and tune how many a search looks into."""
-        from lancedb.index import BTree, IvfFlat
+        from lancedb.index import IvfFlat
 
         lists = int(count**0.5)
-        self._table.create_index("id", config=BTree())
-        self._table.create_index(
-            "vector", config=IvfFlat(distance_type="cosine", num_partitions=lists)
+        config = IvfFlat(
+            distance_type="cosine", num_partitions=lists, sample_rate=_sampled_of_each_list(lists)
         )
+        self._table.create_index("vector", config=config)
         queries = self._tuning_queries(count)
         lowest_cosines = self._lowest_cosines(queries)
         nprobes = FIRST_PROBES
@@ -407,7 +446,15 @@ def _connect(folder: Path) -> Any:
     os.environ.setdefault("LANCEDB_LOG", "error")
     import lancedb  # It belongs to the extra `search`.
 
-    return lancedb.connect(folder)
+    session = lancedb.Session(
+        index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
+    )
+    return lancedb.connect(folder, session=session)
+
+
+def _sampled_of_each_list(lists: int) -> int:
+    """Return how many vectors of each list k-means sees, so that it sees as many in all."""
+    return max(LEAST_SAMPLED_OF_A_LIST, min(MOST_SAMPLED_OF_A_LIST, KMEANS_VECTORS // lists))
 
 
 def _vectors_of(table: pa.Table) -> np.ndarray:

@@ -188,6 +188,26 @@ def test_prune(made, tmp_path):
     assert sorted(DocumentIndex.open(made)) == IDS[:3]
 
 
+def test_prune_by_parts_removes_empty_and_absent_documents(bag, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "PRUNED_AT_ONCE", 3)
+    rows = [{"id": f"it's {number}", "text": "casa"} for number in range(20)]
+    docs = write_rows(tmp_path / "docs.jsonl", rows)
+    ok("index", docs, "-o", tmp_path / "index", "-m", bag)
+    kept_rows = [row for row in rows if row["id"].endswith(("3", "7", "8"))]
+    kept_rows[0] = {"id": kept_rows[0]["id"], "text": " "}
+    write_rows(docs, kept_rows)
+    assert "15 deleted, 1 empty" in ok("index", docs, "-o", tmp_path / "index", "--prune").stderr
+    assert set(DocumentIndex.open(tmp_path / "index")) == {row["id"] for row in kept_rows[1:]}
+
+
+def test_an_id_that_occurs_twice_in_two_batches(bag, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "BATCH", 2)
+    rows = [{"id": number, "text": "casa"} for number in (5, 6, 7, 6)]
+    docs = write_rows(tmp_path / "docs.jsonl", rows)
+    message = refused("index", docs, "-o", tmp_path / "index", "-m", bag)
+    assert "row 4, field 'id': found 6, the id of row 2 too; expected unique ids" in message
+
+
 def test_delete(made, tmp_path):
     (tmp_path / "ids").write_bytes("\ufeffa\r\nb\n".encode())
     result = ok("index", "-o", made, "--delete", "d", "--delete-file", tmp_path / "ids")

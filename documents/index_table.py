@@ -16,7 +16,15 @@ import numpy as np
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
-from tmde.documents.index_filters import has_id, has_name, has_value, load_metadata
+from tmde.documents.index_columns import (
+    FIXED_COLUMNS,
+    add_columns,
+    column_of,
+    column_values,
+    metadata_types,
+    widened_types,
+)
+from tmde.documents.index_filters import has_id, has_name, has_value
 from tmde.documents.unit_rows import TIE
 
 TABLE = "documents"
@@ -138,9 +146,7 @@ class DocumentTable:
             [
                 ("id", text),
                 ("text", text),
-                ("language", text),
-                ("metadata", text),
-                ("tags", pa.list_(text)),
+                ("embedded_language", text),
                 ("vector", pa.list_(pa.float32(), dimension)),
             ]
         )
@@ -174,37 +180,92 @@ class DocumentTable:
     @_reporting_file_errors
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
         """Return rows by id, of those ids that are there."""
-        query = self._table.search().where(has_id(ids)).select(columns)
-        return {row["id"]: row for row in query.to_arrow().to_pylist()}
+        query = self._table.search().where(has_id(ids))
+        return {row["id"]: row for row in self._rows(query, columns)}
+
+    def _rows(self, query: Any, columns: Sequence[str]) -> list[Row]:
+        """Run a query, and return its rows.
+
+        Args:
+            query: A query of LanceDB.
+            columns: The columns of the rows; `metadata` stands for all columns of the metadata, and
+                becomes a mapping of those that have a value.
+        """
+        names: list[str] = []
+        if "metadata" in columns:
+            names = list(metadata_types(self._table.schema))
+        selected = [column for column in columns if column != "metadata"]
+        selected += [column_of(name) for name in names]
+        rows = []
+        for values in query.select(selected).to_arrow().to_pylist():
+            row = {column: values[column] for column in columns if column != "metadata"}
+            if "metadata" in columns:
+                metadata = {name: values[column_of(name)] for name in names}
+                row["metadata"] = {
+                    name: value for name, value in metadata.items() if value is not None
+                }
+            rows.append(row)
+        return rows
+
+    @property
+    @_reporting_file_errors
+    def metadata_types(self) -> dict[str, pa.DataType]:
+        """The type of each name of the metadata."""
+        return metadata_types(self._table.schema)
 
     @_reporting_file_errors
-    def condition(self, filter: Mapping[str, Any]) -> str | None:
-        """Return a filter by names and values of the metadata as SQL; None if it is empty.
+    def condition(self, filter: Mapping[str, Any], where: str | None) -> str | None:
+        """Return what documents must fulfill as SQL; None if all are wanted.
+
+        Args:
+            filter: Names and values of the metadata.
+            where: A condition in SQL over the columns; None if there is none.
 
         Raises:
-            TmdeError: No document has such a name.
+            TmdeError: No document has such a name, or the SQL is none or names another column.
         """
         conditions = []
+        types = self.metadata_types
         for name, wanted in filter.items():
-            if not self._table.count_rows(has_name(name)):
-                names = self._metadata_names()
+            if name not in types or not self._table.count_rows(has_name(name)):
+                names = sorted(types)
                 raise TmdeError(f"filter: found {name!r}, expected a name of the metadata: {names}")
-            conditions.append(has_value(name, wanted))
+            conditions.append(has_value(name, types[name], wanted))
+        if where is not None:
+            self._check_where(where)
+            conditions.append(_in_parentheses(where))
         return " AND ".join(conditions) or None
+
+    def _check_where(self, where: str) -> None:
+        """Raise TmdeError unless a condition of a user can be evaluated for all rows."""
+        try:
+            self._table.count_rows(_in_parentheses(where))
+            # What is a condition in parentheses only, such as "a) OR (b", would escape a filter.
+            self._table.count_rows(f"CASE WHEN {where}\nTHEN true ELSE false END")
+        except (RuntimeError, ValueError) as error:
+            if _file_error(self.folder, error) is not None:
+                raise
+            reason, _, _ = _RUST_SOURCE.sub("", str(error)).partition(". Valid fields are")
+            columns = [name for name in self._table.schema.names if name not in FIXED_COLUMNS]
+            raise TmdeError(
+                f"where: found {where!r}, expected a condition in SQL over the columns "
+                f'{", ".join(["id", "text", *sorted(columns)])}, such as "year >= 2024 AND '
+                f"language = 'de'\" ({reason.strip()})"
+            ) from error
 
     @_reporting_file_errors
     def has_value(self, name: str, value: Any) -> bool:
         """Return whether a row has this value under a name of the metadata."""
-        return self._table.count_rows(has_value(name, value)) > 0
-
-    def _metadata_names(self) -> list[str]:
-        names: set[str] = set()
-        for texts in self.column("metadata"):
-            for text in texts.to_pylist():
-                names.update(load_metadata(text))
-        return sorted(names)
+        types = self.metadata_types
+        if name not in types:
+            return value is None and len(self) > 0
+        return self._table.count_rows(has_value(name, types[name], value)) > 0
 
     # ---- Writing
+
+    def check_types(self, rows: list[Row]) -> None:
+        """Raise TmdeError if rows have metadata of other types than the columns."""
+        widened_types(self.metadata_types, rows)
 
     @_reporting_file_errors
     def refresh(self) -> None:
@@ -221,7 +282,7 @@ class DocumentTable:
         """Add rows of new ids.
 
         Args:
-            rows: n rows with all columns but the vector.
+            rows: n rows with `id`, `text`, `embedded_language`, and `metadata` as stored.
             vectors: (n, d) float32.
 
         Raises:
@@ -239,14 +300,23 @@ class DocumentTable:
         self._index_ids()
 
     def _arrow_table(self, rows: list[Row], vectors: np.ndarray) -> pa.Table:
-        schema = self._table.schema
-        columns = []
-        for field in schema:
-            if field.name != "vector":
-                columns.append(pa.array([row[field.name] for row in rows], field.type))
+        """Return rows as a table, after new names of the metadata have got their columns."""
+        types = widened_types(self.metadata_types, rows)
+        add_columns(self._table, types)
         values = pa.array(vectors.reshape(-1))
-        columns.append(pa.FixedSizeListArray.from_arrays(values, self.dimension))
-        return pa.table(columns, schema=schema)
+        columns: dict[str, pa.Array] = {
+            "vector": pa.FixedSizeListArray.from_arrays(values, self.dimension)
+        }
+        for name in ("id", "text", "embedded_language"):
+            columns[name] = pa.array([row[name] for row in rows], pa.string())
+        for name, type in types.items():
+            metadata = [row["metadata"].get(name) for row in rows]
+            columns[column_of(name)] = column_values(metadata, type)
+        arrays = []
+        for field in self._table.schema:
+            # A column that a killed process has left has no values.
+            arrays.append(columns.get(field.name, pa.nulls(len(rows), field.type)))
+        return pa.table(arrays, schema=self._table.schema)
 
     def _index_ids(self) -> None:
         """Build the B-tree of a large table's ids, if many are not in it: a commit of its own.
@@ -325,8 +395,9 @@ class DocumentTable:
             query = query.distance_type("dot").bypass_vector_index()
         else:
             query = query.distance_type("cosine").nprobes(inverted_file.nprobes)
-        query = query.where(condition).limit(k).select(["id", "text", "metadata", "_distance"])
-        return [(row, 1 - row["_distance"]) for row in query.to_arrow().to_pylist()]
+        query = query.where(condition).limit(k)
+        rows = self._rows(query, ["id", "text", "metadata", "_distance"])
+        return [(row, 1 - row["_distance"]) for row in rows]
 
     # ---- Words
 
@@ -370,8 +441,8 @@ class DocumentTable:
         query = self._table.search(words, query_type="fts")
         if condition is not None:
             query = query.where(condition)
-        query = query.limit(k).select(["id", "text", "metadata", "_score"])
-        return [(row, row["_score"]) for row in query.to_arrow().to_pylist()]
+        rows = self._rows(query.limit(k), ["id", "text", "metadata", "_score"])
+        return [(row, row["_score"]) for row in rows]
 
     # ---- Upkeep
 
@@ -450,6 +521,11 @@ def _connect(folder: Path) -> Any:
         index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
     )
     return lancedb.connect(folder, session=session)
+
+
+def _in_parentheses(where: str) -> str:
+    """Return a condition that other conditions can stand beside; a comment may end it."""
+    return f"({where}\n)"
 
 
 def _sampled_of_each_list(lists: int) -> int:

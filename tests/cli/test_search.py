@@ -306,7 +306,7 @@ def test_parquet_with_columns_of_other_names(bag, tmp_path):
     ok("index", source, "-o", out, "-m", bag, *fields)
     (town,) = DocumentIndex.open(out).documents(["7"])
     assert town.text == "ville"
-    assert town.metadata == {"language": "fr", "lang": "fr", "price": None}
+    assert town.metadata == {"language": "fr", "lang": "fr"}
     assert hit_ids("nuit", out, "--filter", "language=es") == ["8"]
 
 
@@ -494,6 +494,17 @@ def test_bad_arguments_to_search(made, arguments, message, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad").write_bytes(b"fine\n\xff")
     assert message in refused("search", *arguments, input="\n \n")
+
+
+def test_where(made):
+    assert hit_ids("haus", made, "--where", "language = 'de' AND title LIKE 'Fl%'") == ["c"]
+    assert hit_ids("haus", made, "--where", "title IS NULL", "--filter", "language=es") == ["d"]
+
+
+def test_a_where_by_an_unknown_column(made):
+    message = refused("search", "haus", made, "--where", "year > 3")
+    assert "where: found 'year > 3', expected a condition in SQL" in message
+    assert "id, text, language, title" in message
 
 
 def test_a_filter_that_matches_nothing_is_told(made):

@@ -241,7 +241,7 @@ class DocumentTable:
         try:
             self._table.count_rows(_in_parentheses(where))
             # What is a condition in parentheses only, such as "a) OR (b", would escape a filter.
-            self._table.count_rows(f"CASE WHEN {where}\nTHEN true ELSE false END")
+            self._table.count_rows(f"coalesce({where}\n, false)")
         except (RuntimeError, ValueError) as error:
             if _file_error(self.folder, error) is not None:
                 raise

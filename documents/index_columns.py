@@ -242,7 +242,7 @@ def _description(type: pa.DataType) -> str:
 
 
 def add_columns(table: Any, types: Mapping[str, pa.DataType]) -> None:
-    """Give a LanceDB table columns for names of the metadata, or wider ones.
+    """Give a LanceDB table the columns of new names of the metadata, or wider ones.
 
     Each step is a commit after which the table holds the same documents with the same metadata.
 
@@ -250,6 +250,10 @@ def add_columns(table: Any, types: Mapping[str, pa.DataType]) -> None:
         table: The table.
         types: The types of all names, as `widened_types` returns them.
     """
+    # A process that was killed while it widened a column has left another one.
+    leftovers = [name for name in table.schema.names if name.endswith((_NEW, _OLD))]
+    if leftovers:
+        table.drop_columns(leftovers)
     present = metadata_types(table.schema)
     new_fields = []
     for name, type in types.items():
@@ -263,9 +267,6 @@ def add_columns(table: Any, types: Mapping[str, pa.DataType]) -> None:
 
 def _widen(table: Any, column: str, type: pa.DataType) -> None:
     """Make a column of whole numbers, or of lists of them, one of numbers."""
-    leftovers = {column + _NEW, column + _OLD}.intersection(table.schema.names)
-    if leftovers:  # A process was killed while it widened the column.
-        table.drop_columns(sorted(leftovers))
     sql_type = "List(Float64)" if pa.types.is_list(type) else "Float64"
     table.add_columns({column + _NEW: f"arrow_cast({quoted_column(column)}, '{sql_type}')"})
     table.alter_columns(

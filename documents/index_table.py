@@ -17,7 +17,6 @@ import pyarrow as pa
 
 from modeling_tmde import TmdeError
 from tmde.documents.index_columns import (
-    FIXED_COLUMNS,
     add_columns,
     column_of,
     column_values,
@@ -246,7 +245,7 @@ class DocumentTable:
             if _file_error(self.folder, error) is not None:
                 raise
             reason, _, _ = _RUST_SOURCE.sub("", str(error)).partition(". Valid fields are")
-            columns = [name for name in self._table.schema.names if name not in FIXED_COLUMNS]
+            columns = [column_of(name) for name in self.metadata_types]
             raise TmdeError(
                 f"where: found {where!r}, expected a condition in SQL over the columns "
                 f'{", ".join(["id", "text", *sorted(columns)])}, such as "year >= 2024 AND '
@@ -312,11 +311,8 @@ class DocumentTable:
         for name, type in types.items():
             metadata = [row["metadata"].get(name) for row in rows]
             columns[column_of(name)] = column_values(metadata, type)
-        arrays = []
-        for field in self._table.schema:
-            # A column that a killed process has left has no values.
-            arrays.append(columns.get(field.name, pa.nulls(len(rows), field.type)))
-        return pa.table(arrays, schema=self._table.schema)
+        schema = self._table.schema
+        return pa.table([columns[field.name] for field in schema], schema=schema)
 
     def _index_ids(self) -> None:
         """Build the B-tree of a large table's ids, if many are not in it: a commit of its own.

@@ -309,3 +309,5 @@ def test_a_writer_that_is_killed_before_a_commit(index, commits):
     opened.upsert(["2"], ["text"], [{"n": 2}], np.ones((1, 2)))
     assert metadata_in(DocumentIndex.open(index.folder)) == [{"n": 1}, new, {"n": 2}]
     assert opened._table.metadata_types == {"n": pa.float64(), "new": pa.string()}
+    columns = set(opened._table._table.schema.names)
+    assert columns == {*FIXED_COLUMNS, "n", "new"}

@@ -13,7 +13,8 @@ import numpy as np
 import typer
 
 from tmde.cli.corpus_writer import json_lines_writer
-from tmde.cli.document_sets import Place, checked_ids, default_ids
+from tmde.cli.document_sets import checked_ids, default_ids
+from tmde.cli.id_places import IdPlaces
 from tmde.cli.language_columns import column_values, language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
@@ -96,7 +97,7 @@ def _read(job: DedupeJob) -> Iterator[tuple[Chunk, list[str], list[str | None]]]
     if job.id_field is not None:
         required[job.id_field] = "--id-field"
     id_field = job.id_field or "id"
-    place_of_id: dict[str, Place] = {}
+    id_places = IdPlaces()
     with ExitStack() as stack:
         documents = Documents(
             stack,
@@ -113,7 +114,7 @@ def _read(job: DedupeJob) -> Iterator[tuple[Chunk, list[str], list[str | None]]]
         stack.enter_context(bar)
         for chunk in documents.chunks:
             if id_field in documents.fields:
-                ids = checked_ids(chunk, id_field, place_of_id)
+                ids = checked_ids(chunk, id_field, id_places)
             else:
                 ids = default_ids(chunk)
             yield chunk, ids, _languages_of(job, chunk, column)

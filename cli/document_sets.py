@@ -12,6 +12,7 @@ import numpy as np
 import typer
 
 from modeling_tmde import TmdeError
+from tmde.cli.id_places import IdPlaces, Place
 from tmde.cli.language_columns import (
     LANGUAGE_COLUMNS,
     column_values,
@@ -27,7 +28,6 @@ from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file
 
 _CHUNK_SIZE = 8192  # documents that are read at once
-Place = tuple[str, int]  # a file and a row
 
 
 @dataclass(frozen=True)
@@ -165,10 +165,10 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
     texts: list[str] = []
     ids: list[str] = []
     urls: list[str] = []
-    place_of_id: dict[str, Place] = {}
+    id_places = IdPlaces()
     for chunk in chunks:
         texts += chunk.texts
-        ids += _ids_of(chunk, documents, id_field, place_of_id)
+        ids += _ids_of(chunk, documents, id_field, id_places)
         if options.url_field is not None:
             chunk_urls = column_values(chunk, options.url_field)
             urls += [_without_spaces(url) for url in chunk_urls]
@@ -184,12 +184,10 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
     )
 
 
-def _ids_of(
-    chunk: Chunk, documents: Documents, id_field: str, place_of_id: dict[str, Place]
-) -> list[str]:
+def _ids_of(chunk: Chunk, documents: Documents, id_field: str, id_places: IdPlaces) -> list[str]:
     """Return the ids of the documents of a chunk; without a field of ids, their rows."""
     if id_field in documents.fields:
-        return checked_ids(chunk, id_field, place_of_id)
+        return checked_ids(chunk, id_field, id_places)
     if len(documents.files) == 1:
         return [str(number) for number in chunk.numbers]
     return default_ids(chunk)
@@ -241,34 +239,40 @@ def _without_spaces(url: object) -> str:
     return "".join(str(url or "").split())
 
 
-def checked_ids(chunk: Chunk, id_field: str, place_of_id: dict[str, Place]) -> list[str]:
+def checked_ids(chunk: Chunk, id_field: str, id_places: IdPlaces) -> list[str]:
     """Return the ids of the documents of a chunk as strings.
 
     Args:
         chunk: The documents.
         id_field: The field of their ids, strings or integers.
-        place_of_id: The file and row of all ids so far; those of the chunk are added.
+        id_places: The places of all ids so far; those of the chunk are added.
 
     Raises:
         TmdeError: A value is no id, or it occurs twice.
     """
     ids = []
-    for position, value in enumerate(column_values(chunk, id_field)):
+    values = column_values(chunk, id_field)
+    for position, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             place = chunk.place(position, id_field)
             raise TmdeError(f"{place}: found {value!r}, expected a string or an integer")
-        id = str(value)
-        file = chunk.files[position]
-        number = chunk.numbers[position]
-        first_file, first_number = place_of_id.setdefault(id, (file, number))
-        if (first_file, first_number) != (file, number):
-            where = f"row {first_number}"
-            if first_file != file:
-                where += f" of {first_file}"
-            place = chunk.place(position, id_field)
-            raise TmdeError(f"{place}: found {value!r}, the id of {where} too; expected unique ids")
-        ids.append(id)
+        ids.append(str(value))
+    repeated = id_places.add(ids, places_of(chunk))
+    if repeated is not None:
+        first_file, first_number = id_places.place(ids[repeated])
+        where = f"row {first_number}"
+        if first_file != chunk.files[repeated]:
+            where += f" of {first_file}"
+        place = chunk.place(repeated, id_field)
+        raise TmdeError(
+            f"{place}: found {values[repeated]!r}, the id of {where} too; expected unique ids"
+        )
     return ids
+
+
+def places_of(chunk: Chunk) -> list[Place]:
+    """Return the file and row of each document of a chunk."""
+    return list(zip(chunk.files, chunk.numbers, strict=True))
 
 
 def default_ids(chunk: Chunk) -> list[str]:

@@ -26,6 +26,10 @@ def search(
             "one name, and all of the names.",
         ),
     ] = None,
+    where: Annotated[
+        str | None,
+        Option(metavar="SQL", help='Only documents that fulfill this: "year >= 2024".'),
+    ] = None,
     mode: Annotated[
         Literal["meaning", "words", "both"],
         Option(help="Go by the meaning of texts, by the words that they share, or by both."),
@@ -60,6 +64,8 @@ def search(
         tmde search "a bridge is closed" news.index --filter language=de --filter language=fr
         --filter topic=markets
 
+        tmde search "a bridge is closed" news.index --where "year >= 2024 AND language = 'de'"
+
         tmde search "Sarah Tyler" news.index --mode words
 
         tmde search news.index --queries queries.txt --json
@@ -81,6 +87,7 @@ def search(
         query_file=queries,
         k=k,
         filter=wanted,
+        where=where,
         as_json=as_json,
         exact=exact,
         mode=mode,

@@ -31,6 +31,7 @@ class SearchJob:
     Attributes:
         query: The one query; None if `query_file` holds the queries.
         filter: The values that are wanted of each field of the metadata.
+        where: What documents must fulfill, in SQL; None if all are searched.
         mode: What the search goes by.
         loading: The arguments of `load_embedder`.
     """
@@ -40,6 +41,7 @@ class SearchJob:
     query_file: str | None
     k: int
     filter: dict[str, list[str]]
+    where: str | None
     as_json: bool
     exact: bool
     mode: Mode
@@ -60,7 +62,14 @@ def search_index(job: SearchJob) -> None:
         index = _open(job)
         filters = _resolve_filters(index, job.filter)
         result = index.search_queries(
-            queries, job.k, filters, job.exact, job.snippet_width, job.language, job.mode
+            queries,
+            job.k,
+            filters,
+            job.exact,
+            job.snippet_width,
+            job.language,
+            job.mode,
+            job.where,
         )
     if result.report is not None:
         _print_truncation(result.report, len(queries), index.embedder.max_length)

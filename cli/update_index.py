@@ -6,13 +6,15 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from modeling_tmde import TmdeError
-from tmde.cli.document_sets import Place, checked_ids, default_ids
+from tmde.cli.document_sets import checked_ids, default_ids, places_of
+from tmde.cli.id_places import IdPlaces, Place
 from tmde.cli.language_columns import column_values, language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
@@ -27,6 +29,7 @@ from tmde.embedding.progress import progress_bar
 # Documents that are embedded and committed at a time: an interruption loses the work of one batch
 # at most.
 BATCH = 1024
+PRUNED_AT_ONCE = 8192  # ids that `--prune` looks up, and deletes, in one commit
 
 
 @dataclass(frozen=True)
@@ -59,13 +62,13 @@ class Update:
         changes: The documents that were added, updated and left as they are.
         deleted: The number of documents that were deleted.
         empty: The number of empty documents, which are not indexed.
-        present_ids: The ids of all indexed documents of the file.
+        present_ids: The ids of all indexed documents of the file, which `--prune` keeps.
     """
 
     changes: Changes = field(default_factory=Changes)
     deleted: int = 0
     empty: int = 0
-    present_ids: set[str] = field(default_factory=set)
+    present_ids: IdPlaces = field(default_factory=IdPlaces)
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ class IndexRow:
     """A document as the index takes it."""
 
     id: str
+    place: Place
     text: str
     metadata: dict[str, Any]
     language: str | None
@@ -108,8 +112,7 @@ def update_index(job: IndexJob) -> None:
             # It costs little here, and later nobody who only searches writes to the folder.
             index.index_words()
         if job.prune:
-            absent_ids = [id for id in index if id not in update.present_ids]
-            update.deleted += index.delete(absent_ids)
+            update.deleted += _delete_absent(index, update.present_ids)
     seconds = time.perf_counter() - start
     typer.echo(_describe(update, index, job.folder, seconds), err=True)
 
@@ -150,6 +153,16 @@ def read_texts(file: str) -> list[str]:
     lines = sys.stdin if file == "-" else (line for _, line in read_lines(file))
     texts = [line.lstrip("\ufeff").strip() for line in lines]
     return [text for text in texts if text]
+
+
+def _delete_absent(index: DocumentIndex, present_ids: IdPlaces) -> int:
+    """Delete the documents that have none of these ids, and return how many there were."""
+    deleted = 0
+    ids = iter(index)
+    # Deletions do not disturb the iteration, which goes over the version at its beginning.
+    while batch := list(islice(ids, PRUNED_AT_ONCE)):
+        deleted += index.delete(present_ids.absent(batch))
+    return deleted
 
 
 def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
@@ -205,8 +218,7 @@ def _find_id_prefix(documents: Documents, id_field: str | None, index: DocumentI
     if documents.text_folder is None or id_field != "id" or chunk is None:
         return ""
     text_of_id = dict(zip(column_values(chunk, id_field), chunk.texts, strict=True))
-    known_ids = [id for id in index if id in text_of_id]
-    for document in index.documents(known_ids):
+    for document in index.documents(index.known_ids(list(text_of_id))):
         if document.text == text_of_id[document.id]:
             return ""
     return os.path.normpath(documents.text_folder.folder) + "/"
@@ -272,14 +284,13 @@ def _add_documents(
     update: Update,
 ) -> None:
     """Add the documents that are not empty to the index, batch by batch."""
-    # The place of each id so far tells of ids that occur twice.
-    place_of_id: dict[str, Place] = {}
+    id_places = IdPlaces()
     bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
     for chunk in bar:
         if columns.id is None:
             ids = default_ids(chunk)
         else:
-            names = checked_ids(chunk, columns.id, place_of_id)
+            names = checked_ids(chunk, columns.id, id_places)
             ids = [columns.id_prefix + name for name in names]
         rows = [row for row in _rows_of(job, chunk, ids, columns) if row.text.strip()]
         update.empty += len(ids) - len(rows)
@@ -291,21 +302,25 @@ def _add_documents(
             [row.metadata for row in rows],
             language=[row.language for row in rows],
         )
-        update.present_ids.update(row.id for row in rows)
+        if job.prune:
+            update.present_ids.add([row.id for row in rows], [row.place for row in rows])
 
 
 def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> Iterator[IndexRow]:
     """Yield the documents of a chunk; all fields but text, id and vector are metadata."""
     codes = _codes_of(job, chunk, columns)
     rows = chunk.columns.to_pylist()
-    for id, text, row, code in zip(ids, chunk.texts, rows, codes, strict=True):
+    places = places_of(chunk)
+    for number, id in enumerate(ids):
+        row = rows[number]
+        code = codes[number]
         metadata: dict[str, Any] = {"language": code}
         for name, value in row.items():
             if name not in columns.left_out:
                 metadata[name] = value
         if code is not None or columns.language is not None:
             metadata["language"] = code  # A column `language` may hold locales.
-        yield IndexRow(id, text, metadata, code)
+        yield IndexRow(id, places[number], chunk.texts[number], metadata, code)
 
 
 def _codes_of(job: IndexJob, chunk: Chunk, columns: _Columns) -> list[str | None]:

@@ -27,13 +27,14 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 import pandas
+import pyarrow as pa
 import torch
 from filelock import FileLock, Timeout
 
 from modeling_tmde import TmdeError
 from tmde.data.io import locked
 from tmde.documents.fusion import fused_rows
-from tmde.documents.index_filters import dump_metadata, load_metadata, tags_of
+from tmde.documents.index_columns import column_of, stored_values
 from tmde.documents.index_settings import (
     DENSITY,
     check_embedder,
@@ -54,8 +55,8 @@ from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
 
 Row = dict[str, Any]
 
-_STORED_COLUMNS = ("id", "text", "language", "metadata")  # They identify a known document.
-_EMBEDDED_COLUMNS = ("text", "language")  # They decide the vector of a document.
+_STORED_COLUMNS = ("id", "text", "embedded_language", "metadata")  # They identify a known document.
+_EMBEDDED_COLUMNS = ("text", "embedded_language")  # They decide the vector of a document.
 
 Mode = Literal["meaning", "words", "both"]
 MODES: tuple[Mode, ...] = get_args(Mode)
@@ -314,8 +315,17 @@ class DocumentIndex:
         return len(self._table)
 
     def __iter__(self) -> Iterator[str]:
-        """Iterate over the ids, in no particular order."""
-        return iter(self._table.column("id"))
+        """Iterate over the ids of the current version, in no particular order."""
+        for ids in self._table.column("id"):
+            yield from ids.to_pylist()
+
+    def __contains__(self, id: object) -> bool:
+        return isinstance(id, str) and bool(self.known_ids([id]))
+
+    def known_ids(self, ids: Sequence[str]) -> list[str]:
+        """Return those of some ids that are in the index, in their order."""
+        rows = self._table.fetch(ids, ["id"])
+        return [id for id in ids if id in rows]
 
     def documents(self, ids: Sequence[str]) -> list[Hit]:
         """Return documents by their ids, with a score of 1 and no snippet.
@@ -345,13 +355,16 @@ class DocumentIndex:
 
         None is among them if a document has no value.
         """
+        type = self._table.metadata_types.get(name)
+        if type is None:
+            return {None} if len(self) else set()
         values: set[Any] = set()
-        for text in self._table.column("metadata"):
-            value = load_metadata(text).get(name)
-            if isinstance(value, list):
-                values.update(value)
-            else:
-                values.add(value)
+        for part in self._table.column(column_of(name)):
+            if pa.types.is_list(type):
+                if part.null_count:
+                    values.add(None)
+                part = part.flatten()
+            values.update(part.unique().to_pylist())
         return values
 
     # ---- Writing
@@ -372,16 +385,19 @@ class DocumentIndex:
         Args:
             ids: n different strings.
             texts: n strings that are not empty.
-            metadata: n mappings of JSON values; others are kept as strings. `language` (a code) is
-                used to split the text into the sentences of a snippet.
+            metadata: n mappings. Each name is a column with one type: string, whole number,
+                number, bool, or a list of one of those; whole numbers widen to numbers. Other
+                values are kept as strings, mappings as JSON; NaN and infinity are no values.
+                `language` (a code) is used to split the text into the sentences of a snippet.
             vectors: (n, d) of any length; None: the texts are embedded.
             language: One code or n, for an embedder that needs it or splits documents into
                 sentences.
 
         Raises:
             TmdeError: An id that is no string or occurs twice, an empty text, another number of
-                texts, metadata or languages than of ids, vectors that are not finite or not
-                (n, d), or another process is writing.
+                texts, metadata or languages than of ids, metadata of another type than the
+                documents before have under that name, vectors that are not finite or not (n, d),
+                or another process is writing.
         """
         ids = _checked_ids(ids)
         if isinstance(texts, str):
@@ -394,6 +410,7 @@ class DocumentIndex:
                     f"vectors: found {len(vectors)}, expected {len(rows)}, one for each id"
                 )
         with self.writing():
+            self._table.check_types(rows)
             stored = self._table.fetch(ids, list(_STORED_COLUMNS))
             if vectors is not None:
                 changed = list(range(len(rows)))
@@ -402,7 +419,11 @@ class DocumentIndex:
                 changed = _changed_rows(rows, stored, _STORED_COLUMNS)
                 vectors, report = self._updated_vectors(rows, stored, changed)
             if changed:
-                self._table.merge([rows[number] for number in changed], vectors[changed])
+                changed_rows = [rows[number] for number in changed]
+                if stored:
+                    self._table.merge(changed_rows, vectors[changed])
+                else:
+                    self._table.append(changed_rows, vectors[changed])
         updated = sum(1 for number in changed if ids[number] in stored)
         return Changes(
             added=len(changed) - updated,
@@ -477,14 +498,12 @@ class DocumentIndex:
                     f"document {id!r}: found text {text!r:.40}, "
                     "expected an id and a text, not empty"
                 )
-            values = {name: value for name, value in values.items() if value is not None}
             rows.append(
                 {
                     "id": id,
                     "text": text,
-                    "language": code if self._uses_language else None,
-                    "metadata": dump_metadata(values),
-                    "tags": tags_of(values),
+                    "embedded_language": code if self._uses_language else None,
+                    "metadata": stored_values(values),
                 }
             )
         if len(set(ids)) < len(ids):
@@ -512,8 +531,8 @@ class DocumentIndex:
         if not new_texts:
             return vectors, EncodeReport()
         codes = None
-        if rows[0]["language"] is not None:
-            codes = [rows[number]["language"] for number in new_texts]
+        if rows[0]["embedded_language"] is not None:
+            codes = [rows[number]["embedded_language"] for number in new_texts]
         encoded, report = self.embedder.encode_with_report(
             [rows[number]["text"] for number in new_texts], language=codes, show_progress_bar=False
         )
@@ -624,6 +643,7 @@ class DocumentIndex:
         snippet_width: int = 200,
         language: str | None = None,
         mode: str = "meaning",
+        where: str | None = None,
     ) -> list[Hit] | list[list[Hit]]:
         """Return the k best documents for a query, best first.
 
@@ -642,14 +662,18 @@ class DocumentIndex:
                 that query and document share (BM25), without case and accents and without an
                 embedder. `"both"`: by both, see [`~tmde.documents.fusion`]. The first search by
                 words calls `index_words`.
+            where: A condition in SQL over the columns, which are `id`, `text` and the names of the
+                metadata: `"year >= 2024 AND array_has(topics, 'trains')"`. Names that are no words
+                of SQL stand in backticks; a character other than letters, digits, "_", "-" and
+                spaces is percent-encoded, `a.b` as `a%2Eb`. Both `filter` and `where` must hold.
 
         Returns:
             The hits of one query, or a list of hits for each of several queries.
 
         Raises:
             TmdeError: An empty query, `k` below 1, an unknown mode or one that needs a text, a
-                filter by a name that no document has, vectors of another dimension, or see
-                `index_words`.
+                filter by a name that no document has, a `where` that is no condition or names
+                an unknown column, vectors of another dimension, or see `index_words`.
         """
         if isinstance(query, torch.Tensor):
             query = query.cpu().numpy()
@@ -659,7 +683,9 @@ class DocumentIndex:
             queries = [query]
         elif is_vector:
             queries = np.asarray(query)[None]  # (1, d)
-        result = self.search_queries(queries, k, filter, exact, snippet_width, language, mode)
+        result = self.search_queries(
+            queries, k, filter, exact, snippet_width, language, mode, where
+        )
         if isinstance(query, str) or is_vector:
             return result.hits[0]
         return result.hits
@@ -673,6 +699,7 @@ class DocumentIndex:
         snippet_width: int = 200,
         language: str | None = None,
         mode: str = "meaning",
+        where: str | None = None,
     ) -> SearchResult:
         """Search several queries, and return their vectors and what the embedder reports as well.
 
@@ -684,6 +711,7 @@ class DocumentIndex:
             snippet_width: See there.
             language: See there.
             mode: See there.
+            where: See there.
 
         Raises:
             TmdeError: As `search`.
@@ -691,7 +719,7 @@ class DocumentIndex:
         if k < 1:
             raise TmdeError(f"k: found {k}, expected at least 1")
         texts = _texts_of_queries(queries, mode)
-        condition = self._table.condition(filter or {})
+        condition = self._table.condition(filter or {}, where)
         if mode == "words":
             hits = self._search_words(texts, k, condition, snippet_width)
             return SearchResult(hits, np.empty((len(texts), 0), np.float32), None)
@@ -915,5 +943,5 @@ def _hit(row: Row, score: float) -> Hit:
         id=row["id"],
         text=row["text"],
         snippet="",
-        metadata=load_metadata(row["metadata"]),
+        metadata=row["metadata"],
     )

@@ -1,54 +1,50 @@
-"""Filters of an index by metadata: tags that stand for names and values, and conditions in SQL.
-
-A row has a tag for every name of its metadata, and one for every name with its value. So filters
-work for names that nobody knew when the table was made.
-"""
+"""Filters of an index by ids and metadata, as conditions in SQL over the columns of its table."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Mapping
+import re
+from collections.abc import Iterable
 from typing import Any
 
+import numpy as np
+import pyarrow as pa
 
-def dump_metadata(metadata: Mapping[str, Any]) -> str:
-    """Return metadata as JSON, equal for equal metadata; values that JSON lacks are strings."""
-    return json.dumps(metadata, ensure_ascii=False, sort_keys=True, default=str)
+from tmde.documents.index_columns import column_of, plain, quoted_column
 
-
-def load_metadata(text: str) -> dict[str, Any]:
-    """Return the metadata of a row; NaN and Infinity, which parquet and pandas write, are None."""
-    return json.loads(text, parse_constant=lambda name: None)
-
-
-def tags_of(metadata: Mapping[str, Any]) -> list[str]:
-    """Return the tags of the names of metadata, and of the names with their values or elements."""
-    tags = [_tag(name) for name in metadata]
-    for name, value in metadata.items():
-        elements = value if isinstance(value, list | tuple) else [value]
-        tags += [_tag(name, element) for element in elements]
-    return tags
+_NUMBER = re.compile(r"[+-]?\d+(\.\d+)?([eE][+-]?\d+)?")
+_INT64 = np.iinfo(np.int64)
 
 
 def has_name(name: str) -> str:
-    """Return the condition that a row has a value under this name."""
-    return f"array_has(tags, {_quoted(_tag(name))})"
+    """Return the condition that a document has a value under a name that has a column."""
+    return f"{quoted_column(column_of(name))} IS NOT NULL"
 
 
-def has_value(name: str, wanted: Any) -> str:
+def has_value(name: str, type: pa.DataType, wanted: Any) -> str:
     """Return the condition that the value under a name is the wanted one.
 
     Args:
-        name: A name of metadata.
-        wanted: A value, or several of which one must match. None matches rows without a value.
+        name: A name of metadata that has a column.
+        type: The type of that column.
+        wanted: A value, or several of which one must match, in their own type or in the decimal
+            form of a number. None matches documents without a value.
     """
+    column = quoted_column(column_of(name))
+    is_list = pa.types.is_list(type)
+    scalar_type = type.value_type if is_list else type
     values = list(wanted) if isinstance(wanted, list | tuple | set | frozenset) else [wanted]
     conditions = []
     for value in values:
-        if value is not None:
-            conditions.append(f"array_has(tags, {_quoted(_tag(name, value))})")
-    if None in values:
-        conditions.append(f"NOT {has_name(name)}")
+        if value is None:
+            conditions.append(f"{column} IS NULL")
+            continue
+        literal = _literal(plain(value), scalar_type)
+        if literal is None:
+            continue
+        if is_list:
+            conditions.append(f"array_has({column}, {literal})")
+        else:
+            conditions.append(f"{column} = {literal}")
     if not conditions:
         return "(false)"
     return f"({' OR '.join(conditions)})"
@@ -62,17 +58,22 @@ def has_id(ids: Iterable[str]) -> str:
     return f"id IN ({listed})"
 
 
-def _tag(name: str, *values: Any) -> str:
-    """Return a tag, equal for values that look alike: 1998, 1998.0 and "1998"; True and "true"."""
-    return json.dumps([name, *map(_plain, values)], ensure_ascii=False)
-
-
-def _plain(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return str(value)
+def _literal(text: str, type: pa.DataType) -> str | None:
+    """Return a text as a value of a type in SQL; None if it is no value of that type."""
+    if pa.types.is_string(type):
+        return _quoted(text)
+    if pa.types.is_boolean(type):
+        return text if text in ("true", "false") else None
+    if not _NUMBER.fullmatch(text):
+        return None
+    number = float(text)
+    if pa.types.is_floating(type):
+        return repr(number) if np.isfinite(number) else None
+    if not number.is_integer():
+        return None
+    # Large whole numbers keep the digits that a float loses.
+    whole = int(text) if text.lstrip("+-").isdecimal() else int(number)
+    return str(whole) if _INT64.min <= whole <= _INT64.max else None
 
 
 def _quoted(text: str) -> str:

@@ -18,6 +18,7 @@ from tmde.embedding.packaged_models import packaged_name
 from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
+FORMAT = 2  # of the table; 1 had the metadata as JSON in one column
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
 # An embedder is recognized by its vectors of these texts. A moved folder, an update of the package
@@ -48,22 +49,28 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """Return the settings of an index: `dimension`, `embedding`, and what search has tuned.
 
     Raises:
-        TmdeError: The folder is not an index, or a damaged one.
+        TmdeError: The folder is not an index, a damaged one, or one of another format.
     """
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
         for name in ("dimension", "embedding"):
             settings[name]
-        return settings
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TmdeError(
             f"{folder}: no index there that tmde index has written, or a damaged one ({error})"
         ) from None
+    found = settings.get("format", 1)  # The first format had no number.
+    if found != FORMAT:
+        raise TmdeError(
+            f"{folder}: made by another version of tmde (found format {found}, expected {FORMAT}); "
+            "build the index anew: delete the folder, and run `tmde index` again"
+        )
+    return settings
 
 
 def write_settings(folder: Path, settings: dict[str, Any]) -> None:
     """Write the settings of an index as a whole."""
-    write_atomically(folder / SETTINGS, json.dumps(settings) + "\n")
+    write_atomically(folder / SETTINGS, json.dumps(settings | {"format": FORMAT}) + "\n")
 
 
 def describe_embedder(

@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -16,7 +16,14 @@ import numpy as np
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
-from tmde.documents.index_filters import has_id, has_name, has_value, load_metadata
+from tmde.documents.index_columns import (
+    add_columns,
+    column_of,
+    column_values,
+    metadata_types,
+    widened_types,
+)
+from tmde.documents.index_filters import has_id, has_name, has_value
 from tmde.documents.unit_rows import TIE
 
 TABLE = "documents"
@@ -28,6 +35,12 @@ TUNING_K = 10  # nearest documents of each of these queries
 FIRST_PROBES = 10  # lists; tuning begins above this number
 PROBES_FACTOR = 1.4  # how many times as many lists the next step of tuning tries
 FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
+UNINDEXED_IDS = 50_000  # new ids beyond which the B-tree of ids is built again
+# LanceDB keeps what it has read of indexes and of metadata, by default 6 GiB and 1 GiB.
+CACHE_BYTES = 128 * 2**20
+KMEANS_VECTORS = 50_000  # vectors from which the lists of the inverted file are made
+MOST_SAMPLED_OF_A_LIST = 256  # of them for each list, as by default in LanceDB
+LEAST_SAMPLED_OF_A_LIST = 32
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
 _LONGEST_WORD = 1000  # characters; a longer word is not found
@@ -132,9 +145,7 @@ class DocumentTable:
             [
                 ("id", text),
                 ("text", text),
-                ("language", text),
-                ("metadata", text),
-                ("tags", pa.list_(text)),
+                ("embedded_language", text),
                 ("vector", pa.list_(pa.float32(), dimension)),
             ]
         )
@@ -151,44 +162,109 @@ class DocumentTable:
 
     # ---- Reading
 
+    def column(self, name: str) -> Iterator[pa.Array]:
+        """Iterate over a column of the current version by parts, in no particular order."""
+        batches = self._batches([name])
+        while (batch := self._next_batch(batches)) is not None:
+            yield batch.column(name)
+
     @_reporting_file_errors
-    def column(self, name: str) -> list[str]:
-        """Return a column of all rows, in no particular order."""
-        return self._table.search().select([name]).to_arrow()[name].to_pylist()
+    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
+        return self._table.search().select(columns).to_batches()
+
+    @_reporting_file_errors
+    def _next_batch(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
+        return next(batches, None)
 
     @_reporting_file_errors
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
         """Return rows by id, of those ids that are there."""
-        query = self._table.search().where(has_id(ids)).select(columns)
-        return {row["id"]: row for row in query.to_arrow().to_pylist()}
+        query = self._table.search().where(has_id(ids))
+        return {row["id"]: row for row in self._rows(query, columns)}
+
+    def _rows(self, query: Any, columns: Sequence[str]) -> list[Row]:
+        """Run a query, and return its rows.
+
+        Args:
+            query: A query of LanceDB.
+            columns: The columns of the rows; `metadata` stands for all columns of the metadata, and
+                becomes a mapping of those that have a value.
+        """
+        names: list[str] = []
+        if "metadata" in columns:
+            names = list(metadata_types(self._table.schema))
+        selected = [column for column in columns if column != "metadata"]
+        selected += [column_of(name) for name in names]
+        rows = []
+        for values in query.select(selected).to_arrow().to_pylist():
+            row = {column: values[column] for column in columns if column != "metadata"}
+            if "metadata" in columns:
+                metadata = {name: values[column_of(name)] for name in names}
+                row["metadata"] = {
+                    name: value for name, value in metadata.items() if value is not None
+                }
+            rows.append(row)
+        return rows
+
+    @property
+    @_reporting_file_errors
+    def metadata_types(self) -> dict[str, pa.DataType]:
+        """The type of each name of the metadata."""
+        return metadata_types(self._table.schema)
 
     @_reporting_file_errors
-    def condition(self, filter: Mapping[str, Any]) -> str | None:
-        """Return a filter by names and values of the metadata as SQL; None if it is empty.
+    def condition(self, filter: Mapping[str, Any], where: str | None) -> str | None:
+        """Return what documents must fulfill as SQL; None if all are wanted.
+
+        Args:
+            filter: Names and values of the metadata.
+            where: A condition in SQL over the columns; None if there is none.
 
         Raises:
-            TmdeError: No document has such a name.
+            TmdeError: No document has such a name, or the SQL is none or names another column.
         """
         conditions = []
+        types = self.metadata_types
         for name, wanted in filter.items():
-            if not self._table.count_rows(has_name(name)):
-                names = self._metadata_names()
+            if name not in types or not self._table.count_rows(has_name(name)):
+                names = sorted(types)
                 raise TmdeError(f"filter: found {name!r}, expected a name of the metadata: {names}")
-            conditions.append(has_value(name, wanted))
+            conditions.append(has_value(name, types[name], wanted))
+        if where is not None:
+            self._check_where(where)
+            conditions.append(_in_parentheses(where))
         return " AND ".join(conditions) or None
+
+    def _check_where(self, where: str) -> None:
+        """Raise TmdeError unless a condition of a user can be evaluated for all rows."""
+        try:
+            self._table.count_rows(_in_parentheses(where))
+            # What is a condition in parentheses only, such as "a) OR (b", would escape a filter.
+            self._table.count_rows(f"coalesce({where}\n, false)")
+        except (RuntimeError, ValueError) as error:
+            if _file_error(self.folder, error) is not None:
+                raise
+            reason, _, _ = _RUST_SOURCE.sub("", str(error)).partition(". Valid fields are")
+            columns = [column_of(name) for name in self.metadata_types]
+            raise TmdeError(
+                f"where: found {where!r}, expected a condition in SQL over the columns "
+                f'{", ".join(["id", "text", *sorted(columns)])}, such as "year >= 2024 AND '
+                f"language = 'de'\" ({reason.strip()})"
+            ) from error
 
     @_reporting_file_errors
     def has_value(self, name: str, value: Any) -> bool:
         """Return whether a row has this value under a name of the metadata."""
-        return self._table.count_rows(has_value(name, value)) > 0
-
-    def _metadata_names(self) -> list[str]:
-        names: set[str] = set()
-        for text in self.column("metadata"):
-            names.update(load_metadata(text))
-        return sorted(names)
+        types = self.metadata_types
+        if name not in types:
+            return value is None and len(self) > 0
+        return self._table.count_rows(has_value(name, types[name], value)) > 0
 
     # ---- Writing
+
+    def check_types(self, rows: list[Row]) -> None:
+        """Raise TmdeError if rows have metadata of other types than the columns."""
+        widened_types(self.metadata_types, rows)
 
     @_reporting_file_errors
     def refresh(self) -> None:
@@ -201,26 +277,55 @@ class DocumentTable:
         self._sample = None
 
     @_reporting_file_errors
-    def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
-        """Add or replace rows.
+    def append(self, rows: list[Row], vectors: np.ndarray) -> None:
+        """Add rows of new ids.
 
         Args:
-            rows: n rows with all columns but the vector.
+            rows: n rows with `id`, `text`, `embedded_language`, and `metadata` as stored.
             vectors: (n, d) float32.
 
         Raises:
             TmdeError: The table cannot be written.
         """
-        schema = self._table.schema
-        columns = []
-        for field in schema:
-            if field.name != "vector":
-                columns.append(pa.array([row[field.name] for row in rows], field.type))
-        values = pa.array(vectors.reshape(-1))
-        columns.append(pa.FixedSizeListArray.from_arrays(values, self.dimension))
+        self._table.add(self._arrow_table(rows, vectors))
+        self._index_ids()
+
+    @_reporting_file_errors
+    def merge(self, rows: list[Row], vectors: np.ndarray) -> None:
+        """Add or replace rows; see `append`."""
         merge = self._table.merge_insert("id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(pa.table(columns, schema=schema))
+        merge.execute(self._arrow_table(rows, vectors))
+        self._index_ids()
+
+    def _arrow_table(self, rows: list[Row], vectors: np.ndarray) -> pa.Table:
+        """Return rows as a table, after new names of the metadata have got their columns."""
+        types = widened_types(self.metadata_types, rows)
+        add_columns(self._table, types)
+        values = pa.array(vectors.reshape(-1))
+        columns: dict[str, pa.Array] = {
+            "vector": pa.FixedSizeListArray.from_arrays(values, self.dimension)
+        }
+        for name in ("id", "text", "embedded_language"):
+            columns[name] = pa.array([row[name] for row in rows], pa.string())
+        for name, type in types.items():
+            metadata = [row["metadata"].get(name) for row in rows]
+            columns[column_of(name)] = column_values(metadata, type)
+        schema = self._table.schema
+        return pa.table([columns[field.name] for field in schema], schema=schema)
+
+    def _index_ids(self) -> None:
+        """Build the B-tree of a large table's ids, if many are not in it: a commit of its own.
+
+        Without it, each look-up of ids reads all of them.
+        """
+        from lancedb.index import BTree
+
+        if self.is_small:
+            return
+        tree = self._table.index_stats("id_idx")
+        if tree is None or tree.num_unindexed_rows > UNINDEXED_IDS:
+            self._table.create_index("id", config=BTree())
 
     @_reporting_file_errors
     def delete(self, ids: Sequence[str]) -> None:
@@ -286,8 +391,9 @@ class DocumentTable:
             query = query.distance_type("dot").bypass_vector_index()
         else:
             query = query.distance_type("cosine").nprobes(inverted_file.nprobes)
-        query = query.where(condition).limit(k).select(["id", "text", "metadata", "_distance"])
-        return [(row, 1 - row["_distance"]) for row in query.to_arrow().to_pylist()]
+        query = query.where(condition).limit(k)
+        rows = self._rows(query, ["id", "text", "metadata", "_distance"])
+        return [(row, 1 - row["_distance"]) for row in rows]
 
     # ---- Words
 
@@ -331,8 +437,8 @@ class DocumentTable:
         query = self._table.search(words, query_type="fts")
         if condition is not None:
             query = query.where(condition)
-        query = query.limit(k).select(["id", "text", "metadata", "_score"])
-        return [(row, row["_score"]) for row in query.to_arrow().to_pylist()]
+        rows = self._rows(query.limit(k), ["id", "text", "metadata", "_score"])
+        return [(row, row["_score"]) for row in rows]
 
     # ---- Upkeep
 
@@ -359,13 +465,13 @@ class DocumentTable:
 
     def _build_inverted_file(self, count: int) -> InvertedFile:
         """Build an inverted file of sqrt(n) lists, and tune how many a search looks into."""
-        from lancedb.index import BTree, IvfFlat
+        from lancedb.index import IvfFlat
 
         lists = int(count**0.5)
-        self._table.create_index("id", config=BTree())
-        self._table.create_index(
-            "vector", config=IvfFlat(distance_type="cosine", num_partitions=lists)
+        config = IvfFlat(
+            distance_type="cosine", num_partitions=lists, sample_rate=_sampled_of_each_list(lists)
         )
+        self._table.create_index("vector", config=config)
         queries = self._tuning_queries(count)
         lowest_cosines = self._lowest_cosines(queries)
         nprobes = FIRST_PROBES
@@ -407,7 +513,20 @@ def _connect(folder: Path) -> Any:
     os.environ.setdefault("LANCEDB_LOG", "error")
     import lancedb  # It belongs to the extra `search`.
 
-    return lancedb.connect(folder)
+    session = lancedb.Session(
+        index_cache_size_bytes=CACHE_BYTES, metadata_cache_size_bytes=CACHE_BYTES
+    )
+    return lancedb.connect(folder, session=session)
+
+
+def _in_parentheses(where: str) -> str:
+    """Return a condition that other conditions can stand beside; a comment may end it."""
+    return f"({where}\n)"
+
+
+def _sampled_of_each_list(lists: int) -> int:
+    """Return how many vectors of each list k-means sees, so that it sees as many in all."""
+    return max(LEAST_SAMPLED_OF_A_LIST, min(MOST_SAMPLED_OF_A_LIST, KMEANS_VECTORS // lists))
 
 
 def _vectors_of(table: pa.Table) -> np.ndarray:

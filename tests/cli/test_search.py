@@ -188,6 +188,26 @@ def test_prune(made, tmp_path):
     assert sorted(DocumentIndex.open(made)) == IDS[:3]
 
 
+def test_prune_by_parts_removes_empty_and_absent_documents(bag, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "PRUNED_AT_ONCE", 3)
+    rows = [{"id": f"it's {number}", "text": "casa"} for number in range(20)]
+    docs = write_rows(tmp_path / "docs.jsonl", rows)
+    ok("index", docs, "-o", tmp_path / "index", "-m", bag)
+    kept_rows = [row for row in rows if row["id"].endswith(("3", "7", "8"))]
+    kept_rows[0] = {"id": kept_rows[0]["id"], "text": " "}
+    write_rows(docs, kept_rows)
+    assert "15 deleted, 1 empty" in ok("index", docs, "-o", tmp_path / "index", "--prune").stderr
+    assert set(DocumentIndex.open(tmp_path / "index")) == {row["id"] for row in kept_rows[1:]}
+
+
+def test_an_id_that_occurs_twice_in_two_batches(bag, tmp_path, monkeypatch):
+    monkeypatch.setattr(index_module, "BATCH", 2)
+    rows = [{"id": number, "text": "casa"} for number in (5, 6, 7, 6)]
+    docs = write_rows(tmp_path / "docs.jsonl", rows)
+    message = refused("index", docs, "-o", tmp_path / "index", "-m", bag)
+    assert "row 4, field 'id': found 6, the id of row 2 too; expected unique ids" in message
+
+
 def test_delete(made, tmp_path):
     (tmp_path / "ids").write_bytes("\ufeffa\r\nb\n".encode())
     result = ok("index", "-o", made, "--delete", "d", "--delete-file", tmp_path / "ids")
@@ -286,7 +306,7 @@ def test_parquet_with_columns_of_other_names(bag, tmp_path):
     ok("index", source, "-o", out, "-m", bag, *fields)
     (town,) = DocumentIndex.open(out).documents(["7"])
     assert town.text == "ville"
-    assert town.metadata == {"language": "fr", "lang": "fr", "price": None}
+    assert town.metadata == {"language": "fr", "lang": "fr"}
     assert hit_ids("nuit", out, "--filter", "language=es") == ["8"]
 
 
@@ -474,6 +494,17 @@ def test_bad_arguments_to_search(made, arguments, message, tmp_path, monkeypatch
     monkeypatch.chdir(tmp_path)
     (tmp_path / "bad").write_bytes(b"fine\n\xff")
     assert message in refused("search", *arguments, input="\n \n")
+
+
+def test_where(made):
+    assert hit_ids("haus", made, "--where", "language = 'de' AND title LIKE 'Fl%'") == ["c"]
+    assert hit_ids("haus", made, "--where", "title IS NULL", "--filter", "language=es") == ["d"]
+
+
+def test_a_where_by_an_unknown_column(made):
+    message = refused("search", "haus", made, "--where", "year > 3")
+    assert "where: found 'year > 3', expected a condition in SQL" in message
+    assert "id, text, language, title" in message
 
 
 def test_a_filter_that_matches_nothing_is_told(made):

@@ -165,6 +165,25 @@ def test_only_new_texts_are_embedded(index, embedder, tmp_path):
         np.testing.assert_allclose(opened.vectors(["a", "b", "c", "d"]), expected, atol=1e-6)
 
 
+def test_known_ids(index):
+    assert index.known_ids(["x", "b", "it's", "a"]) == ["b", "a"]
+    assert "b" in index
+    assert "x" not in index
+    assert 1 not in index
+
+
+def test_ids_of_a_large_index_are_looked_up_in_a_tree(index, monkeypatch):
+    monkeypatch.setattr(index_table, "APPROXIMATE_FROM", 3)
+    monkeypatch.setattr(index_table, "UNINDEXED_IDS", 2)
+    for number in range(8):
+        index.upsert([str(number), "a"], [f"text {number}", f"new {number}"])
+        assert index.known_ids(["7", "c", str(number), "0"])[-1] == "0"
+        tree = index._table._table.index_stats("id_idx")
+        assert tree.num_unindexed_rows <= 3
+    assert sorted(index) == ["0", "1", "2", "3", "4", "5", "6", "7", "a", "b", "c"]
+    assert index.documents(["a"])[0].text == "new 7"
+
+
 def test_a_text_finds_the_same_text(index):
     (hit,) = index.search("two cats", k=1)
     assert hit.id == "b"

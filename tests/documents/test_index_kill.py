@@ -62,7 +62,7 @@ def test_a_reader_keeps_the_version_it_opened(tmp_path):
 def index_of_words(tmp_path_factory):
     folder = tmp_path_factory.mktemp("damage") / "news.index"
     index = DocumentIndex.create(folder, dimension=2)
-    index.upsert(["a"], ["a text"], vectors=np.ones((1, 2)))
+    index.upsert(["a"], ["a text"], [{"n": 1}], vectors=np.ones((1, 2)))
     index.index_words()
     return folder
 
@@ -74,7 +74,7 @@ def index_of_words(tmp_path_factory):
         ("data/*.lance", list),
         ("data/*.lance", lambda index: index.search(np.ones(2, np.float32))),
         ("data/*.lance", lambda index: index.vectors(["a"])),
-        ("data/*.lance", lambda index: index.values("language")),
+        ("data/*.lance", lambda index: index.values("n")),
         ("_indices/*/*.lance", lambda index: index.search("text", mode="words")),
     ],
 )
@@ -147,7 +147,7 @@ def test_a_full_disk_is_no_damage(tmp_path, monkeypatch, full_disk, operation):
     with index.writing():
         for id in "ab":
             index._table.merge(
-                [{"id": id, "text": id, "language": "de", "metadata": "{}", "tags": []}],
+                [{"id": id, "text": id, "embedded_language": None, "metadata": {"n": 1}}],
                 np.ones((1, 2), np.float32),
             )
         monkeypatch.setattr(index, "_maintain", lambda: None)

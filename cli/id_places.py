@@ -1,0 +1,89 @@
+"""The ids that a command has read, each with its place, in memory that does not grow with them."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterable, Sequence
+
+from modeling_tmde import TmdeError
+
+Place = tuple[str, int]  # a file and a row
+
+_CACHE_KIBIBYTES = 32 * 1024
+# SQLite allows more variables in a statement, but a short one is prepared only once.
+_IDS_OF_A_QUERY = 512
+
+
+class IdPlaces:
+    """Different ids and their places in a temporary database of SQLite.
+
+    SQLite keeps up to 32 MiB in memory and the rest in a temporary file, which it removes when the
+    object is gone.
+    """
+
+    def __init__(self) -> None:
+        # An empty name is that of a temporary database on disk.
+        self._database = sqlite3.connect("")
+        self._database.execute(f"PRAGMA cache_size = -{_CACHE_KIBIBYTES}")
+        # The database need not survive this process.
+        self._database.execute("PRAGMA journal_mode = OFF")
+        self._database.execute("PRAGMA synchronous = OFF")
+        self._database.execute(
+            "CREATE TABLE places (id TEXT PRIMARY KEY, file TEXT, number INTEGER) WITHOUT ROWID"
+        )
+
+    def add(self, ids: Sequence[str], places: Sequence[Place]) -> int | None:
+        """Add ids with their places; an id that is there keeps its first place.
+
+        Args:
+            ids: n ids.
+            places: The file and row of each.
+
+        Returns:
+            The position of the first id that was there before, or occurs twice; None if all are
+            new.
+
+        Raises:
+            TmdeError: The temporary file cannot be written.
+        """
+        rows = [(id, *place) for id, place in zip(ids, places, strict=True)]
+        try:
+            with self._database:  # one transaction
+                cursor = self._database.executemany(
+                    "INSERT OR IGNORE INTO places VALUES (?, ?, ?)", rows
+                )
+        except sqlite3.OperationalError as error:
+            raise TmdeError(
+                f"the temporary file of ids cannot be written ({error}); free space there, or name "
+                "another folder by the environment variable TMPDIR"
+            ) from error
+        if cursor.rowcount == len(rows):
+            return None
+        for position, (id, place) in enumerate(zip(ids, places, strict=True)):
+            if self.place(id) != place:
+                return position
+        return None
+
+    def place(self, id: str) -> Place:
+        """Return the first place of an id.
+
+        Raises:
+            KeyError: The id is not there.
+        """
+        query = "SELECT file, number FROM places WHERE id = ?"
+        row = self._database.execute(query, (id,)).fetchone()
+        if row is None:
+            raise KeyError(id)
+        file, number = row
+        return file, number
+
+    def absent(self, ids: Iterable[str]) -> list[str]:
+        """Return those ids that are not there, in their order."""
+        candidates = list(ids)
+        known_ids: set[str] = set()
+        for start in range(0, len(candidates), _IDS_OF_A_QUERY):
+            part = candidates[start : start + _IDS_OF_A_QUERY]
+            marks = ", ".join("?" * len(part))
+            rows = self._database.execute(f"SELECT id FROM places WHERE id IN ({marks})", part)
+            known_ids.update(id for (id,) in rows)
+        return [id for id in candidates if id not in known_ids]

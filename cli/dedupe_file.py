@@ -14,12 +14,12 @@ import typer
 
 from tmde.cli.corpus_writer import json_lines_writer
 from tmde.cli.document_sets import checked_ids, default_ids
-from tmde.cli.id_places import IdPlaces
 from tmde.cli.language_columns import column_values, language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.cli.stored_documents import StoredDocuments, Strings
 from tmde.data.documents import Chunk, Documents, InputFormat
+from tmde.data.id_places import IdPlaces
 from tmde.documents.deduplication import (
     MIN_PROBABILITY,
     UNKNOWN_LANGUAGE,

@@ -12,7 +12,6 @@ import numpy as np
 import typer
 
 from modeling_tmde import TmdeError
-from tmde.cli.id_places import IdPlaces, Place
 from tmde.cli.language_columns import (
     LANGUAGE_COLUMNS,
     column_values,
@@ -22,6 +21,7 @@ from tmde.cli.language_columns import (
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.checks import is_code
 from tmde.data.documents import Chunk, Documents, InputFormat
+from tmde.data.id_places import IdPlaces, Place
 from tmde.data.io import replacing
 from tmde.documents.quality import PairQuality
 from tmde.embedding import DocumentEmbedder, EncodeReport

@@ -14,11 +14,11 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids, default_ids, places_of
-from tmde.cli.id_places import IdPlaces, Place
 from tmde.cli.language_columns import column_values, language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.files import read_lines
+from tmde.data.id_places import IdPlaces, Place
 from tmde.data.languages import language_of_locale
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS

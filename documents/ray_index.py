@@ -20,6 +20,7 @@ import numpy as np
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
+from tmde.data.id_places import IdPlaces
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.documents.ray_embedding import embed_dataset
@@ -92,12 +93,12 @@ def index_dataset(
         **loading,
     )
     changes = Changes()
-    written_ids: set[str] = set()
+    id_places = IdPlaces()
     with index.writing():
         for batch in embedded.iter_batches(batch_size=batch_size, batch_format="pyarrow"):
             rows = _rows_with_text(batch, column)
             ids = [str(id) for id in rows[id_column].to_pylist()]
-            _check_ids(ids, written_ids)
+            _check_ids(ids, id_places)
             languages = None
             if language_column is not None:
                 languages = rows[language_column].to_pylist()
@@ -118,16 +119,16 @@ def _rows_with_text(batch: pa.Table, column: str) -> pa.Table:
     return batch.filter(pa.array(has_text, pa.bool_()))
 
 
-def _check_ids(ids: list[str], written_ids: set[str]) -> None:
-    """Add ids to those that are written.
+def _check_ids(ids: list[str], id_places: IdPlaces) -> None:
+    """Add ids to those that were written.
 
     Raises:
-        TmdeError: One is among them already.
+        TmdeError: One occurs twice.
     """
-    for id in ids:
-        if id in written_ids:
-            raise TmdeError(f"id: found {id!r} twice, expected unique ids")
-        written_ids.add(id)
+    # Rows of a Ray dataset have no numbers.
+    repeated = id_places.add(ids, [("", 0)] * len(ids))
+    if repeated is not None:
+        raise TmdeError(f"id: found {ids[repeated]!r} twice, expected unique ids")
 
 
 def _vectors(rows: pa.Table) -> np.ndarray:

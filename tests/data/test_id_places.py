@@ -7,7 +7,7 @@ import sys
 import pytest
 
 from modeling_tmde import TmdeError
-from tmde.cli.id_places import IdPlaces
+from tmde.data.id_places import IdPlaces
 
 
 def test_ids_and_places_against_a_dict():
@@ -36,7 +36,7 @@ def test_an_unknown_id_has_no_place():
 
 MEMORY_OF_IDS = """
 import resource
-from tmde.cli.id_places import IdPlaces
+from tmde.data.id_places import IdPlaces
 
 id_places = IdPlaces()
 def add(first, count):
@@ -66,7 +66,7 @@ LIMITED_DISK = """
 import resource
 import signal
 from tmde.cli import id_places as module
-from tmde.cli.id_places import IdPlaces
+from tmde.data.id_places import IdPlaces
 
 module._CACHE_KIBIBYTES = 100
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)

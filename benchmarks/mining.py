@@ -14,16 +14,24 @@ the approximate search is that of the nearest four of 1,000 sentences that are s
 
 import json as json_format
 import random
+import subprocess
+import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+import numpy as np
+import typer
+from common import markdown, write_json
 from corpora import read_rows
 from monitor import Monitor
 
 from tmde.cli import mine_files
 from tmde.cli.document_sets import SidesOptions
 from tmde.cli.pair_probabilities import ProbabilityOptions
+from tmde.documents import mining
+from tmde.documents.exact_search import exact_neighbors
+from tmde.documents.unit_rows import TIE, UnitRows
 
 LANGUAGES = (("en", "es"), ("de", "fr", "it"))  # of both sides, the most frequent first
 NEIGHBORS = 4
@@ -103,10 +111,152 @@ def mine(work: Path, model: str) -> None:
         gold=None,
         optimize_threshold=False,
     )
+    meter = RecallMeter()
+    mining.find_neighbors = meter.find_neighbors
     with Monitor() as monitor:
         for stage in STAGES:
             monitor.watch(*stage)
+        monitor.watch("recall", RecallMeter, "measure")
         begin = time.perf_counter()
         mine_files.mine_files(job)
-        seconds = time.perf_counter() - begin
-    print(json_format.dumps({"seconds": seconds, "stages": monitor.stages}))
+        # To measure the recall is no part of the command.
+        seconds = time.perf_counter() - begin - monitor.stages.pop("recall")["seconds"]
+    print(
+        json_format.dumps({"seconds": seconds, "stages": monitor.stages, "recall": meter.recalls})
+    )
+
+
+# ---- Measures
+
+
+def measure(data: Path | None, count: int, model: str, seed: int, work: Path) -> dict[str, Any]:
+    """Mine so many sentences a side; return seconds, memory, recall and what was found."""
+    work.mkdir(parents=True, exist_ok=True)
+    sides = make_sides(data, count, seed)
+    for side, name in zip(sides, ("first", "second"), strict=True):
+        write_side(side, work / f"{name}.txt")
+    rows_of_sides = []
+    for side in sides:
+        rows_of_sides.append([sentence["row"] for sentence in side])
+    characters = sum(len(sentence["text"]) for side in sides for sentence in side)
+    result = {
+        "sentences": [len(side) for side in sides],
+        "characters": characters / sum(len(side) for side in sides),
+    }
+    del sides
+    command = [sys.executable, __file__, "--run", str(work), "--model", model]
+    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
+    measured = json_format.loads(process.stdout)
+    stages = measured["stages"].values()
+    return {
+        **result,
+        "seconds": measured["seconds"],
+        "resident": max(stage["resident"] for stage in stages),
+        "own": max(stage["own"] for stage in stages),
+        "stages": measured["stages"],
+        "recall": measured["recall"],
+        **right_pairs(work / "pairs.tsv", rows_of_sides),
+    }
+
+
+def right_pairs(path: Path, rows_of_sides: list[list[int]]) -> dict[str, Any]:
+    """Return how many pairs are right, of all and of those that are probable.
+
+    Args:
+        path: The pairs that were mined.
+        rows_of_sides: The row of the corpus of each sentence of both sides.
+    """
+    first_rows, second_rows = rows_of_sides
+    counts = {"all": [0, 0], "probable": [0, 0]}
+    with open(path, encoding="utf-8") as lines:
+        header = next(lines).rstrip("\n").split("\t")
+        for line in lines:
+            pair = dict(zip(header, line.rstrip("\n").split("\t"), strict=True))
+            # Ids are the numbers of lines, from 1.
+            first_row = first_rows[int(pair["id_a"]) - 1]
+            second_row = second_rows[int(pair["id_b"]) - 1]
+            kinds = ["all"]
+            if float(pair["probability"]) >= MIN_PROBABILITY:
+                kinds.append("probable")
+            for kind in kinds:
+                counts[kind][0] += first_row == second_row
+                counts[kind][1] += 1
+    return {
+        "pairs": counts,
+        "rows_of_both": len(set(first_rows) & set(second_rows)),
+    }
+
+
+class RecallMeter:
+    """Measures the recall of approximate searches, as they are done.
+
+    Attributes:
+        recalls: The share of the exact neighbors that each search has found.
+    """
+
+    def __init__(self) -> None:
+        self.recalls: list[float] = []
+        self._find_neighbors = mining.find_neighbors
+
+    def find_neighbors(
+        self, queries: np.ndarray, candidates: np.ndarray, k: int, search: str
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Search, and compare with the exact neighbors of some queries."""
+        cosines, numbers = self._find_neighbors(queries, candidates, k, search)
+        self.measure(queries, candidates, cosines)
+        return cosines, numbers
+
+    def measure(self, queries: np.ndarray, candidates: np.ndarray, cosines: np.ndarray) -> None:
+        """Add the recall of a search, whose cosines are (n, k)."""
+        size = min(CHECKED_SENTENCES, len(queries))
+        # Another choice of queries than that by which the search is tuned.
+        chosen = np.sort(np.random.default_rng(1).choice(len(queries), size, replace=False))
+        exact_cosines, _ = exact_neighbors(
+            UnitRows("queries", queries[chosen]),
+            UnitRows("candidates", candidates),
+            cosines.shape[1],
+        )
+        are_found = cosines[chosen] >= exact_cosines[:, -1:] - TIE
+        self.recalls.append(float(are_found.mean()))
+
+
+# ---- The command
+
+
+def main(
+    data: Annotated[Path | None, typer.Option(help="Folder with parallel/ and general/.")] = None,
+    work: Annotated[Path, typer.Option(help="Folder of the sentences.")] = Path("mining"),
+    sentences: Annotated[list[int] | None, typer.Option(help="Of a side. Repeatable.")] = None,
+    model: Annotated[str, typer.Option(help="The model.")] = "default",
+    seed: Annotated[int, typer.Option(help="That of the sentences.")] = 0,
+    json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
+    run: Annotated[Path | None, typer.Option(help="Mine in this folder, and stop.")] = None,
+) -> None:
+    """Measure `tmde mine`."""
+    if run is not None:
+        mine(run, model)
+        return
+    results = []
+    for count in sentences or [100_000]:
+        typer.echo(f"{count:,} sentences a side", err=True)
+        results.append(measure(data, count, model, seed, work))
+        # Written after each size, because the larger ones take long.
+        write_json(json, "mining", {"model": model, "seed": seed}, results)
+    print(markdown([table_row(result) for result in results]))
+
+
+def table_row(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a row of the printed table."""
+    row: dict[str, Any] = {"sentences": min(result["sentences"])}
+    row |= {name: result[name] for name in ("seconds", "own", "resident")}
+    row["recall, %"] = 100 * min(result["recall"])
+    for kind, (right, count) in result["pairs"].items():
+        row[f"{kind}: pairs"] = count
+        row[f"{kind}: right, %"] = 100 * right / max(count, 1)
+    for name, stage in result["stages"].items():
+        row[f"{name}, s"] = stage["seconds"]
+    return row
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,6 +1,6 @@
 """The work of `tmde align`: pair the documents of two files, and align their sentences."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -143,7 +143,7 @@ def _pair_documents(
     ]
 
 
-def _filled_rows(texts: list[str]) -> list[int]:
+def _filled_rows(texts: Sequence[str]) -> list[int]:
     """Return the rows of the texts that are not empty."""
     return [row for row, text in enumerate(texts) if text.strip()]
 

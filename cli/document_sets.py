@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import typer
 
 from modeling_tmde import TmdeError
@@ -19,6 +20,7 @@ from tmde.cli.language_columns import (
     named_like_language,
 )
 from tmde.cli.models import load_embedder, without_truncation_warnings
+from tmde.cli.stored_documents import Strings
 from tmde.data.checks import is_code
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
@@ -45,8 +47,8 @@ class DocumentSet:
     """
 
     name: str
-    texts: list[str]
-    ids: list[str]
+    texts: Sequence[str]
+    ids: Sequence[str]
     urls: list[str] | None
     language: str | None
     language_hint: tuple[str, str] | None = None
@@ -161,26 +163,32 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
             _CHUNK_SIZE,
             required=required,
         )
-        chunks = list(documents.chunks)
-    texts: list[str] = []
-    ids: list[str] = []
-    urls: list[str] = []
-    id_places = IdPlaces()
-    for chunk in chunks:
-        texts += chunk.texts
-        ids += _ids_of(chunk, documents, id_field, id_places)
-        if options.url_field is not None:
-            chunk_urls = column_values(chunk, options.url_field)
-            urls += [_without_spaces(url) for url in chunk_urls]
-    if not any(text.strip() for text in texts):
+        language_column = documents.language_field or named_like_language(documents.fields)
+        texts: list[pa.Array] = []  # one for each chunk, as the ids
+        ids: list[pa.Array] = []
+        urls: list[str] = []
+        languages: set[str | None] = set()
+        has_text = False
+        id_places = IdPlaces()
+        for chunk in documents.chunks:
+            texts.append(pa.array(chunk.texts, pa.large_string()))
+            chunk_ids = _ids_of(chunk, documents, id_field, id_places)
+            ids.append(pa.array(chunk_ids, pa.large_string()))
+            has_text = has_text or any(text.strip() for text in chunk.texts)
+            if options.url_field is not None:
+                chunk_urls = column_values(chunk, options.url_field)
+                urls += [_without_spaces(url) for url in chunk_urls]
+            if language_column is not None:
+                languages.update(map(language_or_none, column_values(chunk, language_column)))
+    if not has_text:
         raise TmdeError(f"{documents.name}: found no document with text, expected at least one")
     return DocumentSet(
         documents.name,
-        texts,
-        ids,
+        Strings(pa.chunked_array(texts, pa.large_string())),
+        Strings(pa.chunked_array(ids, pa.large_string())),
         urls if options.url_field is not None else None,
         language,
-        _language_hint(documents, chunks),
+        _language_hint(documents, language_column, languages),
     )
 
 
@@ -193,17 +201,19 @@ def _ids_of(chunk: Chunk, documents: Documents, id_field: str, id_places: IdPlac
     return default_ids(chunk)
 
 
-def _language_hint(documents: Documents, chunks: Sequence[Chunk]) -> tuple[str, str] | None:
-    """Return the language that a column or the folder names for all documents, and where."""
-    column = documents.language_field or named_like_language(documents.fields)
-    if column is None:
+def _language_hint(
+    documents: Documents, column: str | None, languages: set[str | None]
+) -> tuple[str, str] | None:
+    """Return the language of all documents, and what names it; None if they have several.
+
+    Args:
+        documents: The open file or folder.
+        column: The column of the languages; None if there is none.
+        languages: All values of the column, None for one that is no code.
+    """
+    if column is None or len(languages) != 1:
         return None
-    languages: set[str | None] = set()
-    for chunk in chunks:
-        languages.update(map(language_or_none, column_values(chunk, column)))
-    if len(languages) != 1:
-        return None
-    language = languages.pop()
+    (language,) = languages
     if language is None:
         return None
     if Path(documents.name).is_dir() and documents.language_field is not None:

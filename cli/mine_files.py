@@ -1,6 +1,6 @@
 """The work of `tmde mine`: sentences of two files are paired by their vectors."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -16,6 +16,7 @@ from tmde.cli.mined_vectors import MinedVectors
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents import mining
 from tmde.documents.calibration import Calibration, mined_pair_evidence
+from tmde.documents.chosen_texts import ChosenTexts
 from tmde.documents.mining import ScoredPairs
 from tmde.documents.quality import pair_quality
 from tmde.embedding import DocumentEmbedder
@@ -85,9 +86,9 @@ class Candidates:
         return cls(side, occurrences, rows)
 
     @property
-    def texts(self) -> list[str]:
+    def texts(self) -> Sequence[str]:
         """The sentences that take part."""
-        return [self.side.texts[row] for row in self.rows]
+        return ChosenTexts(self.side.texts, self.rows)
 
 
 def mine_files(job: MiningJob) -> None:

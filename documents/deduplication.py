@@ -16,13 +16,14 @@ import tempfile
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TypeVar, overload
+from typing import TypeVar
 
 import numpy as np
 import scipy.sparse
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
+from tmde.documents.chosen_texts import ChosenTexts
 from tmde.documents.mining import first_occurrences, mine_bitext
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.shingles import ShingleSketches, comparable_text, resemblance, shingles
@@ -79,33 +80,6 @@ class Group:
 
     kept: int
     duplicates: list[Match] = field(default_factory=list)
-
-
-class ChosenTexts(Sequence[str]):
-    """Some of the texts of a sequence, which are not copied.
-
-    Args:
-        texts: All texts, (n,).
-        rows: The numbers of those that are chosen, (m,).
-    """
-
-    def __init__(self, texts: Sequence[str], rows: np.ndarray) -> None:
-        self.texts = texts
-        self.rows = rows
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @overload
-    def __getitem__(self, place: int) -> str: ...
-
-    @overload
-    def __getitem__(self, place: slice) -> list[str]: ...
-
-    def __getitem__(self, place: int | slice) -> str | list[str]:
-        if isinstance(place, slice):
-            return [self.texts[row] for row in self.rows[place].tolist()]
-        return self.texts[int(self.rows[place])]
 
 
 class Links:

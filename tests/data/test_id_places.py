@@ -65,7 +65,7 @@ def test_memory_does_not_grow_with_the_ids():
 LIMITED_DISK = """
 import resource
 import signal
-from tmde.cli import id_places as module
+from tmde.data import id_places as module
 from tmde.data.id_places import IdPlaces
 
 module._CACHE_KIBIBYTES = 100

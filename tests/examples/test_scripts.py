@@ -9,7 +9,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from tmde import DocumentEmbedder
+from tmde import DocumentEmbedder, DocumentIndex
+from tmde.data.sample import sample_documents
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
@@ -51,12 +52,32 @@ def test_training_on_two_processes(tmp_path):
 def test_embedding_with_ray(tmp_path):
     pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
     printed = run(
-        [str(FOLDER / "embed_with_ray.py"), "--documents", str(texts(tmp_path))], tmp_path
+        [str(FOLDER / "documents_with_ray.py"), "embed", "--documents", str(texts(tmp_path))],
+        tmp_path,
     )
     assert "40 documents with vectors" in printed
     rows = pq.read_table(tmp_path / "runs" / "ray_vectors").to_pylist()
     vectors = DocumentEmbedder.from_pretrained().encode([row["text"] for row in rows])
     np.testing.assert_allclose([row["embedding"] for row in rows], vectors, atol=1e-5)
+
+
+def test_indexing_with_ray(tmp_path):
+    pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
+    printed = run([str(FOLDER / "documents_with_ray.py"), "index"], tmp_path)
+    documents = sample_documents(200, "test")
+    count = documents["language"].count("de")
+    assert f"{count} documents added and 0 updated" in printed
+    index = DocumentIndex.open(tmp_path / "runs" / "ray.index")
+    (hit,) = index.search(documents["text"][0], k=1)
+    assert hit.text == documents["text"][0]
+
+
+def test_mining_with_ray(tmp_path):
+    pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
+    printed = run([str(FOLDER / "documents_with_ray.py"), "mine"], tmp_path)
+    pairs = pq.read_table(tmp_path / "runs" / "ray_pairs.parquet")
+    assert f"{len(pairs)} pairs in" in printed
+    assert pairs.column_names == ["score", "id_a", "id_b", "text_a", "text_b"]
 
 
 def texts(folder):

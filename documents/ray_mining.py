@@ -139,8 +139,8 @@ def mine_datasets(
         retrieval: See there.
         threshold: See there.
         max_pairs: See there.
-        shard_size: The most vectors that an actor searches; with 384 numbers, a million need 2.2
-            GiB, of which the graph takes 0.7.
+        shard_size: The most vectors that an actor searches. With 384 numbers, a million need 1.4
+            GiB, and their graph 0.6 GiB.
         concurrency: The number of actors that embed; see
             [`~tmde.documents.ray_embedding.embed_dataset`].
         num_cpus: The CPUs, and threads, of an actor that embeds or searches.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tmde.data.languages import language_of_locale
+from tmde.data.locales import two_letter_code
 
 # Shorter texts have too few letters to tell a language.
 SHORTEST_TEXT = 15  # characters
@@ -70,15 +70,15 @@ class LanguageIdentifier:
 
         Args:
             text: The text. One of fewer than 15 characters can be in any language.
-            language: The code of the expected language; of `de-AT`, `de` counts. A text in a
-                language that the model does not know can be in any language.
+            language: The code of the expected language; of `de-AT` and `deu`, `de` counts. A text
+                in a language that the model does not know can be in any language.
 
         Returns:
             The language that the text is in; None if it may be the expected one.
         """
         if len(text) < SHORTEST_TEXT:
             return None
-        code = language_of_locale(language)
+        code = two_letter_code(language)
         code = _CODES.get(code, code)
         if code not in _KNOWN_LANGUAGES:
             return None

@@ -13,6 +13,7 @@ from tmde.documents.pair_checks import (
     differing_placeholders,
     is_copy,
     length_deviation,
+    letter_count,
     word_count,
 )
 
@@ -20,6 +21,10 @@ from tmde.documents.pair_checks import (
 _RUN_WORDS = 4
 _RUN_SHARE = 0.4  # of the words of the shorter text
 _QUOTED_CHARACTERS = 60
+# Vectors of few words say less: with fewer letters than these, texts that are right have low
+# probabilities. Both numbers were chosen on development rows by length.
+_FULL_LETTERS = 40
+_SHORT_EXPONENT = 3
 
 
 @dataclass(frozen=True)
@@ -43,12 +48,36 @@ class TextPair:
     probability: float | None
 
 
+def least_probability(min_probability: float, first: str, second: str) -> float:
+    """Return the probability that two texts need to be taken for translations.
+
+    A right pair of single words often has a probability below 0.01, because a word has many
+    translations and its vector depends on little. So short texts need less,
+
+        min_probability * min(1, letters / 40)^3
+
+    with the letters of the text that has fewer.
+
+    Args:
+        min_probability: What texts of 40 letters and more need.
+        first: A text.
+        second: The other one.
+
+    Example:
+        >>> least_probability(0.1, "a" * 20, "b" * 30)
+        0.0125
+    """
+    letters = min(letter_count(first), letter_count(second))
+    return min_probability * min(1.0, letters / _FULL_LETTERS) ** _SHORT_EXPONENT
+
+
 class PairChecker:
     """Checks pairs of texts. The first thing that is wrong with a pair is its finding.
 
     Args:
         identifier: Tells languages apart.
-        min_probability: Two texts with a lower probability do not match.
+        min_probability: Two texts with a lower probability do not match; short ones need less, see
+            [`least_probability`].
         reasons: What to look for.
     """
 
@@ -99,9 +128,12 @@ class PairChecker:
         return None
 
     def _check_probability(self, pair: TextPair) -> Finding | None:
-        if pair.probability is None or pair.probability >= self.min_probability:
+        if pair.probability is None:
             return None
-        detail = f"probability {pair.probability:.3f}"
+        needed = least_probability(self.min_probability, pair.first, pair.second)
+        if pair.probability >= needed:
+            return None
+        detail = f"probability {pair.probability:.2g}, needed {needed:.2g}"
         return Finding(Reason.IMPROBABLE, pair.languages, pair.probability, detail)
 
     def _check_placeholders(self, pair: TextPair) -> Finding | None:

@@ -14,7 +14,7 @@ from tmde.documents.cleaning import RowCleaner
 from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
-from tmde.documents.pair_checker import PairChecker, TextPair
+from tmde.documents.pair_checker import PairChecker, TextPair, least_probability
 from tmde.documents.pair_checks import (
     common_run,
     differing_placeholders,
@@ -131,6 +131,27 @@ def test_a_strange_text_is_a_copy_of_itself(text):
     finding = PairChecker(LanguageIdentifier(), 0.1, set(Reason)).check(pair)
     has_words = any(character.isalnum() for character in text)
     assert (finding is not None and finding.reason is Reason.COPY) is has_words
+
+
+@pytest.mark.parametrize(
+    ("letters", "needed"), [((40, 90), 0.1), ((90, 20), 0.0125), ((4, 4), 0.0001), ((0, 9), 0.0)]
+)
+def test_the_probability_that_texts_need(letters, needed):
+    """0.1 * (20 / 40)^3 = 0.0125; digits and signs are no letters."""
+    first = "a" * letters[0] + " 2026!"
+    assert least_probability(0.1, first, "b" * letters[1]) == pytest.approx(needed)
+
+
+@pytest.mark.parametrize(("probability", "is_found"), [(0.0009, True), (0.0011, False)])
+def test_a_word_needs_less_than_a_sentence(probability, is_found):
+    """Of "Marais" and "Swamp", five letters decide: 0.5 * (5 / 40)^3 = 0.00098."""
+    checker = PairChecker(LanguageIdentifier(), 0.5, {Reason.IMPROBABLE})
+    finding = checker.check(TextPair(("fr", "en"), "Marais", "Swamp", None, probability))
+    assert (finding is not None) is is_found
+    if is_found:
+        assert finding.detail == "probability 0.0009, needed 0.00098"
+    sentence = TextPair(("fr", "en"), FRENCH, ENGLISH, None, 0.49)
+    assert checker.check(sentence) is not None
 
 
 # ---- Rows

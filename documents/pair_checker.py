@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from tmde.documents.code_in_text import without_code
 from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
@@ -20,6 +21,9 @@ from tmde.documents.pair_checks import (
 # A run of words that both texts have is untranslated if it is this long and in the wrong language.
 _RUN_WORDS = 4
 _RUN_SHARE = 0.4  # of the words of the shorter text
+# It takes less confidence than a language that nobody expects, because it must be that of the other
+# text.
+_RUN_CONFIDENCE = 0.5
 _QUOTED_CHARACTERS = 60
 # Vectors of few words say less: with fewer letters than these, texts that are right have low
 # probabilities. Both numbers were chosen on development rows by length.
@@ -115,13 +119,15 @@ class PairChecker:
 
     def _check_part_copy(self, pair: TextPair) -> Finding | None:
         """Find a run of words that one of the texts has in the language of the other."""
-        run, size = common_run(pair.first, pair.second)
-        words = min(word_count(pair.first), word_count(pair.second))
+        first = without_code(pair.first)
+        second = without_code(pair.second)
+        run, size = common_run(first, second)
+        words = min(word_count(first), word_count(second))
         if size < _RUN_WORDS or size < _RUN_SHARE * words:
             return None
         # A run of names and paths is in no language, and so it may stay as it is.
         for language, other_language in (pair.languages, pair.languages[::-1]):
-            identified = self.identifier.other_language(run, language)
+            identified = self.identifier.other_language(run, language, _RUN_CONFIDENCE)
             if identified is not None and identified.language == other_language:
                 confidence = identified.confidence
                 return Finding(Reason.PART_COPY, (language,), confidence, _quoted(run))

@@ -11,6 +11,7 @@ from tmde.data.sample import sample_sentences
 from tmde.documents import cleaning as module
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
+from tmde.documents.code_in_text import without_code
 from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
@@ -152,6 +153,58 @@ def test_a_word_needs_less_than_a_sentence(probability, is_found):
         assert finding.detail == "probability 0.0009, needed 0.00098"
     sentence = TextPair(("fr", "en"), FRENCH, ENGLISH, None, 0.49)
     assert checker.check(sentence) is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("<span color='green'>$player_name</span>", ""),
+        ("--no-delay", ""),
+        ("$ai_controller.side|", "|"),
+        ("Open /usr/share/doc/tmde and ~/notes.txt", "Open and"),
+        ("see https://a.org/x?y=1 or a.b@c.de", "see or"),
+        ("{0} of %(count)s, %1$s &nbsp;%d files", "of , files"),
+        ("― Sir Kaylan, 498YW", "― Sir Kaylan,"),
+        # Texts that stay as they are.
+        (
+            "Either/or: well-known texts, e.g. this one.",
+            "Either/or: well-known texts, e.g. this one.",
+        ),
+        ("a < b and 50 % of C", "a < b and 50 % of C"),
+        ("Er sagte: - Nein -- vielleicht.", "Er sagte: - Nein -- vielleicht."),
+    ],
+)
+def test_code_in_texts(text, expected):
+    assert without_code(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "language"),
+    [
+        ("<i>― Sir Kaylan, 498YW</i>", "de"),
+        ("$number Schaden", "de"),
+        ("<span color='green'>$player_name</span>", "de"),
+    ],
+)
+def test_code_and_short_texts_are_in_no_other_language(text, language):
+    """The first model of languages took each of them for another one."""
+    assert LanguageIdentifier().other_language(text, language) is None
+
+
+def test_a_language_is_found_beside_code():
+    identifier = LanguageIdentifier()
+    text = f"<span color='green'>$player_name</span> {GERMAN} --no-delay"
+    assert identifier.other_language(text, "en").language == "de"
+
+
+def test_a_run_of_code_is_not_untranslated():
+    """Five words of both texts are a path and a tag, which look English."""
+    code = "<span class='right of the page'> /usr/share/right/of/the/page"
+    pair = TextPair(("de", "en"), f"Öffnen: {code}", f"Open: {code}", None, None)
+    checker = PairChecker(LanguageIdentifier(), 0.1, {Reason.PART_COPY})
+    assert checker.check(pair) is None
+    pair = TextPair(("de", "en"), GERMAN, f"The bridge {GERMAN[16:]}", None, None)
+    assert checker.check(pair).reason is Reason.PART_COPY
 
 
 # ---- Rows

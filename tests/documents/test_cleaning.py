@@ -170,7 +170,7 @@ def test_a_word_needs_less_than_a_sentence(probability, is_found):
             "Either/or: well-known texts, e.g. this one.",
             "Either/or: well-known texts, e.g. this one.",
         ),
-        ("a < b and 50 % of C", "a < b and 50 % of C"),
+        ("a < b and 50 % of C", "a < b and % of C"),
         ("Er sagte: - Nein -- vielleicht.", "Er sagte: - Nein -- vielleicht."),
     ],
 )

@@ -46,6 +46,12 @@ FRENCH = "Le pont est fermé jusqu'à vendredi en raison de travaux."
         ("1000 Euro", "1 000 euros", ([], [])),
         ("am 3. und 4.", "on the 3rd", ([], [])),
         ("", "", ([], [])),
+        ("7:30 am and 6:00 pm", "7 h 30 et à 18 h", ([], [])),
+        ("12 p.m.", "12 Uhr", ([], [])),
+        ("from 12:15 a.m.", "ab 0:15 Uhr", ([], [])),
+        ("6 pm", "6 Uhr abends", ([], [])),
+        ("6 pm", "19 Uhr", (["6"], ["19"])),
+        ("6 pmol", "18 pmol", (["6"], ["18"])),
     ],
 )
 def test_differing_numbers(first, second, expected):

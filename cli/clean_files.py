@@ -8,11 +8,13 @@ from typing import Any
 
 import typer
 
+from modeling_tmde import TmdeError
+from tmde.cli.clean_languages import MergedLanguages
 from tmde.cli.corpus_writer import corpus_writer, json_lines_writer
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
-from tmde.documents.cleaning import CheckedRow, RowCleaner
+from tmde.documents.cleaning import FEWEST_TEXTS, CheckedRow, RowCleaner
 from tmde.documents.findings import Reason
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
@@ -60,12 +62,17 @@ def clean_files(job: CleaningJob) -> None:
     rows = load_parallel(
         job.sources, job.languages, columns=job.columns, document_ids=True, places=True
     )
-    languages = sorted(rows.features["translation"])
+    codes = sorted(rows.features["translation"])
+    merged = MergedLanguages(codes, is_chosen=job.languages is not None or job.columns is not None)
+    _check_languages(merged, codes, job.sources)
+    description = merged.describe()
+    if description is not None:
+        typer.echo(description, err=True)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         cleaner = _make_cleaner(job, load_embedder(job.model, **job.loading))
-        write = stack.enter_context(corpus_writer(job.target, languages, has_documents))
+        write = stack.enter_context(corpus_writer(job.target, merged.languages, has_documents))
         write_removed = None
         if job.removed_target is not None:
             write_removed = stack.enter_context(json_lines_writer(job.removed_target))
@@ -74,7 +81,8 @@ def clean_files(job: CleaningJob) -> None:
         shortened_count = 0
         text_counts: Counter[str] = Counter()  # by language
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
-        for checked, doc_id in zip(cleaner.clean(translations), rows[DOCUMENT_ID], strict=True):
+        checked_rows = cleaner.clean(merged.rows(translations))
+        for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
             text_counts.update(checked.original.keys())
             reasons = {finding.reason.value for finding in checked.findings}
             counts.update(reasons)
@@ -87,12 +95,23 @@ def clean_files(job: CleaningJob) -> None:
                 write(checked.translation, doc_id)
     language, fewest = text_counts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
+    for sentence in merged.describe_rows():
+        typer.echo(sentence, err=True)
     described = [f"{count:,} {reason}" for reason, count in counts.most_common()]
     typer.echo(f"{len(rows):,} rows: {', '.join(described) or 'nothing to remove'}", err=True)
     shortened = f" ({shortened_count:,} of them without a text)" if shortened_count else ""
     typer.echo(f"{kept_count:,} rows kept{shortened} -> {job.output}", err=True)
     if job.removed_output is not None:
         typer.echo(f"Removed texts, with reasons and scores -> {job.removed_output}", err=True)
+
+
+def _check_languages(merged: MergedLanguages, codes: list[str], sources: list[str]) -> None:
+    """Raise `TmdeError` if all texts are in one language."""
+    if len(merged.languages) < FEWEST_TEXTS:
+        raise TmdeError(
+            f"{', '.join(sources)}: found texts in one language ({', '.join(codes)}), expected "
+            "two; if these are to be compared, name them: --languages " + ",".join(codes)
+        )
 
 
 def _make_cleaner(job: CleaningJob, embedder: DocumentEmbedder) -> RowCleaner:

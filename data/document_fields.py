@@ -10,6 +10,7 @@ import pyarrow as pa
 from .checks import CorpusError, Unquoted, bad_value
 from .columns import shown_fields
 from .files import check_text
+from .rows import TRANSLATION
 from .usual_columns import find_column, same_name, usual_column
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
@@ -130,6 +131,7 @@ class FieldSelection:
         if len(self.texts) == 1:
             values = columns[self.texts[0]]
             for number, value in zip(numbers, values, strict=True):
+                _check_no_texts_by_language(value, place, number, self.texts[0])
                 check_text(value, place, number, self.texts[0])
             return values
         texts = []
@@ -173,6 +175,22 @@ def _joined(parts: Mapping[str, object], place: str, number: int) -> str:
     return PART_SEPARATOR.join(texts)
 
 
+def _check_no_texts_by_language(value: object, place: str, number: int, name: str) -> None:
+    """Raise [`CorpusError`] if a value holds the texts of a parallel corpus by language."""
+    if name == TRANSLATION and isinstance(value, Mapping):
+        languages = ", ".join(map(str, value))
+        description = Unquoted(f"texts by language ({languages})")
+        raise bad_value(place, number, name, description, "one text", _parallel_advice(place))
+
+
+def _parallel_advice(place: str) -> str:
+    """Return how a parallel corpus is read as documents."""
+    return (
+        "Write the rows as a table with a column for each language "
+        f"(tmde clean {shlex.quote(place)} -o rows.tsv), and read one: rows.tsv --field de."
+    )
+
+
 def missing_columns(
     place: str, missing: Mapping[str, str], columns: Sequence[str], advice: str = ""
 ) -> CorpusError:
@@ -185,14 +203,14 @@ def missing_columns(
         advice: What else to do about it.
     """
     lacks = " and ".join(f"no column {name!r}" for name in missing)
+    found = f"{place}: found {lacks}; its columns are: {shown_fields(columns)}."
+    if TRANSLATION in columns and "--field" in missing.values():
+        return CorpusError(f"{found} {_parallel_advice(place)}")
     proposals = []
     for name, option in missing.items():
         similar_column = _similar_column(name, columns)
         proposals.append(f"{option} {shlex.quote(similar_column)}")
-    message = (
-        f"{place}: found {lacks}; its columns are: {shown_fields(columns)}. "
-        f"Name the right column: {' '.join(proposals)}."
-    )
+    message = f"{found} Name the right column: {' '.join(proposals)}."
     return CorpusError(f"{message} {advice}".strip())
 
 

@@ -3,6 +3,7 @@
 import gzip
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -44,6 +45,7 @@ _NO_TEXT = {
     ".xlsx",
     ".ods",
 }
+_MEMORY_SUFFIX = ".tmx"
 _TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
 # Folders are called `my-notes` and `to_read`, too: of a locale, they name script and region alone.
 _LANGUAGE_FOLDER = re.compile(
@@ -152,9 +154,15 @@ def format_of(source: str) -> InputFormat:
     """Return the format that the suffix of a file says; a suffix .gz is left out.
 
     Raises:
-        TmdeError: The suffix is that of no input format.
+        TmdeError: The suffix is that of no input format, or of a translation memory.
     """
     suffix = _suffix_of(source)
+    if suffix == _MEMORY_SUFFIX:
+        raise TmdeError(
+            f"{source}: found a translation memory, expected documents; write its rows as a table "
+            f"(tmde clean {shlex.quote(source)} -o memory.tsv), and read the column of one "
+            "language: memory.tsv --field de"
+        )
     if suffix in _NO_TEXT:
         known_suffixes = ", ".join((".txt", *_FORMAT_BY_SUFFIX))
         raise TmdeError(

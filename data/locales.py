@@ -4,7 +4,7 @@ import re
 from collections.abc import Collection
 
 from .checks import NOT_LANGUAGES, is_code
-from .language_codes import AMBIGUOUS_CODES
+from .language_codes import AMBIGUOUS_CODES, TWO_LETTER_CODES
 from .language_codes import LANGUAGE_CODES as LANGUAGE_CODES
 
 LOCALE = re.compile(r"([A-Za-z]{2,3})([-_][A-Za-z0-9]{2,8})*([.@][\w.@-]+)?", re.ASCII)
@@ -22,6 +22,32 @@ def language_of_locale(code: str) -> str:
     if not _is_locale(code):
         return code
     return re.split("[-_.@]", code.strip())[0].lower()
+
+
+def two_letter_code(code: str) -> str:
+    """Return the shortest code of the language of a locale: `de` of `deu`, `ger` and `de-AT`.
+
+    A language without a code of two letters keeps its own.
+    """
+    language = language_of_locale(code)
+    return TWO_LETTER_CODES.get(language, language)
+
+
+def merged_languages(codes: Collection[str]) -> dict[str, str]:
+    """Return the language that each code stands for, where several or longer ones mean the same.
+
+    A code that names a script keeps its name, and so does Chinese, whose regions differ in script.
+
+    Example:
+        >>> merged_languages(["de-AT", "de-DE", "eng", "zh-TW"])
+        {'de-AT': 'de', 'de-DE': 'de', 'eng': 'en', 'zh-TW': 'zh-TW'}
+    """
+    languages = {}
+    for code in codes:
+        language = two_letter_code(code)
+        has_script = SCRIPT.match(code) is not None or language == "zh"
+        languages[code] = code if has_script else language
+    return languages
 
 
 def known_code(code: str, known_languages: Collection[str]) -> str | None:

@@ -6,6 +6,7 @@ import datasets
 import numpy as np
 import pyarrow.compute as pc
 
+TRANSLATION = "translation"  # The texts of a row by language.
 DOCUMENT_ID = "doc_id"  # Names the document of a row, in the source and in the result.
 LABEL = "label"  # The class of a premise and a hypothesis, in the source and in the result.
 # Where a row stands in its source: the name of the file or data set, and the number of the row.

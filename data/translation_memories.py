@@ -1,5 +1,6 @@
 """Read translation memories, TMX: a translation unit is a row, in flat memory."""
 
+import shlex
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -59,6 +60,11 @@ def unit_rows(path: str, place: str) -> Iterator[tuple[int, dict[str, str]]]:
     except ParseError as error:
         description = Unquoted(f"invalid XML ({error})")
         advice = "Export the file again, or correct it."
+        if "invalid character number" in str(error):
+            advice = (
+                "XML forbids control characters such as &#x1F;: take them out, "
+                f"sed -E 's/&#x0*1?[0-9a-fA-F];//g' {shlex.quote(place)} > clean.tmx."
+            )
         raise bad_value(place, number + 1, None, description, "a TMX file", advice) from None
     except EntitiesForbidden as error:
         description = Unquoted(f"a declaration of the entity {error.name!r}")

@@ -86,7 +86,8 @@ class RowCleaner:
     Args:
         embedder: The model whose cosines tell translations from other texts.
         calibration: Its calibration.
-        min_probability: Two texts with a lower probability do not match.
+        min_probability: Two texts with a lower probability do not match. Texts of fewer than 40
+            letters need less: [`~tmde.documents.pair_checker.least_probability`].
         share: The share of rows that you expect to be right.
         reasons: What to look for; None for everything.
 

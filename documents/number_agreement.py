@@ -8,6 +8,8 @@ from collections import Counter
 
 # A number with groups of three digits, or a run of digits.
 _NUMBER = re.compile(r"(?<!\d)\d{1,3}(?:[.,'\u2019 \u00a0\u202f]\d{3})+(?!\d)|\d+")
+# A time of the clock of twelve hours: 6 pm, 6:30 p.m.
+_TWELVE_HOUR_TIME = re.compile(r"(?<!\d)(1[0-2]|0?[1-9])(:\d\d)?\s*([ap])\.?m\b", re.IGNORECASE)
 # Translators write out numbers up to this one.
 _SPELLED_OUT = 12
 
@@ -47,11 +49,23 @@ def numbers_agree(first: str, second: str) -> bool:
     return numbers_of(first) == numbers_of(second)
 
 
+def _with_24_hours(text: str) -> str:
+    """Return a text with the hours of 0 to 23 in place of those with a.m. and p.m."""
+
+    def hours(time: re.Match[str]) -> str:
+        hour = int(time[1]) % 12
+        if time[3].lower() == "p":
+            hour += 12
+        return f"{hour}{time[2] or ''}"
+
+    return _TWELVE_HOUR_TIME.sub(hours, text)
+
+
 def differing_numbers(first: str, second: str) -> tuple[list[str], list[str]]:
     """Return the numbers that the other text lacks, and that it cannot have written out.
 
     A number up to twelve may be a word in the other text, unless that has another number in its
-    place.
+    place. The hour of 6 pm may be 6 or 18.
 
     Returns:
         The numbers of the first text and those of the second; two empty lists if the texts agree.
@@ -61,7 +75,20 @@ def differing_numbers(first: str, second: str) -> tuple[list[str], list[str]]:
         (['7'], ['8'])
         >>> differing_numbers("Seite 7", "page seven")
         ([], [])
+        >>> differing_numbers("7:30 am to 6 pm", "de 7 h 30 à 18 h")
+        ([], [])
     """
+    differing = _only_in_each(first, second)
+    if differing == ([], []):
+        return differing
+    differing_24 = _only_in_each(_with_24_hours(first), _with_24_hours(second))
+    if differing_24 == ([], []):
+        return differing_24
+    return differing
+
+
+def _only_in_each(first: str, second: str) -> tuple[list[str], list[str]]:
+    """Return the numbers of each text that the other one lacks and cannot have written out."""
     first_counts = Counter(numbers_of(first))
     second_counts = Counter(numbers_of(second))
     only_first = sorted((first_counts - second_counts).elements())

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
+from tmde.documents.code_in_text import without_code
 from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
@@ -13,13 +14,21 @@ from tmde.documents.pair_checks import (
     differing_placeholders,
     is_copy,
     length_deviation,
+    letter_count,
     word_count,
 )
 
 # A run of words that both texts have is untranslated if it is this long and in the wrong language.
 _RUN_WORDS = 4
 _RUN_SHARE = 0.4  # of the words of the shorter text
+# It takes less confidence than a language that nobody expects, because it must be that of the other
+# text.
+_RUN_CONFIDENCE = 0.5
 _QUOTED_CHARACTERS = 60
+# Vectors of few words say less: with fewer letters than these, texts that are right have low
+# probabilities. Both numbers were chosen on development rows by length.
+_FULL_LETTERS = 40
+_SHORT_EXPONENT = 3
 
 
 @dataclass(frozen=True)
@@ -43,12 +52,36 @@ class TextPair:
     probability: float | None
 
 
+def least_probability(min_probability: float, first: str, second: str) -> float:
+    """Return the probability that two texts need to be taken for translations.
+
+    A right pair of single words often has a probability below 0.01, because a word has many
+    translations and its vector depends on little. So short texts need less,
+
+        min_probability * min(1, letters / 40)^3
+
+    with the letters of the text that has fewer.
+
+    Args:
+        min_probability: What texts of 40 letters and more need.
+        first: A text.
+        second: The other one.
+
+    Example:
+        >>> least_probability(0.1, "a" * 20, "b" * 30)
+        0.0125
+    """
+    letters = min(letter_count(first), letter_count(second))
+    return min_probability * min(1.0, letters / _FULL_LETTERS) ** _SHORT_EXPONENT
+
+
 class PairChecker:
     """Checks pairs of texts. The first thing that is wrong with a pair is its finding.
 
     Args:
         identifier: Tells languages apart.
-        min_probability: Two texts with a lower probability do not match.
+        min_probability: Two texts with a lower probability do not match; short ones need less, see
+            [`least_probability`].
         reasons: What to look for.
     """
 
@@ -86,22 +119,27 @@ class PairChecker:
 
     def _check_part_copy(self, pair: TextPair) -> Finding | None:
         """Find a run of words that one of the texts has in the language of the other."""
-        run, size = common_run(pair.first, pair.second)
-        words = min(word_count(pair.first), word_count(pair.second))
+        first = without_code(pair.first)
+        second = without_code(pair.second)
+        run, size = common_run(first, second)
+        words = min(word_count(first), word_count(second))
         if size < _RUN_WORDS or size < _RUN_SHARE * words:
             return None
         # A run of names and paths is in no language, and so it may stay as it is.
         for language, other_language in (pair.languages, pair.languages[::-1]):
-            identified = self.identifier.other_language(run, language)
+            identified = self.identifier.other_language(run, language, _RUN_CONFIDENCE)
             if identified is not None and identified.language == other_language:
                 confidence = identified.confidence
                 return Finding(Reason.PART_COPY, (language,), confidence, _quoted(run))
         return None
 
     def _check_probability(self, pair: TextPair) -> Finding | None:
-        if pair.probability is None or pair.probability >= self.min_probability:
+        if pair.probability is None:
             return None
-        detail = f"probability {pair.probability:.3f}"
+        needed = least_probability(self.min_probability, pair.first, pair.second)
+        if pair.probability >= needed:
+            return None
+        detail = f"probability {pair.probability:.2g}, needed {needed:.2g}"
         return Finding(Reason.IMPROBABLE, pair.languages, pair.probability, detail)
 
     def _check_placeholders(self, pair: TextPair) -> Finding | None:

@@ -33,6 +33,11 @@ def has_letters(text: str) -> bool:
     return any(character.isalpha() for character in text)
 
 
+def letter_count(text: str) -> int:
+    """Return the number of letters of a text."""
+    return sum(character.isalpha() for character in text)
+
+
 def is_copy(first: str, second: str) -> bool:
     """Return whether two texts have the same words, in upper or lower case.
 

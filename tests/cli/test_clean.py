@@ -139,3 +139,83 @@ def test_errors(memory, bag, tmp_path):
     result = run("clean", memory, "-o", same, "--removed", same)
     assert result.exit_code == 1
     assert "--output and --removed are the same file" in result.stderr
+
+
+# ---- Locales
+
+
+def unit(**texts):
+    """Return a translation unit; of codes, _ stands for a hyphen."""
+    variants = []
+    for code, text in texts.items():
+        language = code.replace("_", "-")
+        variants.append(f'<tuv xml:lang="{language}"><seg>{text}</seg></tuv>')
+    return f"<tu>{''.join(variants)}</tu>"
+
+
+def write_memory(path, *units):
+    path.write_text(TMX.format(units="".join(units)), encoding="utf-8")
+    return path
+
+
+def test_locales_of_a_language_are_one_language(tmp_path):
+    """A row is repeated in other locales, another one is half translated, a third is French."""
+    half = "The bridge is closed wegen Bauarbeiten bis Freitag gesperrt."
+    german = "Die Brücke ist wegen Bauarbeiten bis Freitag gesperrt."
+    memory = write_memory(
+        tmp_path / "memory.tmx",
+        unit(de_DE=GOOD[0]["de"], en_US=GOOD[0]["en"]),
+        unit(de_AT=GOOD[0]["de"], en_GB=GOOD[0]["en"]),
+        unit(de_AT=german, en_US=half),
+        unit(de_DE=BAD[0]["de"], en_GB=BAD[0]["en"]),
+    )
+    out = tmp_path / "clean.jsonl"
+    removed = tmp_path / "removed.jsonl"
+    result = ok("clean", memory, "-o", out, "--removed", removed)
+    assert "Languages: de-AT, de-DE as de; en-GB, en-US as en" in result.stderr
+    assert read_rows(out) == [{"translation": GOOD[0]}]
+    found = {row["row"]: row["findings"][0]["reason"] for row in read_rows(removed)}
+    assert found == {2: "duplicate", 3: "partly-untranslated", 4: "wrong-language"}
+
+
+def test_codes_of_three_letters_are_read_as_their_language(tmp_path):
+    units = [unit(deu=row["de"], eng=row["en"]) for row in [*GOOD, BAD[0]]]
+    out = tmp_path / "clean.jsonl"
+    result = ok("clean", write_memory(tmp_path / "memory.tmx", *units), "-o", out)
+    assert "Languages: deu as de; eng as en" in result.stderr
+    assert "4 rows: 1 wrong-language" in result.stderr
+    assert read_rows(out) == [{"translation": row} for row in GOOD]
+
+
+def test_plain_codes_need_no_words(memory, tmp_path):
+    result = ok("clean", memory, "-o", tmp_path / "clean.jsonl")
+    assert "Languages:" not in result.stderr
+    assert "in one language" not in result.stderr
+
+
+def test_a_row_in_two_locales_of_a_language(tmp_path):
+    """The first code counts; a row that has nothing else is left out, and counted."""
+    austrian = "Das Museum macht um neun Uhr auf."
+    memory = write_memory(
+        tmp_path / "memory.tmx",
+        unit(de_DE=austrian, en=GOOD[0]["en"], de=GOOD[0]["de"]),
+        unit(de_DE=GOOD[1]["de"], de=GOOD[1]["de"]),
+        unit(de=GOOD[2]["de"], en=GOOD[2]["en"]),
+    )
+    out = tmp_path / "clean.jsonl"
+    result = ok("clean", memory, "-o", out)
+    assert read_rows(out) == [{"translation": GOOD[0]}, {"translation": GOOD[2]}]
+    assert "2 rows have several texts in one language" in result.stderr
+    assert "1 rows have texts in one language only" in result.stderr
+
+
+def test_locales_that_are_named_stay_apart(tmp_path):
+    units = [unit(de_DE=f"{row['de']} Ja.", de_AT=row["de"]) for row in GOOD]
+    memory = write_memory(tmp_path / "memory.tmx", *units)
+    result = run("clean", memory, "-o", tmp_path / "clean.jsonl")
+    assert result.exit_code == 1
+    assert "found texts in one language (de-AT, de-DE), expected two" in result.stderr
+    assert "--languages de-AT,de-DE" in result.stderr
+    out = tmp_path / "named.jsonl"
+    ok("clean", memory, "-o", out, "--languages", "de-AT,de-DE", "--skip", "partly-untranslated")
+    assert [sorted(row["translation"]) for row in read_rows(out)] == [["de-AT", "de-DE"]] * 3

@@ -275,3 +275,41 @@ def test_columns_that_differ_from_each_other_by_case_alone(tmp_path):
     assert texts_of(path, "TEXT") == ["b"]
     rows[0]["text"] = "c"
     assert texts_of(write_table(tmp_path / "exact.csv", rows)) == ["c"]
+
+
+# ---- Parallel text is no list of documents
+
+
+@pytest.mark.parametrize("name", ["memory.tmx", "memory.TMX", "memory.tmx.gz"])
+def test_a_translation_memory_is_refused(name, tmp_path):
+    path = tmp_path / name
+    path.write_text("<tmx/>")
+    message = error_of(path)
+    assert f"{path}: found a translation memory, expected documents" in message
+    assert f"tmde clean {path} -o memory.tsv" in message
+    assert "memory.tsv --field de" in message
+
+
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("field", "found"),
+    [
+        (None, "no column 'text'"),
+        ("translation.de", "no column 'translation.de'"),
+        ("translation", "texts by language (de, en)"),
+    ],
+)
+def test_parallel_rows_are_refused_in_one_step(suffix, field, found, tmp_path):
+    """The advice is the same for every field, and following it works."""
+    rows = [{"translation": {"de": "Ein Haus.", "en": "A house."}}]
+    path = write_table(tmp_path / f"rows.{suffix}", rows)
+    message = error_of(path, field)
+    assert f"found {found}" in message
+    assert f"tmde clean {path} -o rows.tsv" in message
+    assert "rows.tsv --field de" in message
+    assert "Name the right column" not in message
+
+
+def test_a_text_called_translation_is_a_text(tmp_path):
+    path = write_table(tmp_path / "rows.jsonl", [{"translation": "A house."}])
+    assert texts_of(path, "translation") == ["A house."]

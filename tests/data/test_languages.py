@@ -4,8 +4,9 @@ import pytest
 
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
+from tmde.data.language_codes import LANGUAGE_CODES, TWO_LETTER_CODES
 from tmde.data.languages import language_of_locale, languages_of
-from tmde.data.locales import known_code, names_a_language
+from tmde.data.locales import known_code, merged_languages, names_a_language, two_letter_code
 
 ROWS = [{"fr": "a", "de": "b"}]
 
@@ -154,3 +155,45 @@ def test_a_header_without_languages(tmp_path):
     source.write_text("Source,Target\na,b\n")
     with pytest.raises(CorpusError, match="Source, Target.*--columns de=Source,en=Target"):
         languages_of(str(source))
+
+
+@pytest.mark.parametrize(
+    ("code", "short"),
+    [
+        *(
+            ("deu", "de"),
+            ("ger", "de"),
+            ("fre", "fr"),
+            ("fra", "fr"),
+            ("eng", "en"),
+            ("de-AT", "de"),
+        ),
+        *(("deu-AT", "de"), ("DE", "de"), ("ceb", "ceb"), ("gsw", "gsw"), ("Source", "Source")),
+    ],
+)
+def test_two_letter_code(code, short):
+    assert two_letter_code(code) == short
+
+
+def test_the_table_of_two_letter_codes():
+    """Codes of ISO 639-2 have three letters, those of ISO 639-1 two, of which we know all."""
+    for long, short in TWO_LETTER_CODES.items():
+        assert len(long) == 3
+        assert len(short) == 2
+        assert short in LANGUAGE_CODES
+    # Of the 184 languages of ISO 639-1, twenty have a bibliographic code of their own.
+    assert len(set(TWO_LETTER_CODES.values())) == 184
+
+
+def test_locales_of_one_script_are_one_language():
+    codes = ["de", "de-AT", "ger", "zh-CN", "zh-TW", "sr-Latn", "sr-RS", "pt_BR"]
+    assert merged_languages(codes) == {
+        "de": "de",
+        "de-AT": "de",
+        "ger": "de",
+        "zh-CN": "zh-CN",
+        "zh-TW": "zh-TW",
+        "sr-Latn": "sr-Latn",
+        "sr-RS": "sr",
+        "pt_BR": "pt",
+    }

@@ -1,6 +1,7 @@
 """Translation memories: units are rows, inline tags are no text, and memory stays flat."""
 
 import gzip
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -99,3 +100,13 @@ def test_tags_of_any_depth_hold_text_in_its_order(tmp_path):
     assert list(unit_rows(source, source)) == [
         (1, {"de": "a" * depth + "b" * depth, "en": "house"})
     ]
+
+
+def test_a_control_character_and_the_command_that_takes_it_out(tmp_path):
+    source = write_memory(tmp_path / "a b.tmx", unit(("de", "a&#x1F;b&#xE4;"), ("en", "c")))
+    with pytest.raises(CorpusError, match="row 1: found invalid XML") as caught:
+        list(unit_rows(source, source))
+    command = str(caught.value).partition("take them out, ")[2].removesuffix(".")
+    subprocess.run(["bash", "-c", command], check=True, cwd=tmp_path)
+    mended = str(tmp_path / "clean.tmx")
+    assert list(unit_rows(mended, mended)) == [(1, {"de": "abä", "en": "c"})]

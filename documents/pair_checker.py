@@ -55,8 +55,7 @@ class TextPair:
 def least_probability(min_probability: float, first: str, second: str) -> float:
     """Return the probability that two texts need to be taken for translations.
 
-    A right pair of single words often has a probability below 0.01, because a word has many
-    translations and its vector depends on little. So short texts need less,
+    A right pair of single words often has a probability below 0.01. So short texts need less,
 
         min_probability * min(1, letters / 40)^3
 

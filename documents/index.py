@@ -21,7 +21,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -146,7 +146,7 @@ class DocumentIndex:
         self.folder = folder
         self._settings = read_settings(folder)
         self._lock = FileLock(str(folder / ".lock"))
-        self._table = DocumentTable(folder, self._stored_dimension, self.precision)
+        self._table = DocumentTable(folder, self.stored_dimension, self.precision)
         # A process that makes vectors small writes their center before the table. So the settings
         # that are read after the table has been opened have the center that it needs.
         self._read_settings()
@@ -307,20 +307,17 @@ class DocumentIndex:
         return self._settings.get("precision", "float32")
 
     @property
-    def truncate_dim(self) -> int | None:
-        """How many numbers of each vector are stored; None if all are."""
-        return self._settings.get("truncate_dim")
+    def stored_dimension(self) -> int:
+        """How many numbers of each vector are stored: all, or `truncate_dim` of `create`."""
+        truncate_dim = self._settings.get("truncate_dim")
+        if truncate_dim is None:
+            return self._dimension
+        return truncate_dim
 
     @property
     def _dimension(self) -> int:
         """The dimension of the vectors that are given."""
         return self._settings["dimension"]
-
-    @property
-    def _stored_dimension(self) -> int:
-        if self.truncate_dim is None:
-            return self._dimension
-        return self.truncate_dim
 
     def _read_settings(self) -> None:
         """Read the settings of the version that the table is at."""
@@ -470,8 +467,10 @@ class DocumentIndex:
                 new_vectors = _changed_rows(rows, stored, _EMBEDDED_COLUMNS)
                 changed = _changed_rows(rows, stored, _STORED_COLUMNS)
                 vectors, report = self._embedded([rows[number] for number in new_vectors])
+            updated = sum(1 for number in changed if ids[number] in stored)
+            added = len(changed) - updated
             if changed:
-                self._make_small(vectors)
+                self._make_small(vectors, len(self) + added)
                 new_rows = [rows[number] for number in new_vectors]
                 if stored:
                     same_vectors = sorted(set(changed) - set(new_vectors))
@@ -479,9 +478,8 @@ class DocumentIndex:
                     self._table.merge(new_rows, vectors, other_rows)
                 else:
                     self._table.append(new_rows, vectors)
-        updated = sum(1 for number in changed if ids[number] in stored)
         return Changes(
-            added=len(changed) - updated,
+            added=added,
             updated=updated,
             unchanged=len(rows) - len(changed),
             report=report,
@@ -569,7 +567,7 @@ class DocumentIndex:
     def _embedded(self, rows: list[Row]) -> tuple[np.ndarray, EncodeReport]:
         """Return the unit vectors of rows, (n, d), and what the embedder did."""
         if not rows:
-            return np.empty((0, self._stored_dimension), np.float32), EncodeReport()
+            return np.empty((0, self.stored_dimension), np.float32), EncodeReport()
         codes = None
         if rows[0]["embedded_language"] is not None:
             codes = [row["embedded_language"] for row in rows]
@@ -589,26 +587,27 @@ class DocumentIndex:
             TmdeError: Another shape, or a number that is not finite.
         """
         matrix = np.asarray(vectors, np.float32)
-        if matrix.ndim == 2 and matrix.shape[1] == self._stored_dimension:
-            return checked_unit_vectors(matrix, self._stored_dimension, name)
+        if matrix.ndim == 2 and matrix.shape[1] == self.stored_dimension:
+            return checked_unit_vectors(matrix, self.stored_dimension, name)
         whole = checked_unit_vectors(matrix, self._dimension, name)
-        return unit_vectors(whole[:, : self._stored_dimension])
+        return unit_vectors(whole[:, : self.stored_dimension])
 
-    def _make_small(self, vectors: np.ndarray) -> None:
-        """Go over to small vectors before a commit, if enough documents are known by then.
+    def _make_small(self, vectors: np.ndarray, count: int) -> None:
+        """Store vectors in less memory from now on, if there are enough documents.
 
         Args:
             vectors: The unit vectors that are about to be written, (n, d).
+            count: The number of documents after they are written.
         """
-        if self.precision == "float32" or not self._table.has_floats:
+        if self.precision == "float32" or not self._table.has_floats or count < FITTED_FROM:
             return
-        if len(self) + len(vectors) < FITTED_FROM:
-            return
-        known = np.concatenate([self._table.all_vectors(), vectors])
+        known = np.concatenate([self._table.all_vectors(), vectors[:FITTED_ON]])
         center = Center.fitted(known[:FITTED_ON])
-        if center.spread == 0:  # All vectors are equal.
+        if center.spread == 0:  # All vectors are equal, and signs would not tell others apart.
             return
-        self._settings |= {"center": center.as_settings()}
+        self._settings["center"] = center.as_settings()
+        for stored_field in fields(InvertedFile):  # The present one is over float32.
+            self._settings.pop(stored_field.name, None)
         write_settings(self.folder, self._settings)
         self._table.make_small(center)
 

@@ -347,7 +347,7 @@ class DocumentTable:
         self._index_ids()
 
     @_reporting_file_errors
-    def merge(self, rows: list[Row], vectors: np.ndarray, same_vectors: list[Row]) -> None:
+    def merge(self, rows: list[Row], vectors: np.ndarray, same_vectors: Sequence[Row] = ()) -> None:
         """Add or replace rows in one commit.
 
         Args:
@@ -620,10 +620,8 @@ class DocumentTable:
             return None
         if inverted_file is None or count > 2 * inverted_file.indexed:
             return self._build_inverted_file(count)
-        if (
-            self._table.index_stats(f"{self._searched_column}_idx").num_unindexed_rows
-            > APPROXIMATE_FROM // 2
-        ):
+        stats = self._table.index_stats(f"{self._searched_column}_idx")
+        if stats.num_unindexed_rows > APPROXIMATE_FROM // 2:
             self._table.optimize(cleanup_older_than=KEPT)
         return None
 

@@ -177,7 +177,7 @@ class DocumentIndex:
             revision: The branch, tag or commit of the embedder, if its model is from the Hub.
             precision: How vectors are stored. "float32": 4 bytes a number. "int8": 8 bits a number,
                 and 1 bit more by which a large index is searched. "ubinary": 1 bit a number,
-                whether it is above its mean.
+                whether it is above its mean. So a vector of zeros does not stay one.
             truncate_dim: Store the first numbers of a vector only, and compare these. None: all.
 
         Raises:

@@ -38,6 +38,19 @@ def index(
     prune: Annotated[
         bool, Option("--prune", help="Remove documents that are not in DOCS.")
     ] = False,
+    precision: Annotated[
+        common.IndexPrecision | None,
+        Option(
+            help="Of the vectors of a new index: 8 bits (int8) or 1 bit (ubinary) a number. "
+            "Default: float32."
+        ),
+    ] = None,
+    truncate_dim: Annotated[
+        int | None,
+        Option(
+            min=1, help="Store the first N numbers of each vector of a new index. Default: all."
+        ),
+    ] = None,
     *,
     loading: dict[str, Any],
 ) -> None:
@@ -57,6 +70,10 @@ def index(
         tmde index articles.csv -o articles.index --field title --field body --id-field key
 
         tmde index -o news.index --delete 17 --delete 18
+
+    A new index of many documents, whose vectors take a thirty-second of the space:
+
+        tmde index news.jsonl -o small.index --precision ubinary
     """
     if documents is None and prune:
         raise OptionError("DOCS is missing; --prune removes the documents that are not in it")
@@ -79,5 +96,7 @@ def index(
         delete=delete or [],
         delete_file=delete_file,
         prune=prune,
+        precision=precision,
+        truncate_dim=truncate_dim,
     )
     update_index(job)

@@ -52,6 +52,8 @@ class IndexJob:
     delete: list[str]
     delete_file: str | None
     prune: bool
+    precision: str | None = None
+    truncate_dim: int | None = None
 
 
 @dataclass
@@ -96,6 +98,7 @@ def update_index(job: IndexJob) -> None:
     with ExitStack() as stack, without_truncation_warnings(), reading(job.folder, prefix=False):
         if job.documents is None:
             index = DocumentIndex.open(job.folder)
+            _check_sizes(job, index)
             stack.enter_context(index.writing())
             update.deleted = index.delete(unwanted_ids)
         else:
@@ -184,10 +187,30 @@ def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
 
 def _open_or_create(job: IndexJob) -> DocumentIndex:
     if (job.folder / SETTINGS).exists():
-        return open_index(job.folder, job.model, job.loading)
+        index = open_index(job.folder, job.model, job.loading)
+        _check_sizes(job, index)
+        return index
     loading = {"long_documents": "sentences"} | job.loading
     embedder = load_embedder(job.model or DEFAULT_MODEL, **loading)
-    return DocumentIndex.create(job.folder, embedder, revision=job.loading.get("revision"))
+    return DocumentIndex.create(
+        job.folder,
+        embedder,
+        revision=job.loading.get("revision"),
+        precision=job.precision or "float32",
+        truncate_dim=job.truncate_dim,
+    )
+
+
+def _check_sizes(job: IndexJob, index: DocumentIndex) -> None:
+    """Raise TmdeError if the vectors of an index have another size than the one asked for."""
+    stored = {"--precision": index.precision, "--truncate-dim": index.stored_dimension}
+    for option, value in (("--precision", job.precision), ("--truncate-dim", job.truncate_dim)):
+        if value is not None and value != stored[option]:
+            raise TmdeError(
+                f"{job.folder}: {option} is {value}, and the index was made with {stored[option]}; "
+                f"leave {option} out, or make another index: `tmde index FILE -o NEW_FOLDER "
+                f"{option} {value}`"
+            )
 
 
 def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) -> str | None:

@@ -21,11 +21,12 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
+import numpy.typing as npt
 import pandas
 import pyarrow as pa
 import torch
@@ -45,12 +46,14 @@ from tmde.documents.index_settings import (
     write_settings,
 )
 from tmde.documents.index_table import TABLE, DocumentTable, InvertedFile
+from tmde.documents.index_vectors import FITTED_FROM, FITTED_ON, Center, check_precision
 from tmde.documents.snippets import (
     MOST_CHARACTERS,
     matching_sentences,
     nearest_sentences,
     shortened,
 )
+from tmde.documents.unit_rows import unit_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
 
 Row = dict[str, Any]
@@ -134,13 +137,19 @@ class DocumentIndex:
     the file is built, the number of lists that a search looks into is tuned until the 10 nearest
     documents are found in 98.5 % of the cases; `recall` is the share that was found.
     `search(exact=True)` scans all vectors.
+
+    Vectors can be stored in less memory: `precision` and `truncate_dim` of `create`. Queries stay
+    float32, and are compared with the vectors that the stored ones stand for.
     """
 
     def __init__(self, folder: Path, embedder: DocumentEmbedder | None = None) -> None:
         self.folder = folder
         self._settings = read_settings(folder)
         self._lock = FileLock(str(folder / ".lock"))
-        self._table = DocumentTable(folder, self._dimension)
+        self._table = DocumentTable(folder, self.stored_dimension, self.precision)
+        # A process that makes vectors small writes their center before the table. So the settings
+        # that are read after the table has been opened have the center that it needs.
+        self._read_settings()
         self._embedder: DocumentEmbedder | None = None
         if embedder is not None:
             self.embedder = embedder
@@ -152,8 +161,13 @@ class DocumentIndex:
         embedder: DocumentEmbedder | None = None,
         dimension: int | None = None,
         revision: str | None = None,
+        precision: str = "float32",
+        truncate_dim: int | None = None,
     ) -> DocumentIndex:
         """Create an empty index.
+
+        Up to 255 documents, vectors are stored in float32. Signs are relative to the mean of the
+        documents, and it is computed from the commit with the 256th document, and kept.
 
         Args:
             folder: A new name, or an empty folder.
@@ -161,10 +175,15 @@ class DocumentIndex:
                 vector.
             dimension: d, if there is no embedder.
             revision: The branch, tag or commit of the embedder, if its model is from the Hub.
+            precision: How vectors are stored. "float32": 4 bytes a number. "int8": 8 bits a number,
+                and 1 bit more by which a large index is searched. "ubinary": 1 bit a number,
+                whether it is above its mean. So a vector of zeros does not stay one.
+            truncate_dim: Store the first numbers of a vector only, and compare these. None: all.
 
         Raises:
-            TmdeError: A folder that is not empty, another process is creating an index there, or
-                neither an embedder nor a dimension.
+            TmdeError: A folder that is not empty, another process is creating an index there,
+                neither an embedder nor a dimension, an unknown precision, or a `truncate_dim` that
+                is not from 1 to d.
             ImportError: LanceDB is not installed.
         """
         folder = Path(folder)
@@ -175,10 +194,17 @@ class DocumentIndex:
                 "embedder, dimension: found neither; give embedder=DocumentEmbedder."
                 "from_pretrained(), or the dimension of vectors that you bring yourself"
             )
+        check_precision(precision)
+        _check_truncation(truncate_dim, dimension)
         with locked(folder):
             _check_empty(folder)
-            DocumentTable.create(folder, int(dimension))
-            settings: dict[str, Any] = {"dimension": int(dimension), "embedding": None}
+            DocumentTable.create(folder, int(truncate_dim or dimension))
+            settings: dict[str, Any] = {
+                "dimension": int(dimension),
+                "embedding": None,
+                "precision": precision,
+                "truncate_dim": truncate_dim,
+            }
             if embedder is not None:
                 settings["embedding"] = describe_embedder(embedder, folder, revision)
             # The settings are written last: from now on the folder is an index.
@@ -276,8 +302,27 @@ class DocumentIndex:
         self._embedder = embedder
 
     @property
+    def precision(self) -> str:
+        """How vectors are stored, see `create`."""
+        return self._settings.get("precision", "float32")
+
+    @property
+    def stored_dimension(self) -> int:
+        """How many numbers of each vector are stored: all, or `truncate_dim` of `create`."""
+        truncate_dim = self._settings.get("truncate_dim")
+        if truncate_dim is None:
+            return self._dimension
+        return truncate_dim
+
+    @property
     def _dimension(self) -> int:
+        """The dimension of the vectors that are given."""
         return self._settings["dimension"]
+
+    def _read_settings(self) -> None:
+        """Read the settings of the version that the table is at."""
+        self._settings = read_settings(self.folder)
+        self._table.center = Center.from_settings(self._settings)
 
     @property
     def _inverted_file(self) -> InvertedFile | None:
@@ -294,6 +339,7 @@ class DocumentIndex:
             indexed=self._settings["indexed"],
             nprobes=self._settings["nprobes"],
             recall=self._settings["recall"],
+            candidates=self._settings.get("candidates"),
         )
 
     @property
@@ -339,12 +385,13 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of documents, (n, d) float32.
 
+        They are what the stored vectors stand for: those of an index of small vectors are close to
+        the ones that were given, and have `truncate_dim` numbers.
+
         Raises:
             KeyError: An id is not there.
         """
-        rows = self._table.fetch(ids, ["id", "vector"])
-        vectors = [rows[id]["vector"] for id in ids]
-        return np.array(vectors, np.float32).reshape(-1, self._dimension)
+        return self._table.vectors(ids)
 
     def has_value(self, name: str, value: Any) -> bool:
         """Return whether a filter by this value of the metadata matches a document."""
@@ -389,7 +436,7 @@ class DocumentIndex:
                 number, bool, or a list of one of those; whole numbers widen to numbers. Other
                 values are kept as strings, mappings as JSON; NaN and infinity are no values.
                 `language` (a code) is used to split the text into the sentences of a snippet.
-            vectors: (n, d) of any length; None: the texts are embedded.
+            vectors: (n, d) of any length, or (n, `truncate_dim`); None: the texts are embedded.
             language: One code or n, for an embedder that needs it or splits documents into
                 sentences.
 
@@ -404,7 +451,7 @@ class DocumentIndex:
             raise TmdeError(f"texts: found one text {texts!r:.40}, expected a list: [text]")
         rows = self._rows(ids, texts, metadata, language)
         if vectors is not None:
-            vectors = checked_unit_vectors(vectors, self._dimension, "vectors")
+            vectors = self._checked_vectors(vectors, "vectors")
             if len(vectors) != len(rows):
                 raise TmdeError(
                     f"vectors: found {len(vectors)}, expected {len(rows)}, one for each id"
@@ -413,20 +460,26 @@ class DocumentIndex:
             self._table.check_types(rows)
             stored = self._table.fetch(ids, list(_STORED_COLUMNS))
             if vectors is not None:
-                changed = list(range(len(rows)))
+                new_vectors = list(range(len(rows)))
+                changed = new_vectors
                 report = EncodeReport()
             else:
+                new_vectors = _changed_rows(rows, stored, _EMBEDDED_COLUMNS)
                 changed = _changed_rows(rows, stored, _STORED_COLUMNS)
-                vectors, report = self._updated_vectors(rows, stored, changed)
+                vectors, report = self._embedded([rows[number] for number in new_vectors])
+            updated = sum(1 for number in changed if ids[number] in stored)
+            added = len(changed) - updated
             if changed:
-                changed_rows = [rows[number] for number in changed]
+                self._make_small(vectors, len(self) + added)
+                new_rows = [rows[number] for number in new_vectors]
                 if stored:
-                    self._table.merge(changed_rows, vectors[changed])
+                    same_vectors = sorted(set(changed) - set(new_vectors))
+                    other_rows = [rows[number] for number in same_vectors]
+                    self._table.merge(new_rows, vectors, other_rows)
                 else:
-                    self._table.append(changed_rows, vectors[changed])
-        updated = sum(1 for number in changed if ids[number] in stored)
+                    self._table.append(new_rows, vectors)
         return Changes(
-            added=len(changed) - updated,
+            added=added,
             updated=updated,
             unchanged=len(rows) - len(changed),
             report=report,
@@ -511,33 +564,52 @@ class DocumentIndex:
             raise TmdeError(f"ids: found {repeated_id!r} twice, expected different ids")
         return rows
 
-    def _updated_vectors(
-        self, rows: list[Row], stored: Mapping[str, Row], changed: list[int]
-    ) -> tuple[np.ndarray, EncodeReport]:
-        """Return the vectors of the changed rows, and what the embedder did.
-
-        Args:
-            rows: All n rows.
-            stored: The rows of the table with the same ids, by id.
-            changed: The positions of the rows that have changed.
-
-        Returns:
-            (n, d), whose other rows mean nothing.
-        """
-        vectors = np.empty((len(rows), self._dimension), np.float32)
-        new_texts = _changed_rows(rows, stored, _EMBEDDED_COLUMNS)
-        old_texts = sorted(set(changed) - set(new_texts))
-        vectors[old_texts] = self.vectors([rows[number]["id"] for number in old_texts])
-        if not new_texts:
-            return vectors, EncodeReport()
+    def _embedded(self, rows: list[Row]) -> tuple[np.ndarray, EncodeReport]:
+        """Return the unit vectors of rows, (n, d), and what the embedder did."""
+        if not rows:
+            return np.empty((0, self.stored_dimension), np.float32), EncodeReport()
         codes = None
         if rows[0]["embedded_language"] is not None:
-            codes = [rows[number]["embedded_language"] for number in new_texts]
+            codes = [row["embedded_language"] for row in rows]
         encoded, report = self.embedder.encode_with_report(
-            [rows[number]["text"] for number in new_texts], language=codes, show_progress_bar=False
+            [row["text"] for row in rows], language=codes, show_progress_bar=False
         )
-        vectors[new_texts] = checked_unit_vectors(encoded, self._dimension, "embedded texts")
-        return vectors, report
+        return self._checked_vectors(encoded, "embedded texts"), report
+
+    def _checked_vectors(self, vectors: npt.ArrayLike, name: str) -> np.ndarray:
+        """Check vectors, and return them cut and at length 1, (n, d) float32.
+
+        Args:
+            vectors: (n, d), whole or cut already.
+            name: Their name in messages.
+
+        Raises:
+            TmdeError: Another shape, or a number that is not finite.
+        """
+        matrix = np.asarray(vectors, np.float32)
+        if matrix.ndim == 2 and matrix.shape[1] == self.stored_dimension:
+            return checked_unit_vectors(matrix, self.stored_dimension, name)
+        whole = checked_unit_vectors(matrix, self._dimension, name)
+        return unit_vectors(whole[:, : self.stored_dimension])
+
+    def _make_small(self, vectors: np.ndarray, count: int) -> None:
+        """Store vectors in less memory from now on, if there are enough documents.
+
+        Args:
+            vectors: The unit vectors that are about to be written, (n, d).
+            count: The number of documents after they are written.
+        """
+        if self.precision == "float32" or not self._table.has_floats or count < FITTED_FROM:
+            return
+        known = np.concatenate([self._table.all_vectors(), vectors[:FITTED_ON]])
+        center = Center.fitted(known[:FITTED_ON])
+        if center.spread == 0:  # All vectors are equal, and signs would not tell others apart.
+            return
+        self._settings["center"] = center.as_settings()
+        for stored_field in fields(InvertedFile):  # The present one is over float32.
+            self._settings.pop(stored_field.name, None)
+        write_settings(self.folder, self._settings)
+        self._table.make_small(center)
 
     def delete(self, ids: str | Sequence[str], missing_ok: bool = False) -> int:
         """Delete documents in one commit, and return how many there were.
@@ -618,8 +690,8 @@ class DocumentIndex:
             raise TmdeError(f"{self.folder}: another process is writing to it{advice}") from None
         try:
             if is_outermost:
-                self._settings = read_settings(self.folder)
                 self._table.refresh()
+                self._read_settings()
             yield
         finally:
             self._table.forget()
@@ -726,20 +798,23 @@ class DocumentIndex:
         embedder = None
         report = None
         if isinstance(queries, np.ndarray) and not texts:
-            vectors = checked_unit_vectors(queries, self._dimension, "query")
+            vectors = self._checked_vectors(queries, "query")
+            sentence_queries = vectors
         else:
             embedder = self.embedder
             encoded, report = embedder.encode_with_report(
                 texts, language=language, show_progress_bar=False
             )
-            vectors = checked_unit_vectors(encoded, self._dimension, "query")
+            vectors = self._checked_vectors(encoded, "query")
+            # The sentences of a hit are embedded whole.
+            sentence_queries = checked_unit_vectors(encoded, self._dimension, "query")
         inverted_file = None if exact else self._inverted_file
         if mode == "both":
             rows_of_queries = self._fused(texts, vectors, k, condition, inverted_file)
         else:
             rows_of_queries = self._table.nearest(vectors, k, condition, inverted_file)
         hits = []
-        for vector, scored_rows in zip(vectors, rows_of_queries, strict=True):
+        for vector, scored_rows in zip(sentence_queries, rows_of_queries, strict=True):
             hits_of_query = [_hit(row, score) for row, score in scored_rows]
             if snippet_width:
                 hits_of_query = _with_snippets(hits_of_query, vector, embedder, snippet_width)
@@ -793,6 +868,15 @@ def _check_empty(folder: Path) -> None:
         raise TmdeError(
             f"{folder}: holds an index or other files; expected a new name, or open it by "
             "DocumentIndex.open"
+        )
+
+
+def _check_truncation(truncate_dim: int | None, dimension: int) -> None:
+    """Raise TmdeError unless vectors can be cut to this many numbers."""
+    if truncate_dim is not None and not 1 <= truncate_dim <= dimension:
+        raise TmdeError(
+            f"truncate_dim: found {truncate_dim}, expected 1 to {dimension}, the numbers of a "
+            "vector"
         )
 
 

@@ -19,6 +19,7 @@ OPTIONS = {
     "mining.py": ["--sentences", "200", "--work", "{folder}"],
     "embedding_speed.py": ["--number", "10", "--width", "32", "--repeats", "1"],
     "index_memory.py": ["--documents", "50"],
+    "index_size.py": ["--rows", "20"],
     "peers.py": [
         *("--static", "{folder}/static"),
         *("--minutes", "0.02"),

@@ -49,7 +49,7 @@ class NeighborGraph:
         self.candidates = candidates
         self._graph: Any = faiss.IndexHNSWSQ(
             candidates.shape[1],
-            faiss.ScalarQuantizer.QT_8bit,
+            faiss.ScalarQuantizer.QT_8bit,  # type: ignore[arg-type]  # The stubs are wrong.
             LINKS,
             faiss.METRIC_INNER_PRODUCT,
         )
@@ -60,7 +60,8 @@ class NeighborGraph:
     @property
     def effort(self) -> int:
         """The number of nodes that a query looks at."""
-        return self._graph.hnsw.efSearch
+        effort: int = self._graph.hnsw.efSearch
+        return effort
 
     def tune(self, sample: UnitRows, k: int, last_effort: int) -> float:
         """Lengthen the walks until 95 % of the exact neighbors are found.

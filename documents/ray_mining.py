@@ -254,7 +254,7 @@ class _Search:
         results = []
         recalls = []
         for shard in candidates.shards(self.shard_size):
-            actor = actor_class.remote(shard, k, is_exact)
+            actor: Any = actor_class.remote(shard, k, is_exact)
             recalls.append(actor.tune.remote(queries.blocks[0]))
             results += [actor.nearest.remote(block) for block in queries.blocks]
             del actor

@@ -19,7 +19,7 @@ def encode_to_file(
     embedder: DocumentEmbedder,
     texts: Iterable[str],
     count: int,
-    path: str | os.PathLike,
+    path: str | os.PathLike[str],
     language: str | Iterable[str] | None = None,
     truncate_dim: int | None = None,
     precision: str = "float32",

@@ -10,13 +10,15 @@ every call, one text alone has some, and the cosine is kept.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import torch
 
 from modeling_tmde import TmdeError
 
 # The numbers of each precision in memory.
-DTYPES = {
+DTYPES: dict[str, np.dtype[Any]] = {
     "float32": np.dtype(np.float32),
     "int8": np.dtype(np.int8),
     "uint8": np.dtype(np.uint8),

@@ -191,7 +191,7 @@ OPTIONAL_PACKAGES = {
         "qdrant_client",
         "fastembed",
     ],
-    "docs/guides/scale-out.md": ["ray"],
+    "docs/guides/scale-out.md": ["ray", "ray"],
 }
 
 

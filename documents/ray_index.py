@@ -94,11 +94,13 @@ def index_dataset(
     )
     changes = Changes()
     id_places = IdPlaces()
+    row_count = 0
     with index.writing():
         for batch in embedded.iter_batches(batch_size=batch_size, batch_format="pyarrow"):
             rows = _rows_with_text(batch, column)
             ids = [str(id) for id in rows[id_column].to_pylist()]
-            _check_ids(ids, id_places)
+            _check_ids(ids, row_count, id_places)
+            row_count += len(ids)
             languages = None
             if language_column is not None:
                 languages = rows[language_column].to_pylist()
@@ -119,14 +121,19 @@ def _rows_with_text(batch: pa.Table, column: str) -> pa.Table:
     return batch.filter(pa.array(has_text, pa.bool_()))
 
 
-def _check_ids(ids: list[str], id_places: IdPlaces) -> None:
+def _check_ids(ids: list[str], row_count: int, id_places: IdPlaces) -> None:
     """Add ids to those that were written.
+
+    Args:
+        ids: The ids of a batch.
+        row_count: The number of rows before the batch.
+        id_places: The ids that were written.
 
     Raises:
         TmdeError: One occurs twice.
     """
-    # Rows of a Ray dataset have no numbers.
-    repeated = id_places.add(ids, [("", 0)] * len(ids))
+    places = [("dataset", row_count + position) for position in range(len(ids))]
+    repeated = id_places.add(ids, places)
     if repeated is not None:
         raise TmdeError(f"id: found {ids[repeated]!r} twice, expected unique ids")
 

@@ -421,6 +421,13 @@ def test_documents_of_one_row_are_an_error(tokenizer):
         list(batches)
 
 
+def test_a_column_that_no_row_fills_is_an_error(tokenizer):
+    rows = [{"de": "haus", "en": "house", "tree": None} for _ in range(3)]
+    batches = ParallelBatches(make_dataset(rows), tokenizer, ["de", "en"], ["en"], targets=["tree"])
+    with pytest.raises(ValueError, match="No row of the training data has .*targets tree"):
+        list(batches)
+
+
 # ---- Data
 
 

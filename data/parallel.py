@@ -8,12 +8,26 @@ from functools import partial
 import datasets
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages
-from .columns import ColumnPairs, check_columns, column_pairs, missing_languages_error
+from .columns import (
+    ColumnPairs,
+    check_columns,
+    column_pairs,
+    missing_languages_error,
+    shown_fields,
+)
 from .files import AnyDataset, FileSource
 from .mixing import limits_of, mix
 from .parts import Part, PartOpener, Source
 from .report import CorpusReport
-from .row_checks import BATCH_ROWS, COUNTED_FEATURES, Columns, RowChecker, check_file, check_table
+from .row_checks import (
+    BATCH_ROWS,
+    COUNTED_FEATURES,
+    FEWEST_TEXTS,
+    Columns,
+    RowChecker,
+    check_file,
+    check_table,
+)
 from .rows import CLASSES, LABEL, NLI_TEXTS, SOURCE_ROW, features_of
 
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
@@ -41,6 +55,8 @@ def load_parallel(
     labels: bool = False,
     columns: Mapping[str, str] | None = None,
     places: bool = False,
+    target_columns: Sequence[str] = (),
+    fewest_texts: int = FEWEST_TEXTS,
 ) -> AnyDataset:
     r"""Load a parallel corpus and check every row of it.
 
@@ -89,13 +105,18 @@ def load_parallel(
             `{"de": "Source", "en": "Target"}`. If two or more languages are named, the other
             columns are not taken for languages.
         places: Keep where each row stands in its source.
+        target_columns: Texts of a row beside those of the languages, such as linearized parses.
+            They are read from where those of the languages stand, `translation` or columns of their
+            own, and go into `translation`.
+        fewest_texts: How many texts a row needs, 2 or 1; `target_columns` count.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each
-        language, keys sorted. Every row has at least two texts. With `document_ids`, also `doc_id`,
-        a string, null where a source has none; with `labels`, the texts are `premise` and
-        `hypothesis`, and `label` is the number of the class; with `places`, `file` is the name of
-        the file or data set, and `row` the number of the row in it, as in error messages.
+        language, keys sorted. Every row has at least `fewest_texts` texts. With `document_ids`,
+        also `doc_id`, a string, null where a source has none; with `labels`, the texts are
+        `premise` and `hypothesis`, and `label` is the number of the class; with `places`, `file` is
+        the name of the file or data set, and `row` the number of the row in it, as in error
+        messages.
 
     Raises:
         CorpusError: Bad input, whatever `bad_rows`: no file found, unknown languages, Moses files
@@ -112,10 +133,14 @@ def load_parallel(
         {'de': 'Das Haus', 'en': 'The house'}
     """
     _check_arguments(languages, bad_rows, temperature)
+    if languages is None and target_columns:
+        raise _bad_argument("languages", None, "a list of them beside target_columns")
     pairs = column_pairs(columns)
     report = CorpusReport() if report is None else report
     requested = None if languages is None else tuple(sorted(set(languages)))
     text_names = requested
+    if requested is not None:
+        text_names = tuple(sorted({*requested, *target_columns}))
     if labels:
         text_names = tuple(sorted(NLI_TEXTS))
         pivot_languages = None
@@ -138,7 +163,8 @@ def load_parallel(
     fields = _fields_of(parts)
     if fields:
         check_columns(pairs, fields, str(source))
-    chosen = _choose_languages(parts, text_names, pivot_languages, str(source))
+    _check_target_columns(target_columns, parts, str(source))
+    chosen = _choose_languages(parts, text_names, pivot_languages, str(source), fewest_texts)
     loader = _PartLoader(
         languages=chosen,
         raise_on_bad=bad_rows == "raise",
@@ -146,6 +172,7 @@ def load_parallel(
         report=report,
         streaming=streaming,
         columns=pairs,
+        fewest_texts=fewest_texts,
     )
     # A stream is cut at the end, because nobody knows yet how many rows each part gives.
     limits = limits_of(parts, None if streaming else max_rows, temperature)
@@ -196,27 +223,44 @@ def _choose_languages(
     text_names: tuple[str, ...] | None,
     pivot_languages: Sequence[str] | None,
     place: str,
+    fewest: int,
 ) -> tuple[str, ...]:
     """Return the languages to load, sorted: those requested, or all that the parts have.
 
     Raises:
-        CorpusError: A requested language is in no part, or there are fewer than two.
+        CorpusError: A requested language is in no part, or there are fewer than `fewest`.
     """
     available: set[str] = set()
     for part in parts:
         available.update(part.languages)
     requested = [*(text_names or ()), *(pivot_languages or ())]
     unnamed = [field for field in _fields_of(parts) if field not in available]
-    if len(available) < 2 and unnamed and not _is_one_asked_for(requested, available):
+    if len(available) < fewest and unnamed and not _is_one_asked_for(requested, available):
         wanted = requested or EXAMPLE_LANGUAGES
         missing = [name for name in wanted if name not in available]
         raise missing_languages_error(place, unnamed, missing)
     check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
-    if len(chosen) < 2:
+    if len(chosen) < fewest:
         advice = "Request two or more, or load a source that has them."
         raise bad_value(place, None, "languages", list(chosen), "at least two languages", advice)
     return chosen
+
+
+def _check_target_columns(names: Sequence[str], parts: Sequence[Part], place: str) -> None:
+    """Raise [`CorpusError`] if no part has a text of one of these names."""
+    available: set[str] = set()
+    for part in parts:
+        available.update(part.languages)
+    for name in names:
+        if name in available:
+            continue
+        expected = f"one of the columns {shown_fields(_fields_of(parts) or sorted(available))}"
+        advice = (
+            "Correct the name, or add the text where those of the languages stand: in "
+            "`translation`, or in a column of its own."
+        )
+        raise bad_value(place, None, name, Unquoted("no such text"), expected, advice)
 
 
 def _is_one_asked_for(requested: Sequence[str], available: Collection[str]) -> bool:
@@ -235,6 +279,7 @@ class _PartLoader:
         report: The counts that are filled in.
         streaming: Whether to return streams.
         columns: Names, and the fields that the user says hold them.
+        fewest_texts: How many texts a row needs.
     """
 
     languages: tuple[str, ...]
@@ -243,6 +288,7 @@ class _PartLoader:
     report: CorpusReport
     streaming: bool
     columns: ColumnPairs
+    fewest_texts: int
 
     def load(self, part: Part, limit: int | None) -> AnyDataset:
         """Return the good rows among the first `limit` of a part.
@@ -282,6 +328,7 @@ class _PartLoader:
             columns=self.columns,
             has_cells=_has_cells(part.source),
             has_places=SOURCE_ROW in self.features,
+            fewest_texts=self.fewest_texts,
         )
 
     def _check_file(self, file: FileSource, limit: int | None, checker: RowChecker) -> AnyDataset:

@@ -19,7 +19,7 @@ from .rows import CLASSES, DOCUMENT_ID, LABEL, SOURCE_FILE, SOURCE_ROW, features
 Columns = Mapping[str, list | pa.Array]
 
 BATCH_ROWS = 500  # rows that a stream reads and checks ahead of the one it yields
-FEWEST_TEXTS = 2  # texts that a row needs
+FEWEST_TEXTS = 2  # texts that a row of parallel text needs
 
 # The columns that the checks add to each row, for the counts of the report.
 COUNTED_FEATURES = {
@@ -67,6 +67,7 @@ class RowChecker:
         has_cells: Whether rows are lines or cells of a table, where an empty one is how a row says
             that it lacks a language. It is not bad if the row has two texts.
         has_places: Whether checked rows say where they stand in the source.
+        fewest_texts: How many texts a row needs.
     """
 
     place: str
@@ -77,6 +78,7 @@ class RowChecker:
     columns: ColumnPairs = ()
     has_cells: bool = False
     has_places: bool = False
+    fewest_texts: int = FEWEST_TEXTS
 
     @property
     def features(self) -> datasets.Features:
@@ -175,12 +177,12 @@ class RowChecker:
     def _states(self, rows: _CheckedRows) -> np.ndarray:
         """Return the state of each row, (rows,)."""
         filled = rows.present & ~rows.empty
-        enough = filled.sum(axis=1) >= FEWEST_TEXTS
+        enough = filled.sum(axis=1) >= self.fewest_texts
         states = np.where(enough, RowState.KEPT, RowState.TOO_FEW_TEXTS)
         states[~enough & rows.empty.any(axis=1)] = RowState.EMPTY_TEXT
         if self.has_other_languages:
             present = filled if self.has_cells else rows.present
-            states[present.sum(axis=1) < FEWEST_TEXTS] = RowState.OTHER_LANGUAGES
+            states[present.sum(axis=1) < self.fewest_texts] = RowState.OTHER_LANGUAGES
         states[rows.unlabeled] = RowState.NO_LABEL
         return states
 
@@ -215,9 +217,8 @@ class RowChecker:
             )
         codes = [self.languages[column] for column in np.flatnonzero(rows.present[row])]
         description = Unquoted(f"{len(codes)} language(s) {codes}")
-        return bad_value(
-            self.place, number, "translation", description, "at least two languages", _SKIP_ADVICE
-        )
+        expected = "at least two languages" if self.fewest_texts > 1 else "a text"
+        return bad_value(self.place, number, "translation", description, expected, _SKIP_ADVICE)
 
 
 def _is_blank(texts: pa.Array) -> pa.Array:

@@ -47,6 +47,7 @@ __all__ = [
     "occurrences",
     "pool_states",
     "resized_token_weights",
+    "sinusoidal_positions",
     "size",
     "weighted_bag",
 ]
@@ -359,6 +360,19 @@ def check_length(length: int, limit: int) -> None:
         )
 
 
+def sinusoidal_positions(length: int, width: int) -> torch.Tensor:
+    """Return the vectors of the first positions, (length, width), for an even width.
+
+    The first half of a vector holds sines, the second half cosines.
+    """
+    half = width // 2
+    steps = torch.arange(half, dtype=torch.float64)
+    rates = torch.exp(steps * (-math.log(10000.0) / max(half - 1, 1)))  # (half,)
+    positions = torch.arange(length, dtype=torch.float64)
+    angles = positions[:, None] * rates  # (length, half)
+    return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+
+
 class TmdeSinusoidalPositions(nn.Module):
     """Fixed sine and cosine positions. The table is computed, so it is not part of a checkpoint."""
 
@@ -370,16 +384,8 @@ class TmdeSinusoidalPositions(nn.Module):
         self.register_buffer("weight", self.table(), persistent=False)
 
     def table(self) -> torch.Tensor:
-        """Return the vectors of all positions, (max_positions, d_model).
-
-        The first half of a vector holds sines, the second half cosines.
-        """
-        half = self.d_model // 2
-        steps = torch.arange(half, dtype=torch.float64)
-        rates = torch.exp(steps * (-math.log(10000.0) / max(half - 1, 1)))  # (half,)
-        positions = torch.arange(self.max_positions, dtype=torch.float64)
-        angles = positions[:, None] * rates  # (max_positions, half)
-        return torch.cat([angles.sin(), angles.cos()], dim=1).float()
+        """Return the vectors of all positions, (max_positions, d_model)."""
+        return sinusoidal_positions(self.max_positions, self.d_model)
 
     def forward(
         self, length: int, start: int | torch.Tensor = 0, firsts: torch.Tensor | None = None

@@ -34,9 +34,12 @@ class LaserConfig(EmbedderConfig):
             (LASER), `"mean"` (paper 001), `"last"` (the last state of either direction) or
             `"attention"` (self-attention with several views, thesis 004, section 3.2.2, and paper
             001, table 1).
-        cell: `"lstm"`, `"gru"`, or `"conv"`: convolutions over three tokens, whose states are
-            pooled in every layer and joined (HConvNet of thesis 004). A layer then has
-            `d_model / encoder_layers` of the width.
+        cell: `"lstm"`, `"gru"`, `"conv"` or `"gated_conv"`. `"conv"`: convolutions over three
+            tokens, whose states are pooled in every layer and joined (HConvNet of thesis 004). A
+            layer then has `d_model / encoder_layers` of the width. `"gated_conv"`: gated
+            convolutions over three tokens with residual connections, on token vectors times
+            `sqrt(embedding_dim)` plus sinusoidal positions; the last layer's states are pooled
+            (GatedConvNet of thesis 004).
         attention_views: The number of context vectors of `"attention"`, whose outputs are joined; a
             layer has `d_model / attention_views` of the width.
         decoder_hidden_size: The width of the decoder, one LSTM layer.
@@ -68,7 +71,7 @@ class LaserConfig(EmbedderConfig):
     encoder_layers: int = size(default=6)
     unidirectional_layers: int = 0
     pooling: Literal["max", "mean", "last", "attention"] = "max"
-    cell: Literal["lstm", "gru", "conv"] = "lstm"
+    cell: Literal["lstm", "gru", "conv", "gated_conv"] = "lstm"
     attention_views: int = size(default=4)
     decoder_hidden_size: int = size(default=2048)
     language_signal: Literal["feature", "start_token"] = "feature"

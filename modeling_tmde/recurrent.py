@@ -14,7 +14,13 @@ import torch
 from torch import nn
 from transformers import initialization as init
 
-from .common import EmbedderPreTrainedModel, TmdeError, init_linear, pool_states
+from .common import (
+    EmbedderPreTrainedModel,
+    TmdeError,
+    init_linear,
+    pool_states,
+    sinusoidal_positions,
+)
 
 __all__ = [
     "SequenceSettings",
@@ -29,8 +35,10 @@ __all__ = [
 ]
 
 RECURRENT_POOLINGS = ("max", "mean", "last", "attention")
+CONVOLUTIONAL_POOLINGS = ("max", "mean")
 POOLINGS_BY_CELL = {
-    "conv": ("max", "mean"),
+    "conv": CONVOLUTIONAL_POOLINGS,
+    "gated_conv": CONVOLUTIONAL_POOLINGS,
     "lstm": RECURRENT_POOLINGS,
     "gru": RECURRENT_POOLINGS,
 }
@@ -46,8 +54,8 @@ class SequenceSettings:
         encoder_layers: The number of layers.
         unidirectional_layers: How many of the last layers read forward only.
         pooling: How the embedding is made of the last layer's states; see [`LaserConfig`].
-        cell: `"lstm"`, `"gru"`, or `"conv"` for convolutions; the states of all their layers are
-            pooled.
+        cell: `"lstm"`, `"gru"`, `"conv"` for convolutions, whose states are pooled in all layers,
+            or `"gated_conv"` for gated convolutions.
         attention_views: The number of context vectors of `pooling="attention"`.
         dropout: The dropout rate of the token vectors and between layers.
     """
@@ -64,12 +72,17 @@ class SequenceSettings:
     @property
     def is_recurrent(self) -> bool:
         """Whether the layers are LSTMs or GRUs, and not convolutions."""
-        return self.cell != "conv"
+        return self.cell in ("lstm", "gru")
+
+    @property
+    def joins_layers(self) -> bool:
+        """Whether the states of all layers are pooled and joined, and not those of the last."""
+        return self.cell == "conv"
 
     @property
     def layer_width(self) -> int:
         """The width of a layer's states, both directions together."""
-        if not self.is_recurrent:
+        if self.joins_layers:
             return self.d_model // self.encoder_layers
         if self.pooling == "attention":
             return self.d_model // self.attention_views
@@ -99,11 +112,18 @@ class SequenceSettings:
                 f"unidirectional_layers={self.unidirectional_layers}: expected 0 to "
                 f"{most_unidirectional}, all layers"
             )
+        if self.cell == "gated_conv" and self.embedding_dim % 2:
+            raise TmdeError(
+                f"embedding_dim={self.embedding_dim}: expected an even number, because the "
+                "positions of gated convolutions are pairs of sine and cosine"
+            )
 
     def _num_parts(self) -> int:
         """Return the number of equal parts that the embedding is joined from."""
-        if not self.is_recurrent:
+        if self.joins_layers:
             return self.encoder_layers
+        if not self.is_recurrent:
+            return 1
         if self.pooling == "attention":
             return 2 * self.attention_views
         return 2
@@ -266,6 +286,10 @@ class TmdeSequenceReader(nn.Module):
     """Base of the encoders with recurrent or convolutional layers: LASER, X-BiLSTM, InferSent.
 
     It is a base and not a part so that its layers are named `layers.0`, ... in a checkpoint.
+
+    Gated convolutions are those of GatedConvNet (thesis 004, section 3.3.3): positions are added to
+    the token vectors, and the sigmoid of one half of a convolution's output gates the other half.
+    Their residual connections are those of Gehring et al. (2017).
     """
 
     def make_layers(self, settings: SequenceSettings) -> None:
@@ -285,6 +309,8 @@ class TmdeSequenceReader(nn.Module):
 
     def _make_layer(self, input_width: int, width: int, is_bidirectional: bool) -> nn.Module:
         """Make a layer whose states are `width` wide, both directions together."""
+        if self.settings.cell == "gated_conv":
+            return nn.Conv1d(input_width, 2 * width, kernel_size=3, padding=1)
         if not self.settings.is_recurrent:
             return nn.Conv1d(input_width, width, kernel_size=3, padding=1)
         cell_class = nn.GRU if self.settings.cell == "gru" else nn.LSTM
@@ -304,11 +330,20 @@ class TmdeSequenceReader(nn.Module):
             ValueError: If a text has no token.
         """
         order = order_texts(attention_mask)
-        states = [order.apply(vectors)]
+        vectors = order.apply(vectors)
+        if self.settings.cell == "gated_conv":
+            length, width = vectors.shape[1:]
+            positions = sinusoidal_positions(length, width)
+            vectors = vectors * width**0.5 + positions.to(vectors)
+        states = [vectors]
         for layer in self.layers:
             layer_input = self.dropout(states[-1])
-            if isinstance(layer, nn.Conv1d):
-                states.append(self._convolve(layer, layer_input, order.is_token))
+            if self.settings.cell == "gated_conv":
+                convolution = cast(nn.Conv1d, layer)
+                gated = self._gated_convolve(convolution, layer_input, order.is_token)
+                states.append(_add_residual(states[-1], gated))
+            elif isinstance(layer, nn.Conv1d):
+                states.append(self._convolve(layer, layer_input, order.is_token).relu())
             else:
                 recurrent_layer = cast(nn.LSTM | nn.GRU, layer)
                 states.append(read_texts(recurrent_layer, layer_input, order.mirrored))
@@ -319,12 +354,19 @@ class TmdeSequenceReader(nn.Module):
     ) -> torch.Tensor:
         """Run a convolution over (batch, length, width); it reads zeros at padding."""
         states = states.masked_fill(~is_token.unsqueeze(2), 0)
-        channels = layer(states.transpose(1, 2)).relu()  # (batch, width, length)
+        channels = layer(states.transpose(1, 2))  # (batch, channels, length)
         return channels.transpose(1, 2)
+
+    def _gated_convolve(
+        self, layer: nn.Conv1d, states: torch.Tensor, is_token: torch.Tensor
+    ) -> torch.Tensor:
+        """Run a gated convolution over (batch, length, width)."""
+        channels = self._convolve(layer, states, is_token)  # (batch, length, 2 * width)
+        return nn.functional.glu(channels, dim=2)  # (batch, length, width)
 
     def _pool(self, states: list[torch.Tensor], order: TextOrder) -> torch.Tensor:
         """Return the embedding (batch, d_model) of token vectors and the states of all layers."""
-        if not self.settings.is_recurrent:
+        if self.settings.joins_layers:
             pooled = [
                 pool_states(layer_states, order.is_token, self.settings.pooling)
                 for layer_states in states[1:]
@@ -350,6 +392,16 @@ class TmdeSequenceReader(nn.Module):
         forward = states[rows, lengths - 1, :hidden_size]  # (batch, hidden_size)
         backward = states[:, 0, hidden_size:]  # (batch, hidden_size), or (batch, 0) without it
         return torch.cat([forward, backward], dim=1)
+
+
+def _add_residual(states: torch.Tensor, outputs: torch.Tensor) -> torch.Tensor:
+    """Return the sum of the states before and after a layer, scaled to keep their variance.
+
+    The first layer has no residual connection if token vectors have another width.
+    """
+    if states.shape != outputs.shape:
+        return outputs
+    return (states + outputs) * 0.5**0.5
 
 
 # ---- Models with a part for each language

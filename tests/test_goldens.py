@@ -104,6 +104,7 @@ FAMILIES = {
     "laser-001": lambda: laser(
         unidirectional_layers=1, pooling="mean", language_signal="start_token"
     ),
+    "laser-gated": lambda: laser(cell="gated_conv"),
     "ntdv": lambda: NtdvForConditionalGeneration(NtdvConfig(**NTDV)),
     "ntdv-concat": lambda: NtdvForConditionalGeneration(NtdvConfig(vector="concat", **NTDV)),
     "ntdv-nmt": lambda: NtdvForConditionalGeneration(NtdvConfig(shared_layers=False, **NTDV)),

@@ -20,7 +20,9 @@ from tmde.training.parallel_model import ParallelModel
 from tmde.training.teachers import RunTeachers
 from tmde.training.throughput import ComponentSums
 
-DEV_METRICS = ("retrieval", "document_retrieval", "nli_accuracy")
+# Measures of losses that are also averaged over the dev sets.
+AVERAGED_LOSSES = ("nli_accuracy", "translation_nll")
+DEV_METRICS = ("retrieval", "document_retrieval", *AVERAGED_LOSSES)
 # Means, each of which counts once in `mix`.
 MIX = ("retrieval", "document_retrieval", "same", "cross")
 
@@ -146,8 +148,8 @@ def evaluate_model(
     Returns:
         `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of
         `measure_task` if there are several tasks; `retrieval` and `document_retrieval`, means over
-        all sets and pairs, and `nli_accuracy`, the mean over all sets; the mean of each score over
-        the tasks; and `mix`, the mean of those of `MIX` that are measured.
+        all sets and pairs; those of `AVERAGED_LOSSES`, means over all sets; the mean of each score
+        over the tasks; and `mix`, the mean of those of `MIX` that are measured.
     """
     embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     metrics: dict[str, float] = {}
@@ -160,8 +162,9 @@ def evaluate_model(
             metrics[f"{set_name}_{measure}"] = value
         for measure, value in retrieval.items():
             values_by_mean[retrieval_mean_of(measure)].append(value)
-        if "nli_accuracy" in losses:
-            values_by_mean["nli_accuracy"].append(losses["nli_accuracy"])
+        for measure in AVERAGED_LOSSES:
+            if measure in losses:
+                values_by_mean[measure].append(losses[measure])
     for task_name, task in tasks.items():
         for score, value in measure_task(embedder, task, autocast()).items():
             values_by_mean[score].append(value)

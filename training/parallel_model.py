@@ -19,7 +19,7 @@ from tmde.training.objectives.encoded_batch import (
     sees_states,
 )
 from tmde.training.objectives.masking import Masked, MaskingObjective
-from tmde.training.objectives.translation import translation_directions
+from tmde.training.objectives.targets import PIVOTS, decoder_directions, target_columns
 
 if TYPE_CHECKING:
     from tmde.training.batches import ParallelBatch
@@ -116,8 +116,21 @@ class ParallelModel(nn.Module):
                 f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} "
                 "predicts: set token_dropout=0"
             )
+        if required.targets not in ((), (PIVOTS,)):
+            self._check_decoders(name)
         if required.texts is not None and self._needs_language_ids:
             raise TmdeError(f"Objective {name!r} needs one shared encoder, not {model_class}")
+
+    def _check_decoders(self, name: str) -> None:
+        """Check that a model with a decoder for each pivot has one for every language."""
+        config = self.config
+        without_decoder = set(config.languages) - set(config.pivot_languages)
+        if self._needs_language_ids and without_decoder:
+            raise TmdeError(
+                f"objectives.{name}.targets: every language is decoded, and "
+                f"{type(self.model).__name__} has a decoder for each pivot language alone: found "
+                f"pivot_languages={config.pivot_languages}, expected all of {config.languages}"
+            )
 
     def _check_has_part(self, name: str, part: str, architecture: str) -> None:
         """Check that the model has a part; `architecture` is one that has it."""
@@ -144,6 +157,24 @@ class ParallelModel(nn.Module):
     def needs_pivot(self) -> bool:
         """Whether every row must hold a pivot language."""
         return self._requires("pivot")
+
+    @property
+    def needs_several_languages(self) -> bool:
+        """Whether every row must hold two languages or more."""
+        return self._requires("several_languages")
+
+    @property
+    def targets(self) -> tuple[str, ...]:
+        """What the decoder predicts, see `TranslationObjective`; () without a decoder."""
+        for objective in self.objectives.values():
+            if objective.requirements.targets:
+                return objective.requirements.targets
+        return ()
+
+    @property
+    def read_texts(self) -> list[str]:
+        """The texts of a row that are tokenized: those that are encoded, then target columns."""
+        return [*self.texts, *target_columns(self.targets)]
 
     @property
     def _needs_language_ids(self) -> bool:
@@ -246,8 +277,8 @@ class ParallelModel(nn.Module):
         if "all" in required:
             return list(range(len(languages)))
         if "sources" in required:
-            directions = translation_directions(languages, self.config.pivot_languages)
-            return sorted({source for source, _ in directions})
+            directions = decoder_directions(self.targets, languages, self.config.pivot_languages)
+            return sorted({direction.source for direction in directions})
         return []
 
     def _call_encoder(

@@ -202,7 +202,7 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     # The tokens are made before the clock of the run begins, and the trainer reuses them.
-    open_tokens(inputs.data.train, tokenizer, run.recipe.texts, arguments.token_cache_dir)
+    open_tokens(inputs.data.train, tokenizer, run.recipe.read_texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     begun = run.start.apply(tokenizer)
     limit = position_limit(begun.model)  # A bag has no limit.

@@ -10,6 +10,7 @@ import datasets
 
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
+from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.replay import load_present, load_replayed
@@ -76,12 +77,16 @@ def check_has_data(recipe: Recipe) -> None:
 
 def _common_options(recipe: Recipe) -> dict[str, Any]:
     """Return the options of `load_parallel` for all rows of a run."""
+    objectives = build_objectives(recipe).values()
+    needs_two = any(objective.requirements.several_languages for objective in objectives)
     return {
         "languages": recipe.data.languages,
         "pivot_languages": recipe.data.pivot_languages,
         "bad_rows": recipe.data.bad_rows,
         "labels": recipe.named_texts is not None,
         "columns": recipe.data.columns,
+        "target_columns": recipe.target_columns,
+        "fewest_texts": 2 if needs_two else 1,
     }
 
 

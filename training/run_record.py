@@ -145,6 +145,13 @@ def write_results(
             f"{counts['rows_without_pair']:,} of {counts['rows']:,} rows had no pair with a pivot "
             "language"
         )
+    for target in ("next", "column"):
+        count = counts[f"rows_without_{target}"]
+        if count:
+            logger.warning(
+                f"{count:,} of {counts['rows']:,} rows had no text to predict "
+                f"(objectives.translation.targets, {target}) and were left out"
+            )
 
 
 def _best_evaluation(trainer: TmdeTrainer) -> dict[str, float] | None:

@@ -196,7 +196,7 @@ class TmdeTrainer(HubTrainer):
             model,
             args,
             self.teachers,
-            tokens=open_tokens(rows, tokenizer, model.texts, args.token_cache_dir),
+            tokens=open_tokens(rows, tokenizer, model.read_texts, args.token_cache_dir),
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,

@@ -109,6 +109,34 @@ def test_the_text_holds_the_numbers_of_the_run(run, text):
     assert text in str(model_card(run))
 
 
+@pytest.mark.parametrize(
+    ("targets", "task"),
+    [
+        ("self", "repeats the text"),
+        (["pivots", "next"], "translates and writes the next row of the document"),
+        ("tree", "writes the column `tree` of the row"),
+    ],
+)
+def test_what_the_decoder_predicts_is_told(run, targets, task):
+    write(run / "recipe.yaml", RECIPE | {"objectives": {"translation": {"targets": targets}}})
+    card = str(model_card(run))
+    assert f"trained with a decoder that {task} from that one vector alone" in card
+    assert f"Objectives: cross-entropy of a decoder that {task}" in card
+    assert "What you can cram into a single" in card
+
+
+def test_gated_convolutions_are_no_bilstm(tmp_path):
+    run = make_run(tmp_path / "run", "tmde_laser")
+    before = str(model_card(run))
+    assert "A BiLSTM encoder" in before
+    assert "What you can cram" not in before
+    change(run / "config.json", cell="gated_conv")
+    card = str(model_card(run))
+    assert "A gated convolutional encoder" in card
+    assert "GatedConvNet" in card
+    assert "BiLSTM" not in card
+
+
 def test_nested_dimensions_are_told(run):
     options = {"dims": [64, 128], "weight": 2.0}
     write(run / "recipe.yaml", RECIPE | {"objectives": {"infonce": options, "translation": None}})

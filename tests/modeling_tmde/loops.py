@@ -62,12 +62,12 @@ def gru_loop(
 
 
 def conv_loop(weights: dict[str, np.ndarray], inputs: np.ndarray) -> np.ndarray:
-    """Convolve a text (length, width) over three tokens -> (length, channels), not negative."""
+    """Convolve a text (length, width) over three tokens -> (length, channels)."""
     framed = np.pad(inputs, ((1, 1), (0, 0)))
     outputs = []
     for place in range(len(inputs)):
         output = weights["bias"].copy()
         for offset in range(3):
             output += weights["weight"][:, :, offset] @ framed[place + offset]
-        outputs.append(np.maximum(output, 0))
+        outputs.append(output)
     return np.stack(outputs)

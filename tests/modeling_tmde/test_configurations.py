@@ -72,6 +72,15 @@ def test_wrong_settings_of_the_encoder_are_named(settings, message):
             {"cell": "conv", "encoder_layers": 4, "pooling": "last"},
             "pooling='last': expected max, mean",
         ),
+        (
+            {"cell": "gated_conv", "pooling": "attention"},
+            "cell='gated_conv', pooling='attention': expected max, mean",
+        ),
+        (
+            {"cell": "gated_conv", "unidirectional_layers": 1},
+            "unidirectional_layers=1: expected 0 to 0",
+        ),
+        ({"cell": "gated_conv", "embedding_dim": 15}, "embedding_dim=15: expected an even number"),
         ({"share_embeddings": True}, "embedding_dim=512 and decoder_hidden_size=2048"),
     ],
 )
@@ -82,7 +91,10 @@ def test_wrong_settings_of_laser_are_named(settings, message):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"encoder_config": {"cell": "gruu"}}, "cell='gruu', .* expected conv, lstm, gru"),
+        (
+            {"encoder_config": {"cell": "gruu"}},
+            "cell='gruu', .* expected conv, gated_conv, lstm, gru",
+        ),
         (
             {"encoder_config": {"layers": 2}},
             "encoder_config names 'layers'; known: .*encoder_layers",

@@ -27,6 +27,9 @@ VARIANTS = {
     "bigru_last": {"encoder_layers": 2, "cell": "gru", "pooling": "last"},
     "inner_attention": {"encoder_layers": 1, "pooling": "attention", "attention_views": 4},
     "hconvnet": {"encoder_layers": 4, "cell": "conv"},
+    # Thesis 004, section 3.3.3; the first layer has a residual connection if widths are equal.
+    "gated_convnet": {"encoder_layers": 3, "cell": "gated_conv", "embedding_dim": 16},
+    "gated_convnet_mean": {"encoder_layers": 2, "cell": "gated_conv", "pooling": "mean"},
 }
 EVERY_VARIANT = pytest.mark.parametrize("name", VARIANTS)
 SIDES = pytest.mark.parametrize("side", ["right", "left"])
@@ -43,7 +46,7 @@ ROWS = [[0, 7, 7, 300, 2], [0, 2], [0, 9, 2], [0, *range(20, 29), 2]]
 
 def tiny(name: str = "laser_3") -> LaserForConditionalGeneration:
     torch.manual_seed(0)
-    config = LaserConfig(**SIZES, **VARIANTS[name])
+    config = LaserConfig(**SIZES | VARIANTS[name])
     return jittered(LaserForConditionalGeneration(config).eval(), 0.2)
 
 
@@ -54,7 +57,7 @@ def read_layer(layer: nn.Module, inputs: np.ndarray) -> np.ndarray:
     """Read a text (length, width) with one layer -> (length, width of the layer)."""
     weights = weights_of(layer)
     if isinstance(layer, nn.Conv1d):
-        return conv_loop(weights, inputs)
+        return np.maximum(conv_loop(weights, inputs), 0)
     loop = lstm_loop if isinstance(layer, nn.LSTM) else gru_loop
     forward = loop(weights, inputs)
     if not layer.bidirectional:
@@ -65,9 +68,35 @@ def read_layer(layer: nn.Module, inputs: np.ndarray) -> np.ndarray:
 
 def reference_states(model: LaserModel, row: list[int]) -> list[np.ndarray]:
     """Token vectors and the states of every layer, (length, width)."""
-    states = [weights_of(model.embed_tokens)["weight"][row]]
+    vectors = weights_of(model.embed_tokens)["weight"][row]
+    if model.config.cell == "gated_conv":
+        return gated_states(model, vectors)
+    states = [vectors]
     for layer in model.layers:
         states.append(read_layer(layer, states[-1]))
+    return states
+
+
+def gated_states(model: LaserModel, vectors: np.ndarray) -> list[np.ndarray]:
+    """The states of gated convolutions, on scaled token vectors plus positions."""
+    length, width = vectors.shape
+    half = width // 2
+    positions = np.empty((length, width))
+    for place in range(length):
+        for step in range(half):
+            angle = place / 10000 ** (step / (half - 1))
+            positions[place, step] = np.sin(angle)
+            positions[place, half + step] = np.cos(angle)
+    states = [vectors * np.sqrt(width) + positions]
+    for layer in model.layers:
+        channels = conv_loop(weights_of(layer), states[-1])
+        values = channels[:, :16]
+        gates = channels[:, 16:]
+        outputs = values / (1 + np.exp(-gates))
+        if states[-1].shape[1] == 16:
+            outputs = (states[-1] + outputs) / np.sqrt(2)
+        states.append(outputs)
+    states[0] = vectors
     return states
 
 
@@ -123,6 +152,43 @@ def test_hidden_states_equal_a_plain_loop(name, side):
             np.testing.assert_allclose(states[text, is_token[text]].numpy(), expected, atol=2e-6)
     for states in hidden_states[1:]:
         assert not states[~is_token].any()
+
+
+def test_an_embedding_of_gated_convolutions_depends_on_its_text_alone():
+    """Eight layers see eight tokens to either side, and padding is on either side of the texts."""
+    torch.manual_seed(0)
+    settings = {"encoder_layers": 8, "cell": "gated_conv", "embedding_dim": 16}
+    model = jittered(LaserModel(LaserConfig(**SIZES | settings)).eval(), 0.2)
+    rows = [torch.randint(5, 400, (length,)).tolist() for length in (1, 2, 9, 30, 60)]
+    with torch.no_grad():
+        alone = [model(torch.tensor([row])).pooler_output[0] for row in rows]
+        right = model(**padded(rows, "right", extra=7)).pooler_output
+        left = model(**padded(rows[::-1], "left")).pooler_output.flip(0)
+    torch.testing.assert_close(right, torch.stack(alone), atol=1e-5, rtol=0)
+    torch.testing.assert_close(left, torch.stack(alone), atol=1e-5, rtol=0)
+
+
+def test_gated_convolutions_know_the_order_of_words_and_their_places():
+    model = tiny("gated_convnet").model
+    texts = torch.tensor([[0, 7, 9, 2], [0, 9, 7, 2], [0, 7, 7, 2]])
+    with torch.no_grad():
+        vectors = model(texts).pooler_output
+        repeated = model(torch.tensor([[7] * 9]), output_hidden_states=True).hidden_states[-1][0]
+    assert (vectors[0] - vectors[1]).abs().max() > 1e-3
+    # Without positions, the states of one word repeated would be equal far from both ends.
+    assert (repeated[4] - repeated[3]).abs().max() > 1e-3
+
+
+def test_a_gated_convnet_has_the_parameters_of_the_paper():
+    """8 convolutions of 3 x 512 x 1,024 weights and 1,024 biases: the paper's 12 million."""
+    config = LaserConfig(
+        cell="gated_conv", encoder_layers=8, d_model=512, embedding_dim=512, vocab_size=400
+    )
+    with torch.device("meta"):
+        model = LaserModel(config)
+    layers = sum(parameter.numel() for parameter in model.layers.parameters())
+    assert layers == 8 * (3 * 512 * 1024 + 1024) == 12_591_104
+    assert model.num_parameters() == layers + 400 * 512
 
 
 # ---- The decoder

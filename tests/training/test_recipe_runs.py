@@ -54,6 +54,7 @@ BILSTM = (
 RUNS = {
     "claser_6": ([*LSTM, "encoder_layers=2"], {"translation_nll", "distance_hinge"}),
     "tmde_f": (TRANSFORMER, {"translation_nll"}),
+    "gated_convnet": ([*LSTM, "encoder_layers=2"], {"translation_nll"}),
     "dbtmde": (TRANSFORMER, {"translation_nll", "translation_bottleneck_nll"}),
     "cnv": (PAIR, {"translation_nll", "ntdv_distance_loss"}),
     "xnli_cbow": (CBOW, {"xnli_alignment_loss"}),

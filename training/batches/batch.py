@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -36,6 +36,20 @@ class WordCounts(NamedTuple):
     target: int
 
 
+@dataclass(frozen=True, eq=False)
+class TargetTexts:
+    """Texts that a decoder predicts and the encoder does not read.
+
+    Attributes:
+        input_ids: (texts, rows, length) `<s> tokens </s>`, right-padded to one length. The first
+            dimension is that of the languages, or 1 if all languages predict the same text.
+        lengths: (texts, rows) int64, the tokens of each text, on the host.
+    """
+
+    input_ids: torch.Tensor
+    lengths: np.ndarray
+
+
 @dataclass
 class ParallelBatch:
     """One micro-batch: `rows` rows in the same `languages`.
@@ -51,6 +65,7 @@ class ParallelBatch:
         teacher_vectors: (rows, d) of a teacher; None without a teacher.
         taught: (rows,), whether the teacher read each row; None without a teacher.
         labels: (rows,) numbers of classes; None if the rows have none.
+        targets: The texts to predict that are not among `input_ids`, by the name of the target.
         position: The position of this batch.
         next_position: The position after the round of all processes to which this batch belongs.
         counts: Counts of the chunk from which this batch comes: `rows`, `rows_without_pair`,
@@ -67,6 +82,7 @@ class ParallelBatch:
     teacher_vectors: torch.Tensor | None = None
     taught: torch.Tensor | None = None
     labels: torch.Tensor | None = None
+    targets: dict[str, TargetTexts] = field(default_factory=dict)
     position: Position = field(default_factory=Position)
     next_position: Position = field(default_factory=Position)
     counts: Counter[str] = field(default_factory=Counter)
@@ -85,4 +101,6 @@ class ParallelBatch:
             tensor = getattr(self, name)
             if tensor is not None:
                 setattr(self, name, move(tensor))
+        for name, texts in self.targets.items():
+            self.targets[name] = replace(texts, input_ids=move(texts.input_ids))
         return self

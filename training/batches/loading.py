@@ -26,9 +26,16 @@ from transformers.utils import logging
 from modeling_tmde import TmdeError
 from tmde.data.rows import LABEL, features_of
 from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
-from tmde.training.batches.batch import ParallelBatch, Position, WordCounts
+from tmde.training.batches.batch import ParallelBatch, Position, TargetTexts, WordCounts
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch
 from tmde.training.objectives.base import BatchSizes, check_range
+from tmde.training.objectives.targets import (
+    NEXT,
+    PIVOTS,
+    SELF,
+    decoder_directions,
+    target_columns,
+)
 from tmde.training.teachers import RunTeachers, TeacherVectors, open_teacher_vectors
 
 if TYPE_CHECKING:
@@ -68,6 +75,25 @@ class PositionedBatch:
     position: Position
     counts: Counter[str]
     chunk_done: float
+
+
+@dataclass(frozen=True, eq=False)
+class LoadedTexts:
+    """Texts of several languages or columns.
+
+    Attributes:
+        input_ids: (texts, rows, length) `<s> tokens </s>`, right-padded.
+        lengths: (texts, rows), `<s>` and `</s>` counted.
+        words: (texts, rows), whitespace-separated words.
+    """
+
+    input_ids: np.ndarray
+    lengths: np.ndarray
+    words: np.ndarray
+
+    def as_targets(self) -> TargetTexts:
+        """Return the texts as what a decoder predicts."""
+        return TargetTexts(torch.from_numpy(self.input_ids), self.lengths)
 
 
 @dataclass(eq=False)
@@ -119,10 +145,15 @@ class ParallelBatches(IterableDataset):
         tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, those of a
             stream chunk by chunk.
         teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
+        targets: What the decoder predicts, see `TranslationObjective`. Rows that lack a target are
+            left out, and counted as `rows_without_next` or `rows_without_column`. Columns stand in
+            `translation` beside the languages. `"next"` keeps the rows of a stream in order.
+        fewest_languages: How many languages a row must have.
 
     Raises:
-        TmdeError: The temperature is 0 or less, `pivots_only` names no pivot, or rows are joined
-            that have labels, or whose tokenizer leaves no blank between them.
+        TmdeError: The temperature is 0 or less, `pivots_only` names no pivot, rows are joined that
+            have labels, or whose tokenizer leaves no blank between them, or texts whose targets are
+            predicted are replaced.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -148,6 +179,8 @@ class ParallelBatches(IterableDataset):
     start: Position = Position()
     tokens: Tokens | None = None
     teacher: TeacherVectors | None = None
+    targets: Sequence[str] = (PIVOTS,)
+    fewest_languages: int = 2
 
     def __post_init__(self) -> None:
         check_range("pair_temperature", self.temperature, "(0, inf]")
@@ -165,10 +198,14 @@ class ParallelBatches(IterableDataset):
             passage_rows=self.passage_rows,
             max_length=self.max_length,
             shuffle=self.shuffle,
+            fewest_languages=self.fewest_languages,
+            targets=self.targets,
         )
+        # The texts of a row that are tokenized.
+        self.read_texts = [*self.languages, *target_columns(self.targets)]
         self.bos, self.eos, _ = text_bounds(self.tokenizer)
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
-            self.tokens = open_tokens(self.dataset, self.tokenizer, self.languages, folder=None)
+            self.tokens = open_tokens(self.dataset, self.tokenizer, self.read_texts, folder=None)
 
     def __iter__(self) -> Iterator[ParallelBatch]:
         worker = get_worker_info()
@@ -208,6 +245,12 @@ class ParallelBatches(IterableDataset):
                 f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share}, "
                 "expected 1 and 0, because a text is changed in one way"
             )
+        if self._unread_targets and (self.neighbor_share or self.passage_share):
+            raise TmdeError(
+                f"translation targets={self._unread_targets}: found "
+                f"neighbor_share={self.neighbor_share} and passage_share={self.passage_share}, "
+                "expected 0 and 0, because a text that is replaced has no such target"
+            )
         if self.passage_share and not isinstance(self.dataset, datasets.Dataset):
             raise TmdeError(
                 f"passage_share={self.passage_share}: found a stream, in which documents are not "
@@ -218,6 +261,11 @@ class ParallelBatches(IterableDataset):
             self._check_blanks(f"max_joined_rows={self.max_joined_rows}", "max_joined_rows=1")
         if self.passage_share:
             self._check_blanks(f"passage_share={self.passage_share}", "passage_share=0")
+
+    @property
+    def _unread_targets(self) -> list[str]:
+        """The targets that are not among the texts that the encoder reads."""
+        return [name for name in self.targets if name not in (PIVOTS, SELF)]
 
     def _check_blanks(self, option: str, remedy: str) -> None:
         """Check that the tokenizer leaves a blank between texts that an option joins."""
@@ -296,18 +344,19 @@ class ParallelBatches(IterableDataset):
     def _streamed_chunks(self, epoch: int, first_chunk: int) -> Iterator[Chunk]:
         stream = self.dataset
         if self.shuffle:
-            # Rows that are to be joined keep their order; then only the files are shuffled.
-            buffer_size = 1 if self.max_joined_rows > 1 else self.buffer_rows
+            # Rows that follow one another keep their order; then only the files are shuffled.
+            needs_order = self.max_joined_rows > 1 or NEXT in self.targets
+            buffer_size = 1 if needs_order else self.buffer_rows
             stream = stream.shuffle(seed=self.seed, buffer_size=buffer_size)
             stream.set_epoch(epoch)
         encoder = TextEncoder(self.tokenizer)
-        row_type = features_of(self.languages).arrow_schema.field(0).type
+        row_type = features_of(self.read_texts).arrow_schema.field(0).type
         # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take
         # a share of its files and another seed; and `skip` would forget the epoch.
         for columns in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
             rows = pa.table({"translation": pa.array(columns["translation"], row_type)})
             labels = np.array(columns[LABEL]) if LABEL in columns else None
-            token_table = tokenize(rows, encoder, self.languages)
+            token_table = tokenize(rows, encoder, self.read_texts)
             tokens = Tokens(token_table, texts=rows, labels=labels)
             yield Chunk(tokens, np.arange(len(tokens)))
 
@@ -316,9 +365,14 @@ class ParallelBatches(IterableDataset):
         if self.planner.needed_languages is not None:
             needed = self.planner.needed_languages
             pivots = f" with one of the pivot languages {needed} among them"
+        number = "two" if self.fewest_languages > 1 else "one"
+        targets = ""
+        if self._unread_targets:
+            targets = f" and the targets {', '.join(self._unread_targets)}"
         raise TmdeError(
-            f"No row of the training data has two of the languages {self.languages}{pivots}; "
-            "check data.languages and data.pivot_languages"
+            f"No row of the training data has {number} of the languages {self.languages}{pivots}"
+            f"{targets}; check data.languages, data.pivot_languages and "
+            "objectives.translation.targets"
         )
 
     # ---- Tensors
@@ -327,15 +381,9 @@ class ParallelBatches(IterableDataset):
         """Read the texts of a planned batch."""
         tokens = planned.tokens
         plan = planned.plan
-        rows = plan.rows.transpose(0, 2, 1)  # (languages, rows, joined): the order of the tokens
-        numbers = np.broadcast_to(np.array(plan.languages)[:, None, None], rows.shape)
-        is_row = rows >= 0
-        part_lengths = np.where(is_row, tokens.lengths[rows, numbers], 0).astype(np.int64)
-        part_lengths = self._truncate(part_lengths)
-        lengths = part_lengths.sum(-1) + 2  # (languages, rows)
-        words = np.where(is_row, tokens.words[rows, numbers], 0).sum(-1)  # (languages, rows)
-        ids = tokens.gather(rows[is_row], numbers[is_row], part_lengths[is_row])
-
+        texts = self._read(tokens, plan.languages, plan.rows)
+        lengths = texts.lengths
+        target_texts = self._read_targets(tokens, plan)
         first_rows = plan.rows[0, 0]
         teacher_vectors = None
         taught = None
@@ -350,32 +398,65 @@ class ParallelBatches(IterableDataset):
             labels = torch.from_numpy(tokens.labels[first_rows])
 
         languages = tuple(self.languages[number] for number in plan.languages)
-        is_target = [language in self.pivot_languages for language in languages]
-        sources_per_target = len(languages) - 1
-        target_tokens = int((lengths[is_target] - 1).sum())
-        target_words = int(words[is_target].sum())
+        directions = decoder_directions(self.targets, languages, self.pivot_languages)
+        target_tokens = 0
+        target_words = 0
+        for direction in directions:
+            predicted = texts if direction.target is None else target_texts[direction.target]
+            target_tokens += int((predicted.lengths[direction.text] - 1).sum())
+            target_words += int(predicted.words[direction.text].sum())
         sizes = BatchSizes(
             rows=lengths.shape[1],
             languages=len(languages),
-            directions=sources_per_target * sum(is_target),
-            target_tokens=sources_per_target * target_tokens,
+            directions=len(directions),
+            target_tokens=target_tokens,
             tokens=int(lengths.sum()),
             taught_rows=0 if taught is None else int(taught.sum()),
         )
         steps = np.arange(lengths.max())
         return ParallelBatch(
-            input_ids=torch.from_numpy(self._pad(ids, lengths)),
+            input_ids=torch.from_numpy(texts.input_ids),
             attention_mask=torch.from_numpy((steps < lengths[..., None]).astype(np.int64)),
             languages=languages,
             sizes=sizes,
-            words=WordCounts(int(words.sum()), sources_per_target * target_words),
+            words=WordCounts(int(texts.words.sum()), target_words),
             lengths=lengths,
             teacher_vectors=teacher_vectors,
             taught=taught,
             labels=labels,
+            targets={name: target_texts[name].as_targets() for name in target_texts},
             position=planned.position,
             counts=planned.counts,
         )
+
+    def _read_targets(self, tokens: Tokens, plan: PlannedBatch) -> dict[str, LoadedTexts]:
+        """Read the texts that the decoder alone needs, by the name of the target."""
+        targets = {}
+        if plan.next_rows is not None:
+            targets[NEXT] = self._read(tokens, plan.languages, plan.next_rows[None, None])
+        columns = zip(target_columns(self.targets), self.planner.columns, strict=True)
+        for name, number in columns:
+            targets[name] = self._read(tokens, (number,), plan.rows[:1])
+        return targets
+
+    def _read(self, tokens: Tokens, languages: Sequence[int], rows: np.ndarray) -> LoadedTexts:
+        """Read texts.
+
+        Args:
+            tokens: Where they are read.
+            languages: Their languages or columns by their numbers.
+            rows: The rows that make up each text, (languages, joined, rows), or (1, joined, rows).
+        """
+        numbers = np.array(languages)[:, None, None]  # (languages, 1, 1)
+        # (languages, rows, joined): the order of the tokens.
+        rows, numbers = np.broadcast_arrays(rows.transpose(0, 2, 1), numbers)
+        is_row = rows >= 0
+        part_lengths = np.where(is_row, tokens.lengths[rows, numbers], 0).astype(np.int64)
+        part_lengths = self._truncate(part_lengths)
+        lengths = part_lengths.sum(-1) + 2  # (languages, rows)
+        words = np.where(is_row, tokens.words[rows, numbers], 0).sum(-1)  # (languages, rows)
+        ids = tokens.gather(rows[is_row], numbers[is_row], part_lengths[is_row])
+        return LoadedTexts(self._pad(ids, lengths), lengths, words)
 
     def _truncate(self, part_lengths: np.ndarray) -> np.ndarray:
         """Shorten the parts of texts (..., joined) so that each text fits into `max_length`."""
@@ -429,6 +510,8 @@ def batches_of(
         pivots_only=args.pivot_pairs or model.needs_pivot,
         max_length=args.train_max_length,
         teacher=open_teacher_vectors(rows, model, args, teachers),
+        targets=model.targets or (PIVOTS,),
+        fewest_languages=2 if model.needs_several_languages else 1,
         **options,
     )
 

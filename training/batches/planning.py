@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from tmde.data.tokens import Tokens
+from tmde.training.objectives.targets import NEXT, target_columns
 
 # Languages of a row by their numbers, ascending.
 LanguageSet = tuple[int, ...]
@@ -30,10 +31,13 @@ class PlannedBatch:
         languages: The languages by their numbers.
         rows: The rows that make up each text, (languages, joined, rows of the batch); `NO_ROW`
             where fewer rows are joined. They are numbers of rows of the chunk's tokens.
+        next_rows: The row that follows each text in its document, (rows of the batch,), if one is
+            to be predicted.
     """
 
     languages: LanguageSet
     rows: np.ndarray
+    next_rows: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -55,6 +59,8 @@ class BatchPlanner:
         passage_rows: The most rows of a passage.
         max_length: The length to which texts are truncated, in tokens.
         shuffle: Whether rows and batches are shuffled.
+        fewest_languages: How many languages a row must have.
+        targets: What the decoder predicts.
     """
 
     languages: Sequence[str]
@@ -69,6 +75,14 @@ class BatchPlanner:
     passage_rows: int
     max_length: int
     shuffle: bool
+    fewest_languages: int = 2
+    targets: Sequence[str] = ()
+
+    @property
+    def columns(self) -> tuple[int, ...]:
+        """The target columns by their numbers, which follow those of the languages."""
+        number = len(target_columns(self.targets))
+        return tuple(range(len(self.languages), len(self.languages) + number))
 
     def plan(
         self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
@@ -87,12 +101,20 @@ class BatchPlanner:
         planned = []
         for languages, members in sorted(rows_by_languages.items()):
             joined_rows = self._join(tokens, languages, members, rng)  # (languages, joined, rows)
-            lengths = text_lengths(tokens, languages, joined_rows)  # (languages, rows)
+            next_rows = None
+            if NEXT in self.targets:
+                next_rows = self._next_rows(tokens, languages, joined_rows[0])
+                has_next = next_rows >= 0
+                counts["rows_without_next"] += int((~has_next).sum())
+                joined_rows = joined_rows[..., has_next]
+                next_rows = next_rows[has_next]
+            lengths = self._lengths(tokens, languages, joined_rows, next_rows)
             counts["texts"] += lengths.size
             counts["truncated_texts"] += int((lengths > self.max_length).sum())
             longest = np.minimum(lengths, self.max_length).max(axis=0)
             for batch_rows in self._pack(longest, rng):
-                planned.append(PlannedBatch(languages, joined_rows[..., batch_rows]))
+                next_of_batch = None if next_rows is None else next_rows[batch_rows]
+                planned.append(PlannedBatch(languages, joined_rows[..., batch_rows], next_of_batch))
         if self.shuffle:
             planned = [planned[index] for index in rng.permutation(len(planned))]
         return planned, counts
@@ -104,7 +126,7 @@ class BatchPlanner:
         num_languages = len(available)
         if self.languages_per_row is not None:
             num_languages = min(self.languages_per_row, num_languages)
-        if num_languages < 2:
+        if num_languages < self.fewest_languages:
             return []
         language_sets = itertools.combinations(available, num_languages)
         return list(filter(self._fits, language_sets))
@@ -123,8 +145,13 @@ class BatchPlanner:
         Returns:
             The rows of each set of languages, and the counts of rows with and without one.
         """
+        counts = Counter(rows=len(rows), rows_without_pair=0, texts=0, truncated_texts=0)
+        if self.columns:
+            has_columns = (tokens.lengths[rows][:, self.columns] >= 0).all(axis=1)  # (rows,)
+            counts["rows_without_column"] = int((~has_columns).sum())
+            rows = rows[has_columns]
         # Rows that have the same languages are of one kind, and are drawn together.
-        available = tokens.lengths[rows] >= 0  # (rows, languages)
+        available = tokens.lengths[rows][:, : len(self.languages)] >= 0  # (rows, languages)
         _, first_rows, kind_of_row = np.unique(
             np.packbits(available, axis=1), axis=0, return_index=True, return_inverse=True
         )
@@ -135,7 +162,6 @@ class BatchPlanner:
             sets_of_kind.append(self._language_sets(tuple(available_languages)))
         kind_sizes = np.bincount(kind_of_row).tolist()
 
-        counts = Counter(rows=len(rows), rows_without_pair=0, texts=0, truncated_texts=0)
         frequencies: Counter[LanguageSet] = Counter()
         for language_sets, kind_size in zip(sets_of_kind, kind_sizes, strict=True):
             if not language_sets:
@@ -177,7 +203,8 @@ class BatchPlanner:
     ) -> np.ndarray:
         """Return the rows that make up each text, (languages, joined, rows), `NO_ROW` for none.
 
-        A row is joined by those that follow it, as long as they have all of these languages. With
+        A row is joined by those that follow it, as long as they have all of these languages and
+        the target columns. With
         `neighbor_share`, the last language's text of some rows is replaced by the row that follows
         in the same document; with `passage_share`, see `_with_passages`.
         """
@@ -187,7 +214,8 @@ class BatchPlanner:
         joined = np.full((self.max_joined_rows, len(rows)), NO_ROW, dtype=np.int64)
         joined[0] = rows
         for place in range(1, self.max_joined_rows):
-            following = following_rows(tokens, languages, joined[place - 1])
+            needed = (*languages, *self.columns)
+            following = following_rows(tokens, needed, joined[place - 1])
             joined[place] = np.where(place < numbers, following, NO_ROW)
         texts = np.repeat(joined[None], len(languages), axis=0)  # (languages, joined, rows)
         if self.neighbor_share and tokens.documented:
@@ -201,6 +229,42 @@ class BatchPlanner:
         if self.passage_share and tokens.documented:
             texts = self._with_passages(tokens, languages, rows, texts, rng)
         return texts
+
+    def _next_rows(
+        self, tokens: Tokens, languages: LanguageSet, joined_rows: np.ndarray
+    ) -> np.ndarray:
+        """Return the row that follows each text (rows,), `NO_ROW` if none has all languages.
+
+        Args:
+            tokens: The tokens of the dataset.
+            languages: The languages of the texts by their numbers.
+            joined_rows: The rows that make up each text, (joined, rows).
+        """
+        last_places = (joined_rows >= 0).sum(axis=0) - 1
+        last_rows = joined_rows[last_places, np.arange(joined_rows.shape[1])]
+        return following_rows(tokens, languages, last_rows)
+
+    def _lengths(
+        self,
+        tokens: Tokens,
+        languages: LanguageSet,
+        joined_rows: np.ndarray,
+        next_rows: np.ndarray | None,
+    ) -> np.ndarray:
+        """Return the tokens of all texts that are read or predicted, (texts, rows).
+
+        Args:
+            tokens: The tokens of the dataset.
+            languages: The languages by their numbers.
+            joined_rows: The rows that make up each text, (languages, joined, rows).
+            next_rows: The rows to predict, (rows,); None for none.
+        """
+        lengths = [text_lengths(tokens, languages, joined_rows)]
+        if next_rows is not None:
+            lengths.append(text_lengths(tokens, languages, next_rows[None, None]))
+        if self.columns:
+            lengths.append(text_lengths(tokens, self.columns, joined_rows[:1]))
+        return np.concatenate(lengths)
 
     def _with_passages(
         self,
@@ -285,7 +349,8 @@ def text_lengths(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np
     Args:
         tokens: The tokens of the dataset.
         languages: The languages by their numbers.
-        rows: The rows that make up each text, (languages, joined, rows).
+        rows: The rows that make up each text, (languages, joined, rows), or (1, joined, rows) if
+            they are the same in all languages.
     """
     language_of_text = np.array(languages)[:, None, None]
     lengths = np.where(rows >= 0, tokens.lengths[rows, language_of_text], 0)

@@ -41,7 +41,8 @@ class BatchSizes:
     Attributes:
         rows: The number of parallel rows.
         languages: The number of languages of each row.
-        directions: The number of translation directions, (source, pivot) pairs.
+        directions: The number of pairs of a language that is encoded and a text that is predicted
+            from it, of each row: of translation, (source, pivot) pairs.
         target_tokens: The target tokens of all directions together, `</s>` counted and padding not.
         tokens: The tokens of all texts, `<s>` and `</s>` counted and padding not.
         taught_rows: The number of rows for which there is a teacher's vector.
@@ -83,6 +84,8 @@ class Requirements:
         masked_input: Whether the encoder call that all objectives share must read the texts as this
             objective masks them. At most one objective of a run may ask for it.
         pivot: Whether every row must hold a pivot language.
+        several_languages: Whether every row must hold two languages or more.
+        targets: What the decoder predicts, see `TranslationObjective`.
         texts: The columns of a row that are encoded; None for the languages of the model.
     """
 
@@ -92,6 +95,8 @@ class Requirements:
     head: bool = False
     masked_input: bool = False
     pivot: bool = False
+    several_languages: bool = True
+    targets: tuple[str, ...] = ()
     texts: tuple[str, ...] | None = None
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import torch
@@ -19,20 +19,15 @@ from tmde.training.objectives.base import (
 )
 from tmde.training.objectives.cross_entropy import cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch, make_language_ids, sees_states
+from tmde.training.objectives.targets import (
+    PIVOTS,
+    Direction,
+    decoder_directions,
+    target_names,
+)
 
-
-def translation_directions(
-    languages: Sequence[str], pivot_languages: Sequence[str]
-) -> list[tuple[int, int]]:
-    """Return (source, target) indices into `languages`: every language into every other pivot."""
-    directions = []
-    for target, target_language in enumerate(languages):
-        if target_language not in pivot_languages:
-            continue
-        for source in range(len(languages)):
-            if source != target:
-                directions.append((source, target))
-    return directions
+if TYPE_CHECKING:
+    from tmde.training.batches import ParallelBatch
 
 
 def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> torch.Tensor:
@@ -54,9 +49,25 @@ def token_positions(lengths: np.ndarray, width: int, device: torch.device) -> to
     return positions.to(device)
 
 
+def target_ids(batch: ParallelBatch, direction: Direction) -> torch.Tensor:
+    """Return the tokens (rows, length) of the texts to predict, `<s>` and `</s>` among them."""
+    if direction.target is None:
+        return batch.input_ids[direction.text]
+    return batch.targets[direction.target].input_ids[direction.text]
+
+
+def target_lengths(batch: ParallelBatch, directions: Sequence[Direction]) -> np.ndarray:
+    """Return how many tokens `target_ids` has of each text, (directions, rows)."""
+    lengths = []
+    for direction in directions:
+        texts = batch if direction.target is None else batch.targets[direction.target]
+        lengths.append(texts.lengths[direction.text])
+    return np.stack(lengths)
+
+
 @dataclass
 class DecoderBatch:
-    """One decoder call for all translation directions of a batch.
+    """One decoder call for all directions of a batch.
 
     Attributes:
         inputs: The arguments of the decoder, texts in the order (directions, rows).
@@ -70,7 +81,10 @@ class DecoderBatch:
 
 
 class TranslationObjective(Objective):
-    """Label-smoothed cross-entropy of the translation decoder.
+    """Label-smoothed cross-entropy of the decoder.
+
+    By default it predicts translations (eq. 4.21). Thesis 004 (3.3.3) trains encoders with other
+    `targets` too, which need no translations.
 
     With `p` the model's probabilities, `V` the vocabulary and `e` the smoothing, a target token `t`
     costs `(1 - e) * -log p_t + e / V * sum_c -log p_c`.
@@ -86,12 +100,24 @@ class TranslationObjective(Objective):
             entries of the vocabulary instead of all (Jean et al. 2015): the softmax over a large
             vocabulary costs more than a small model. Loss and nll of such steps cannot be compared
             with those over all entries, which dev rows have. None for all.
+        targets: What the decoder predicts from the embedding of a text, one or a list of:
+
+            - `"pivots"`: the row in every other pivot language.
+            - `"self"`: the text itself (AutoEncoder). With `"pivots"` beside it, a pair of pivots
+              is the curriculum en-en, en-es, es-es, es-en of thesis 000 (footnote 11).
+            - `"next"`: the next row of the document in the same language (SkipThought). A row
+              without one is left out and counted.
+            - The name of a column, such as that of linearized parses (Seq2Tree). Every language of
+              a row predicts its text. A row without one is left out and counted.
+
+            Except with `"pivots"`, the decoder is told the language that the encoder reads.
 
     Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
         (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
-        TmdeError: The smoothing or the share is out of range, or no entry is sampled.
+        TmdeError: The smoothing or the share is out of range, no entry is sampled, or there is no
+            target.
 
     Example:
         ```python
@@ -110,6 +136,7 @@ class TranslationObjective(Objective):
         reduction: Literal["mean", "sum"] = "mean",
         row_share: float = 1.0,
         sampled_vocabulary: int | None = None,
+        targets: str | list[str] = PIVOTS,
     ):
         super().__init__(weight)
         check_range("translation label_smoothing", label_smoothing, "[0, 1)")
@@ -119,9 +146,17 @@ class TranslationObjective(Objective):
         self.reduction = reduction
         self.row_share = row_share
         self.sampled_vocabulary = sampled_vocabulary
+        self.targets = target_names(targets)
+        translates = PIVOTS in self.targets
+        self.requirements = replace(
+            type(self).requirements,
+            pivot=translates,
+            several_languages=translates,
+            targets=self.targets,
+        )
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return the number of target tokens, or of translated sentences."""
+        """Return the number of target tokens, or of predicted texts."""
         if self.reduction == "mean":
             return sizes.target_tokens
         return sizes.rows * sizes.directions
@@ -166,6 +201,11 @@ class TranslationObjective(Objective):
             return None
         return self.sampled_vocabulary
 
+    def _directions(self, encoded: EncodedBatch) -> list[Direction]:
+        return decoder_directions(
+            self.targets, encoded.batch.languages, encoded.model.config.pivot_languages
+        )
+
     def _decoder_batch(self, encoded: EncodedBatch, rows: torch.Tensor | None) -> DecoderBatch:
         """Gather the decoder's inputs and labels for all directions.
 
@@ -176,33 +216,36 @@ class TranslationObjective(Objective):
         batch = encoded.batch
         config = encoded.model.config
         device = batch.input_ids.device
-        directions = translation_directions(batch.languages, config.pivot_languages)
-        targets = [target for _, target in directions]
-        sources = [encoded.encoded_languages.index(source) for source, _ in directions]
-        lengths = batch.lengths
+        directions = self._directions(encoded)
+        sources = [encoded.encoded_languages.index(direction.source) for direction in directions]
+        lengths = target_lengths(batch, directions)  # (directions, rows)
         chosen: slice | torch.Tensor = slice(None)
         if rows is not None:
             lengths = lengths[:, rows.numpy()]
             chosen = rows.to(device)
 
         # Inputs end before the last token, labels begin after `<s>`.
-        target_lengths = lengths[targets].ravel() - 1
-        width = int(target_lengths.max())
-        positions = token_positions(target_lengths, width, device)
-        # (directions * rows, width + 1)
-        target_ids = torch.cat([batch.input_ids[target, chosen, : width + 1] for target in targets])
-        labels = target_ids[:, 1:].flatten().index_select(0, positions)  # (tokens,)
+        label_lengths = lengths.ravel() - 1
+        width = int(label_lengths.max())
+        positions = token_positions(label_lengths, width, device)
+        texts = []
+        for direction in directions:
+            ids = target_ids(batch, direction)[chosen, : width + 1]
+            missing = width + 1 - ids.shape[1]  # Texts of other targets may be longer.
+            texts.append(nn.functional.pad(ids, (0, missing), value=config.pad_token_id))
+        decoder_ids = torch.cat(texts)  # (directions * rows, width + 1)
+        labels = decoder_ids[:, 1:].flatten().index_select(0, positions)  # (tokens,)
 
         embeddings = encoded.embeddings
-        target_languages = [batch.languages[target] for target in targets]
+        target_languages = [batch.languages[direction.language] for direction in directions]
         inputs = {
-            "input_ids": target_ids[:, :-1],
+            "input_ids": decoder_ids[:, :-1],
             "embedding": torch.cat([embeddings[source, chosen] for source in sources]),
             "language_ids": make_language_ids(config, target_languages, lengths.shape[1], device),
         }
         if sees_states(encoded.model):
             states = encoded.decoder_memory
-            masks = [encoded.attention_mask[source, chosen] for source, _ in directions]
+            masks = [encoded.attention_mask[direction.source, chosen] for direction in directions]
             inputs["encoder_hidden_states"] = torch.cat(
                 [states[source, chosen] for source in sources]
             )
@@ -232,9 +275,8 @@ class TranslationObjective(Objective):
         self, output: ObjectiveOutput, encoded: EncodedBatch, rows: torch.Tensor
     ) -> ObjectiveOutput:
         """Scale the sums over some rows by the share of the target tokens that these have."""
-        batch = encoded.batch
-        directions = translation_directions(batch.languages, encoded.model.config.pivot_languages)
-        target_tokens = batch.lengths[[target for _, target in directions]] - 1
+        # (directions, rows)
+        target_tokens = target_lengths(encoded.batch, self._directions(encoded)) - 1
         factor = float(target_tokens.sum() / target_tokens[:, rows.numpy()].sum())
         components = {name: value * factor for name, value in output.components.items()}
         return ObjectiveOutput(output.loss * factor, components)

@@ -10,6 +10,7 @@ from pydantic import ConfigDict, ValidationError
 
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Requirements
+from tmde.training.objectives.targets import target_columns, target_names
 from tmde.training.recipe.architectures import ARCHITECTURES
 from tmde.training.recipe.errors import RecipeError, section_message, unknown_name_message
 from tmde.training.recipe.generated_sections import (
@@ -100,6 +101,18 @@ class Recipe(Section):
         if self.named_texts is None:
             return self.data.languages
         return self.named_texts
+
+    @property
+    def target_columns(self) -> list[str]:
+        """The columns whose texts the decoder predicts."""
+        if self.objectives.translation is None:
+            return []
+        return target_columns(target_names(self.objectives.translation.targets))
+
+    @property
+    def read_texts(self) -> list[str]:
+        """The texts of a row that are tokenized: those that are encoded, then target columns."""
+        return [*self.texts, *self.target_columns]
 
     def settings(self) -> dict[str, dict[str, Any]]:
         """Return the keys that were set, by section, as plain YAML types."""

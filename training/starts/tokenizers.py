@@ -83,7 +83,7 @@ def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
 
 def tokenizer_texts(recipe: Recipe, rows: Rows) -> dict[str, list[str]]:
     """Return the texts from which the tokenizer of a recipe is made, by language."""
-    return texts_by_language(rows, recipe.texts, recipe.tokenizer.max_characters, recipe.seed)
+    return texts_by_language(rows, recipe.read_texts, recipe.tokenizer.max_characters, recipe.seed)
 
 
 def texts_by_language(

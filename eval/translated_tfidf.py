@@ -274,8 +274,5 @@ class TranslatedTfidf:
             **optional_inputs,
         )  # (batch, at most 1 + max(limits)), beginning with `<s>`
         # A sentence has the same translation whatever the lengths of others in its batch.
-        translations = []
-        for token_ids, limit in zip(written, limits, strict=True):
-            cut_ids = token_ids[: 1 + limit]
-            translations.append(self.tokenizer.decode(cut_ids, skip_special_tokens=True))
-        return translations
+        cut_ids = [row[: 1 + limit] for row, limit in zip(written, limits, strict=True)]
+        return self.tokenizer.batch_decode(cut_ids, skip_special_tokens=True)

@@ -188,6 +188,7 @@ class Static:
         fit_on: Sequence[str] = (),
         language: Language = None,
         role: Role = None,
+        fit_language: Language = None,
     ) -> np.ndarray:
         """Return the vectors of texts, (n, d) float32.
 
@@ -196,6 +197,7 @@ class Static:
             fit_on: Not used.
             language: Not used.
             role: Not used.
+            fit_language: Not used.
         """
         key = text_fingerprint(texts)
         if key not in self._vectors:

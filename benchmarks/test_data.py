@@ -119,6 +119,7 @@ class StoredVectors:
         fit_on: Sequence[str] = (),
         language: Language = None,
         role: Role = None,
+        fit_language: Language = None,
     ) -> np.ndarray:
         """Return the vectors of texts, (n, d) float32.
 
@@ -127,6 +128,7 @@ class StoredVectors:
             fit_on: Not used.
             language: Not used.
             role: Not used.
+            fit_language: Not used.
 
         Raises:
             TmdeError: The file lacks a text.

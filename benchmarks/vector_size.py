@@ -87,6 +87,7 @@ class StoredVectors:
         fit_on: Sequence[str] = (),
         language: Language = None,
         role: Role = None,
+        fit_language: Language = None,
     ) -> np.ndarray:
         """Return the vectors of texts as they are compared, (n, d) float32.
 
@@ -95,6 +96,7 @@ class StoredVectors:
             fit_on: Not used.
             language: The language of the texts, or of each text.
             role: What the texts are in a search.
+            fit_language: Not used.
         """
         vectors = self.model.represent(texts, fit_on, language, role)[:, : self.dimension]
         stored = quantized(np.ascontiguousarray(vectors), self.precision)

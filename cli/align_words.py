@@ -24,6 +24,13 @@ def align_words(
     test: Annotated[
         Path | None, Option(help="Dictionary to measure the translation of words with.")
     ] = None,
+    similarity: Annotated[
+        tuple[Path, Path] | None,
+        Option(
+            metavar="PAIRS SCORES",
+            help="Judged pairs of words of A and B, and their scores, as in SemEval-2017 Task 2.",
+        ),
+    ] = None,
     sentences: Annotated[
         str | None, Option(help="Parallel rows, as of `tmde train`: idf, retrieval.")
     ] = None,
@@ -47,6 +54,10 @@ def align_words(
 
         tmde align-words ... --test de-en.5000-6500.txt --sentences europarl.jsonl
 
+    Pearson's correlation of cosines with judged similarities of words:
+
+        tmde align-words ... --similarity de-en.test.data.txt de-en.test.gold.txt
+
     Without --dictionary, the mapping is learned against a discriminator. That takes a GPU, and
     vectors of large and similar corpora; look at the result.
     """
@@ -63,6 +74,9 @@ def align_words(
         pairs = word_vectors.read_dictionary(dictionary, source_words, target_words)
     if test is not None:
         tested_pairs = word_vectors.read_dictionary(test, source_words, target_words)
+    judged = None
+    if similarity is not None:
+        judged = word_vectors.read_similarities(*similarity, source_words, target_words)
     rows = []
     if sentences is not None:
         rows = load_parallel(sentences, [language_a, language_b], [])["translation"]
@@ -72,16 +86,31 @@ def align_words(
     )
     mapped_words = source_words.mapped(mapping)
     results = {}
+    correlations = {}
     for state, words in (("before", source_words), ("after", mapped_words)):
         bag = word_vectors.word_bag({language_a: words, language_b: target_words}, rows)
         results[state] = word_vectors.measure(words, target_words, tested_pairs, bag, rows)
+        if judged is not None:
+            correlations[state] = word_vectors.similarity_correlation(words, target_words, judged)
 
     # The bag of the mapped words was made last.
     for part in bag:
         part.save_pretrained(output)
     word_vectors.write_word_vectors(output / f"{language_a}.vec", mapped_words)
-    write_atomically(output / "results.json", json.dumps(results, indent=2))
+    content: dict[str, Any] = dict(results)
+    if judged is not None:
+        content["similarity"] = correlations | {
+            "pairs": len(judged.scores),
+            "left_out": judged.left_out,
+        }
+    write_atomically(output / "results.json", json.dumps(content, indent=2))
     typer.echo(_results_table(results))
+    if judged is not None:
+        typer.echo(
+            f"similarity of words: Pearson {correlations['before']:.3f} before, "
+            f"{correlations['after']:.3f} after, of {len(judged.scores):,} pairs "
+            f"({judged.left_out:,} without two vectors left out)"
+        )
 
 
 def _results_table(results: dict[str, dict[str, Any]]) -> str:

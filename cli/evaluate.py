@@ -99,6 +99,14 @@ def run(
     baseline: Annotated[
         list[str] | None, Option(help="Hub encoder, by first output and mean.")
     ] = None,
+    translated_tfidf: Annotated[
+        list[str] | None,
+        Option(
+            metavar="MODEL",
+            help="As a baseline of classification, TF-IDF of the words of texts that a trained "
+            "model translates into English.",
+        ),
+    ] = None,
     tfidf: Annotated[bool, Option(help="Character n-gram TF-IDF as a baseline.")] = True,
     output: Annotated[
         Path | None, Option("-o", "--output", help="Folder for eval.json and report.md.")
@@ -148,6 +156,7 @@ def run(
         max_queries=max_queries,
         seed=seed,
         baselines=baseline or [],
+        translators=translated_tfidf or [],
         has_tfidf=tfidf,
         output=output,
         overwrite=overwrite,

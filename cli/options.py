@@ -232,20 +232,29 @@ MODEL_OPTIONS = {
 }
 LONG_OPTIONS = {
     "long_documents": Annotated[
-        Literal["truncate", "chunk", "sentences"] | None,
+        Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
         _long(
             help="Of a document too long for the model, embed the beginning (truncate: default of "
-            "embed and eval), overlapping windows (chunk) or every sentence (sentences: default of "
-            "the other commands)."
+            "embed and eval), overlapping windows (chunk), every sentence (sentences: default of "
+            "the other commands) or every piece up to . ! or ? (punctuation). words: overlapping "
+            "windows of 128 words."
         ),
     ],
     "window": Annotated[
         int | None,
-        _long(min=1, help="Split documents of more tokens. Default: those too long for the model."),
+        _long(
+            min=1,
+            help="Split documents of more tokens (words: of more words). Default: those too long "
+            "for the model (words: 128).",
+        ),
     ],
     "stride": Annotated[
         int | None,
-        _long(min=1, help="Tokens from one window's start to the next. Default: half of a window."),
+        _long(
+            min=1,
+            help="Tokens (words: words) from one window's start to the next. Default: half of a "
+            "window.",
+        ),
     ],
     "aggregation": Annotated[
         str | None,

@@ -22,6 +22,7 @@ from tmde.cli.options import LONG_OPTIONS
 from tmde.cli.stored_results import differences_markdown
 from tmde.data.io import write_atomically
 from tmde.embedding import DocumentEmbedder
+from tmde.embedding.loading import reading
 from tmde.embedding.progress import progress_bar
 from tmde.eval.figures import (
     FEWEST_MAPPED_DOCUMENTS,
@@ -35,6 +36,7 @@ from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
 from tmde.eval.tasks import ClassificationData
 from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
+from tmde.eval.translated_tfidf import TranslatedTfidf
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,7 @@ class EvaluationJob:
         labeled: Files of labeled documents, or `NAME=FILE`.
         columns: The columns of these files, by `FIELD`, or by `NAME.FIELD` for one of them.
         baselines: Encoders of the Hub, each measured with both poolings.
+        translators: Trained models with a decoder, whose translations are measured by TF-IDF.
     """
 
     models: list[str]
@@ -67,6 +70,7 @@ class EvaluationJob:
     max_queries: int | None
     seed: int
     baselines: list[str]
+    translators: list[str]
     has_tfidf: bool
     output: Path | None
     overwrite: bool
@@ -113,6 +117,7 @@ def run_evaluation(job: EvaluationJob) -> None:
         _prepare_output(job.output, job.has_figures, job.overwrite)
     model_paths = named_paths(job.models)
     baseline_paths = named_paths(job.baselines)
+    translator_paths = named_paths(job.translators)
     planned_tasks = find_tasks(
         job.tasks, job.data, job.task_options, labeled=job.labeled, columns=job.columns
     )
@@ -126,6 +131,8 @@ def run_evaluation(job: EvaluationJob) -> None:
     systems: list[System] = list(models)
     for name, path in baseline_paths.items():
         systems += _load_baseline(name, path, job.loading, cache)
+    for name, path in translator_paths.items():
+        systems.append(_load_translator(name, path, job.loading.get("device")))
     if job.has_tfidf:
         systems.append(CharacterTfidf())
 
@@ -214,6 +221,12 @@ def _load_baseline(
         EmbeddingSystem(f"{name} (first output)", first, cache),
         EmbeddingSystem(f"{name} (mean)", mean, cache),
     ]
+
+
+def _load_translator(name: str, path: str, device: str | None) -> TranslatedTfidf:
+    """Return the TF-IDF of a model's translations, as a system; errors begin with the model."""
+    with reading(path):
+        return TranslatedTfidf.from_pretrained(f"{name} + TF-IDF", path, device)
 
 
 def _shared_languages(models: Sequence[EmbeddingSystem]) -> list[str] | None:

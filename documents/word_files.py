@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -161,6 +162,93 @@ def _read_word_pairs(path: str) -> list[tuple[str, str]]:
             raise bad_value(path, number, None, line, expected, "Correct or delete the line.")
         word_pairs.append((words[0], words[1]))
     return word_pairs
+
+
+@dataclass(frozen=True)
+class ScoredWordPairs:
+    """Pairs of words whose similarity people have judged.
+
+    Attributes:
+        rows: Row numbers (p, 2) of the words in two [`WordVectors`].
+        scores: The judged similarities, (p,) float64.
+        left_out: The number of pairs of the files of which a word has no vector.
+    """
+
+    rows: np.ndarray
+    scores: np.ndarray
+    left_out: int
+
+
+def read_similarities(
+    pairs_path: str | os.PathLike,
+    scores_path: str | os.PathLike,
+    source: WordVectors,
+    target: WordVectors,
+) -> ScoredWordPairs:
+    """Read the two files of a language pair of SemEval-2017 Task 2 (word similarity).
+
+    Words are lowercased, as those of [`read_word_vectors`]. Pairs without two vectors are left out,
+    as in MUSE; most of them hold a phrase.
+
+    Args:
+        pairs_path: UTF-8, two words or phrases a line with a tab between, such as
+            `de-en.test.data.txt`.
+        scores_path: The similarity of each of these pairs, one a line, such as
+            `de-en.test.gold.txt`.
+        source: The words of the first language.
+        target: Those of the second.
+
+    Raises:
+        CorpusError: A line that is not two words or not a number, files of different lengths, fewer
+            than two pairs whose words both have vectors, or one score for all of these.
+        OSError: There is no such file.
+    """
+    place = os.fspath(pairs_path)
+    word_pairs = _read_tabbed_pairs(place)
+    all_scores = _read_scores(os.fspath(scores_path))
+    if len(all_scores) != len(word_pairs):
+        description = Unquoted(f"{len(all_scores):,} scores")
+        expected = f"{len(word_pairs):,}, one for each pair of {place}"
+        advice = "Pass the data file and the gold file of the same languages."
+        raise bad_value(os.fspath(scores_path), None, None, description, expected, advice)
+    rows = []
+    scores = []
+    for (word, other_word), score in zip(word_pairs, all_scores, strict=True):
+        if word in source.rows and other_word in target.rows:
+            rows.append((source.rows[word], target.rows[other_word]))
+            scores.append(score)
+    if len(set(scores)) < 2:
+        description = Unquoted(
+            f"{len(word_pairs):,} pairs, {len(rows):,} of words that both have vectors"
+        )
+        expected = "at least two of these, with different scores"
+        advice = "Check the languages and their order."
+        raise bad_value(place, None, None, description, expected, advice)
+    return ScoredWordPairs(np.array(rows), np.array(scores), len(word_pairs) - len(rows))
+
+
+def _read_tabbed_pairs(path: str) -> list[tuple[str, str]]:
+    word_pairs = []
+    for number, line in read_lines(path):
+        words = [word.strip() for word in line.lower().split("\t")]
+        if len(words) != 2 or not all(words):
+            expected = "two words with a tab between"
+            raise bad_value(path, number, None, line, expected, "Correct or delete the line.")
+        word_pairs.append((words[0], words[1]))
+    return word_pairs
+
+
+def _read_scores(path: str) -> list[float]:
+    scores = []
+    for number, line in read_lines(path):
+        try:
+            score = float(line)
+        except ValueError:
+            score = math.nan
+        if not math.isfinite(score):
+            raise bad_value(path, number, None, line, "a number", "Correct the line.")
+        scores.append(score)
+    return scores
 
 
 def check_codes(*codes: str) -> None:

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import numpy as np
+import scipy.stats
 from transformers import PreTrainedTokenizerFast
 
 from modeling_tmde.modeling_bag import BagModel
 from tmde.documents.mining import first_occurrences
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.ranks import target_ranks
-from tmde.documents.unit_rows import TIE, slices, unit_vectors
-from tmde.documents.word_files import WordVectors
+from tmde.documents.unit_rows import TIE, row_cosines, slices, unit_vectors
+from tmde.documents.word_files import ScoredWordPairs, WordVectors
 from tmde.documents.word_mapping import NEIGHBORS
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 QUERIES = 2000  # queries of sentence retrieval
 BLOCK = 256  # words whose scores to all words are held at a time
+# What tables 4.1 and 4.3 of thesis 004 compare, and the arguments that stand for it.
+WORD_SCORINGS = {"cosine": "cosine", "CSLS": "distance", "ISF": "softmax"}
+SENTENCE_SCORINGS = {"cosine": "cosine", "CSLS": "distance"}
+INVERSE_TEMPERATURE = 30.0  # of the inverted softmax, as in MUSE
 
 
 def measure(
@@ -29,7 +34,8 @@ def measure(
 ) -> dict[str, dict[str, float]]:
     """Return precision at 1, 5 and 10 of the translations of words and of sentences.
 
-    Translations are ranked by cosine and by CSLS (004, section 4.1.4).
+    Translations are ranked by cosine and by CSLS, those of words by the inverted softmax, too (004,
+    section 4.1.4).
 
     Args:
         source: The mapped words.
@@ -40,18 +46,18 @@ def measure(
             2,000 of its first language are the queries, all of the other the candidates (table
             4.3). Rows with a text of an earlier row are left out.
     """
+    measures = {}
+    if dictionary is not None:
+        for name, scoring in WORD_SCORINGS.items():
+            measures[f"words, {name}"] = translation_precision(source, target, dictionary, scoring)
     model, _ = bag
     first_texts, second_texts = _unique_pairs(rows, model.config.languages)
-    measures = {}
     if first_texts:
         embedder = DocumentEmbedder(*bag)
         queries = embedder.encode(first_texts)[:QUERIES]
         candidates = embedder.encode(second_texts)
-    for name, scoring in (("cosine", "cosine"), ("CSLS", "distance")):
-        if dictionary is not None:
-            measures[f"words, {name}"] = translation_precision(source, target, dictionary, scoring)
-        if first_texts:
-            targets = np.arange(len(queries))
+        targets = np.arange(len(queries))
+        for name, scoring in SENTENCE_SCORINGS.items():
             ranks = target_ranks(queries, candidates, targets, scoring, NEIGHBORS)
             measures[f"sentences, {name}"] = precision_at(ranks)
     return measures
@@ -82,9 +88,11 @@ def translation_precision(
         target: Words of another, with vectors in the same space.
         dictionary: Row numbers (p, 2), see [`~tmde.documents.word_files.read_dictionary`]; each
             source word counts once.
-        scoring: `cosine`, or `distance` for CSLS (004, equation 4.6), `2 cos(x, y) - r(x) - r(y)`,
-            with the mean cosines r to the ten nearest words of the other language. For r, all words
-            of the source count and not only the queries, so this is not
+        scoring: `cosine`; `distance` for CSLS (004, equation 4.6), `2 cos(x, y) - r(x) - r(y)`,
+            with the mean cosines r to the ten nearest words of the other language; or `softmax` for
+            the inverted softmax (ISF) of Smith et al., 2017 (arXiv 1702.03859),
+            `exp(30 cos(x, y)) / sum_n exp(30 cos(x_n, y))`, the probability that y translates back
+            into x. In both, all words of the source count and not only the queries, so this is not
             [`~tmde.documents.ranks.target_ranks`].
     """
     words, word_numbers = np.unique(dictionary[:, 0], return_inverse=True)  # (words,), (p,)
@@ -96,6 +104,8 @@ def translation_precision(
         # r(x) is left out because it is the same for all candidates.
         cosines, _ = find_neighbors(candidates, source.vectors, NEIGHBORS)
         density = cosines.mean(axis=1) / 2
+    elif scoring == "softmax":
+        density = _log_sums(candidates, unit_vectors(source.vectors)) / INVERSE_TEMPERATURE
     best_ranks = np.full(len(words), len(target))
     for rows in slices(len(words), BLOCK):
         scores = queries[rows] @ candidates.T - density  # (rows, m)
@@ -106,6 +116,36 @@ def translation_precision(
         ranks = np.count_nonzero(pair_scores >= right_scores - TIE, axis=1)
         np.minimum.at(best_ranks, word_numbers[pairs], ranks)
     return precision_at(best_ranks)
+
+
+def _log_sums(candidates: np.ndarray, source: np.ndarray) -> np.ndarray:
+    """Return `log sum_n exp(30 cos(x_n, y))` of each candidate y over all source words x_n, (m,).
+
+    Args:
+        candidates: Unit vectors, (m, d).
+        source: Unit vectors, (n, d).
+    """
+    sums = np.zeros(len(candidates))
+    for rows in slices(len(source), BLOCK):
+        cosines = source[rows] @ candidates.T  # (rows, m)
+        sums += np.exp(INVERSE_TEMPERATURE * cosines).sum(axis=0, dtype=np.float64)
+    return np.log(sums)
+
+
+def similarity_correlation(
+    source: WordVectors, target: WordVectors, judged: ScoredWordPairs
+) -> float:
+    """Return Pearson's correlation of cosines with judged similarities (004, section 4.1.4).
+
+    Args:
+        source: The mapped words.
+        target: The words of the other language.
+        judged: Pairs of their words, see [`~tmde.documents.word_files.read_similarities`].
+    """
+    source_vectors = source.vectors[judged.rows[:, 0]].astype(np.float64)
+    target_vectors = target.vectors[judged.rows[:, 1]].astype(np.float64)
+    cosines = row_cosines(source_vectors, target_vectors)
+    return float(scipy.stats.pearsonr(cosines, judged.scores).statistic)
 
 
 def precision_at(ranks: np.ndarray) -> dict[str, float]:

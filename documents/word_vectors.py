@@ -15,23 +15,28 @@ from __future__ import annotations
 
 from tmde.documents.word_bag import word_bag
 from tmde.documents.word_files import (
+    ScoredWordPairs,
     WordVectors,
     check_codes,
     read_dictionary,
+    read_similarities,
     read_word_vectors,
     write_word_vectors,
 )
 from tmde.documents.word_mapping import align_adversarially, align_words
-from tmde.documents.word_measures import measure, translation_precision
+from tmde.documents.word_measures import measure, similarity_correlation, translation_precision
 
 __all__ = [
+    "ScoredWordPairs",
     "WordVectors",
     "align_adversarially",
     "align_words",
     "check_codes",
     "measure",
     "read_dictionary",
+    "read_similarities",
     "read_word_vectors",
+    "similarity_correlation",
     "translation_precision",
     "word_bag",
     "write_word_vectors",

@@ -160,12 +160,16 @@ class DocumentEmbedder:
             number is lowered to what they can take.
         long_documents: What happens to a text of more than `window` tokens. `"truncate"`: it is cut
             off at `max_length`, counted in the report and warned of. `"chunk"`: it is cut into
-            overlapping windows of `window` tokens. `"sentences"`: it is split into sentences. Every
-            other text gets its plain vector.
+            overlapping windows of `window` tokens. `"sentences"`: it is split into sentences.
+            `"punctuation"`: it is split after every `.`, `!` and `?`. `"words"`: a text of more
+            than `window` words is cut into overlapping windows of so many words. Every other text
+            gets its plain vector. Paper 001 compares the last two: it splits every text at
+            punctuation (`window=1`), and takes windows of 128 words.
         window: Tokens, special tokens included, up to which a text is not split. Default:
-            `max_length`.
-        stride: Tokens from the start of one window to that of the next; a sentence longer than
-            `max_length` is cut into windows as well. Default: half of the text in a window.
+            `max_length`. For `"words"`, words; default: 128.
+        stride: Tokens, or for `"words"` words, from the start of one window to that of the next.
+            Default: half of the text in a window. A sentence or a window of words longer than
+            `max_length` is cut into windows of tokens as well.
         aggregation: How the vectors of a text's pieces become one: `"mean"`, `"max"` of each
             element, or a fitted `SentenceDensity` (or the file of a saved one), whose weights the
             mean is taken with.
@@ -228,7 +232,8 @@ class DocumentEmbedder:
         if long_documents == "truncate" and (window, stride, aggregation) != (None, None, "mean"):
             raise TmdeError(
                 f"window, stride, aggregation: found {window}, {stride}, {aggregation}, but "
-                "long_documents='truncate' splits nothing; give 'chunk' or 'sentences'"
+                "long_documents='truncate' splits nothing; give 'chunk', 'sentences', "
+                "'punctuation' or 'words'"
             )
         self._reader = self._make_reader(prompt, self.max_length, aggregation)
         self.aggregation: str | SentenceDensity = "mean"

@@ -3,7 +3,7 @@
 """Documents longer than an input of the model, which are split, embedded and aggregated.
 
 They are split into windows or sentences, whose vectors become one. Paper 001, table 5, compares
-such splits (by punctuation, by a fixed number of tokens) and aggregations (mean, maximum); the
+such splits (by punctuation, by a fixed number of words) and aggregations (mean, maximum); the
 density weights are those of paper 003 (LAWDR), eq. 3.
 
     from tmde.embedding import DocumentEmbedder
@@ -26,11 +26,13 @@ from transformers import PreTrainedTokenizerBase
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
 from tmde.embedding.sentence_density import SentenceDensity
-from tmde.embedding.sentences import split_sentences
+from tmde.embedding.sentences import split_at_punctuation, split_sentences, word_windows
 from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private_copy
 
-MODES = ("truncate", "chunk", "sentences")
+MODES = ("truncate", "chunk", "sentences", "punctuation", "words")
 AGGREGATIONS = ("mean", "max")
+
+WINDOW_WORDS = 128  # of paper 001; its stride is half of it
 
 # The vectors of so many pieces are in memory at once, and no more than of so many tokens.
 _BLOCK_PIECES = 4096
@@ -39,12 +41,11 @@ _BLOCK_TOKENS = 2**20
 
 @dataclass
 class SplitDocuments:
-    """Tokenized documents, some of which are split into sentences.
+    """Tokenized documents, some of which are split into sentences or windows of words.
 
     Attributes:
         full_lengths: The number of tokens of each document, (documents,).
-        segments: The token ids of each document: of its sentences if it was split, else of the
-            whole.
+        segments: The token ids of each document: of its parts if it was split, else of the whole.
         language_ids: The language of each document, (documents,) int64, for a model that needs it.
     """
 
@@ -73,7 +74,7 @@ class LongDocuments:
 
     Args:
         tokenize: The tokenizer of the model, with its prompt and its longest input.
-        mode: `"chunk"` or `"sentences"`.
+        mode: `"chunk"`, `"sentences"`, `"punctuation"` or `"words"`.
         window: See `DocumentEmbedder`.
         stride: See `DocumentEmbedder`.
         aggregation: See `DocumentEmbedder`.
@@ -102,9 +103,16 @@ class LongDocuments:
         self.piece_length = self.window if mode == "chunk" else tokenize.max_length
         self._content_length = self.piece_length - self._affixes.total
         self.stride = self._checked_stride(stride)
+        # Of a window of words that is longer than the longest input of the model.
+        self._token_stride = self._half(self._content_length) if mode == "words" else self.stride
 
     def _checked_window(self, window: int | None, max_length: int) -> int:
-        """Return the window, by default the longest input of the model."""
+        """Return the window in tokens, by default the longest input of the model, or in words."""
+        if self.mode == "words":
+            num_words = WINDOW_WORDS if window is None else window
+            if num_words < 1:
+                raise TmdeError(f"window: found {window} words, expected at least 1")
+            return num_words
         least = self._affixes.total + 1 if self.mode == "chunk" else 1
         length = max_length if window is None else window
         if not least <= length <= max_length:
@@ -115,21 +123,26 @@ class LongDocuments:
         return length
 
     def _checked_stride(self, stride: int | None) -> int:
-        """Return the stride, by default half of the text in a piece."""
-        content_length = self._content_length
+        """Return the stride, by default half of the text in a window."""
+        longest = self.window if self.mode == "words" else self._content_length
+        unit = "words" if self.mode == "words" else "tokens"
         if stride is None:
-            stride = max(1, content_length // 2)
-        if not 1 <= stride <= content_length:
+            stride = self._half(longest)
+        if not 1 <= stride <= longest:
             raise TmdeError(
-                f"stride: found {stride} tokens, expected 1 to {content_length:,}, the tokens of "
-                "text in a piece, so that none is left out"
+                f"stride: found {stride} {unit}, expected 1 to {longest:,}, the {unit} of "
+                "text in a window, so that none is left out"
             )
         return stride
+
+    @staticmethod
+    def _half(length: int) -> int:
+        return max(1, length // 2)
 
     def describe(self) -> dict[str, str | int]:
         """Return all settings that a vector depends on; a density is named by its contents."""
         settings: dict[str, str | int] = {"long_documents": self.mode, "window": self.window}
-        if self.piece_length < NO_LIMIT:
+        if self.mode == "words" or self.piece_length < NO_LIMIT:
             settings["stride"] = self.stride
         if isinstance(self.aggregation, SentenceDensity):
             settings["aggregation"] = f"density {self.aggregation.fingerprint()}"
@@ -138,7 +151,9 @@ class LongDocuments:
         return settings
 
     def split(self, texts: list[str], languages: Sequence[str | None]) -> SplitDocuments:
-        """Tokenize documents, and in mode "sentences" split the long ones into sentences.
+        """Tokenize documents, and split the long ones into sentences or windows of words.
+
+        Those of mode "chunk", which are windows of tokens, are made later.
 
         Args:
             texts: The documents.
@@ -146,14 +161,31 @@ class LongDocuments:
         """
         whole = self._tokenize(texts)
         segments = [[token_ids] for token_ids in whole.rows()]
-        if self.mode == "sentences":
-            long_numbers = np.flatnonzero(whole.lengths > self.window).tolist()
-            sentences = [_sentences(texts[number], languages[number]) for number in long_numbers]
-            tokenized = self._tokenize(list(itertools.chain.from_iterable(sentences)))
+        if self.mode != "chunk":
+            long_numbers = self._long_numbers(texts, whole.lengths)
+            parts = [self._parts(texts[number], languages[number]) for number in long_numbers]
+            tokenized = self._tokenize(list(itertools.chain.from_iterable(parts)))
             rows = iter(tokenized.rows())
-            for number, document_sentences in zip(long_numbers, sentences, strict=True):
-                segments[number] = list(itertools.islice(rows, len(document_sentences)))
+            for number, document_parts in zip(long_numbers, parts, strict=True):
+                segments[number] = list(itertools.islice(rows, len(document_parts)))
         return SplitDocuments(whole.lengths, segments)
+
+    def _long_numbers(self, texts: list[str], lengths: np.ndarray) -> list[int]:
+        """Return the numbers of the texts that are longer than the window."""
+        if self.mode == "words":
+            lengths = np.array([len(text.split()) for text in texts], dtype=np.int64)
+        return np.flatnonzero(lengths > self.window).tolist()
+
+    def _parts(self, text: str, language: str | None) -> list[str]:
+        """Return the sentences or windows of a text, at least one.
+
+        A text of white space alone has no sentences, but may have tokens.
+        """
+        if self.mode == "words":
+            return word_windows(text, self.window, self.stride)
+        if self.mode == "punctuation":
+            return split_at_punctuation(text) or [text]
+        return split_sentences(text, language) or [text]
 
     def embed(
         self,
@@ -213,7 +245,7 @@ class LongDocuments:
         content = token_ids[self._affixes.prefix : content_end]
         suffix = token_ids[content_end:]
         last_start = len(content) - self._content_length
-        for start in (*range(0, last_start, self.stride), last_start):
+        for start in (*range(0, last_start, self._token_stride), last_start):
             window = content[start : start + self._content_length]
             yield np.concatenate([prefix, window, suffix])
 
@@ -311,11 +343,3 @@ def _count_affixes(tokenizer: PreTrainedTokenizerBase, prompt: str) -> _Affixes:
     num_after = len(whole_ids) - len(text_ids) - num_before
     num_prompt = len(prompted_ids) - len(text_ids)
     return _Affixes(num_before + num_prompt, num_after)
-
-
-def _sentences(text: str, language: str | None) -> list[str]:
-    """Return the sentences of a text, at least one.
-
-    A text of white space alone has no sentences, but may have tokens.
-    """
-    return split_sentences(text, language) or [text]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Split documents into sentences."""
+"""Split documents into sentences, or into windows of words."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ SPLITTER_LANGUAGES = ("en", "de", "es", "fr", "it")
 
 _LINE_BREAK = re.compile(r"[\r\n\u2028\u2029\x0b\x0c\x85]+")
 _SPACE = re.compile(r"\s")
+_WORD = re.compile(r"\S+")
+_END_OF_MARKS = re.compile(r"(?<=[.!?])(?![.!?])")
 # In characters. The rules of some languages take time quadratic in the length of a line.
 _LINE_BLOCK = 4096
 
@@ -80,3 +82,49 @@ def _sentence_ends(language: str, line: str) -> set[int]:
     """Return the places at which a sentence ends, which include the end of the line."""
     sentence_lengths = map(len, sentencex.segment(language, line))
     return set(itertools.accumulate(sentence_lengths))
+
+
+def split_at_punctuation(text: str) -> list[str]:
+    """Return the pieces of a document that end with one of the characters `.`, `!` and `?`.
+
+    This is how paper 001 splits documents (section 5.1): "z. B." and "3.5" are cut in two, and line
+    breaks do not count. Marks in a row end one piece.
+
+    Returns:
+        Non-empty strings without white space around. Together they hold every other character of
+        the text.
+    """
+    pieces = []
+    for piece in _END_OF_MARKS.split(text):
+        piece = piece.strip()
+        if piece:
+            pieces.append(piece)
+    return pieces
+
+
+def word_windows(text: str, size: int, stride: int) -> list[str]:
+    """Return overlapping windows of a document, as those of paper 001 (section 5.1).
+
+    Windows start at every `stride`-th word, until one of them reaches the end of the text; the last
+    one may be shorter. Words are what stands between white space.
+
+    Args:
+        text: A document.
+        size: The words of a window, at least 1.
+        stride: The words from the start of one window to that of the next, 1 to `size`.
+
+    Returns:
+        Parts of the text from the first to the last word of each window, and the text itself if it
+        has no more words than a window.
+    """
+    words = list(_WORD.finditer(text))
+    if len(words) <= size:
+        return [text]
+    windows = []
+    start = 0
+    while True:
+        window = words[start : start + size]
+        windows.append(text[window[0].start() : window[-1].end()])
+        if start + size >= len(words):
+            return windows
+        start += stride

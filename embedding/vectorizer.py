@@ -45,8 +45,8 @@ class TmdeVectorizer(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEsti
     Args:
         model: A folder or a Hub id. Default: the model that comes with the package.
         pooling: `"cls"` or `"mean"`. Default: that of the model.
-        long_documents: `"truncate"`, `"chunk"` or `"sentences"`; see `DocumentEmbedder`, as for
-            `max_length` and `prompt`.
+        long_documents: `"truncate"`, `"chunk"`, `"sentences"`, `"punctuation"` or `"words"`; see
+            `DocumentEmbedder`, as for `max_length` and `prompt`.
         batch_size: The most texts of a batch. Default: as many as fit into the batches of
             `DocumentEmbedder`.
         max_length: Longest input in tokens. Default: all that the model can take.

@@ -23,12 +23,14 @@ from .similarity import evaluate_similarity
 from .statistics import compare
 from .systems import CharacterTfidf, EmbeddingSystem
 from .tasks import TASKS
+from .translated_tfidf import TranslatedTfidf
 
 __all__ = [
     "TASKS",
     "CharacterTfidf",
     "EmbeddingSystem",
     "EvaluationOptions",
+    "TranslatedTfidf",
     "compare",
     "evaluate",
     "evaluate_classification",

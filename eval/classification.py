@@ -13,7 +13,7 @@ language Y:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -196,16 +196,16 @@ def _evaluate_plan(
 ) -> list[Cell]:
     """Train the head once a seed, and test it in each target language of the plan."""
     train_splits = [data.splits[language]["train"] for language in plan.sources]
-    fit_on = _all_texts(train_splits)
+    fit_on, fit_languages = _all_texts(dict(zip(plan.sources, train_splits, strict=True)))
     train_labels: list[str] = []
     train_features = []
     for language, split in zip(plan.sources, train_splits, strict=True):
         train_labels += split.labels
-        train_features.append(split_features(split, system, fit_on, language))
+        train_features.append(split_features(split, system, fit_on, language, fit_languages))
     dev_sets = {}
     for language in dict.fromkeys(plan.tuned_on.values()):
         split = data.splits[language]["dev"]
-        dev_features = split_features(split, system, fit_on, language)
+        dev_features = split_features(split, system, fit_on, language, fit_languages)
         dev_sets[language] = (dev_features, np.asarray(list(split.labels)))
     features = _stack_rows(train_features)
     runs = [head.fit(features, train_labels, dev_sets, seed) for seed in seeds]
@@ -216,7 +216,7 @@ def _evaluate_plan(
     cells = []
     for target, dev_language in plan.tuned_on.items():
         split = data.splits[target][test_split]
-        test_features = split_features(split, system, fit_on, target)
+        test_features = split_features(split, system, fit_on, target, fit_languages)
         predictions = [run[dev_language].predict(test_features) for run in runs]
         # The predictions are made: the labels of the test split may be read now.
         check_labels(split, f"{target}/{test_split}", set(train_labels), plan.source)
@@ -225,13 +225,22 @@ def _evaluate_plan(
     return cells
 
 
-def _all_texts(splits: Iterable[Split]) -> list[str]:
-    """Return the texts of the splits, and for pairs of texts the second ones, too."""
+def _all_texts(splits: Mapping[str, Split]) -> tuple[list[str], list[str]]:
+    """Return the texts of the splits, and for pairs of texts the second ones, too.
+
+    Args:
+        splits: The split of each language.
+
+    Returns:
+        The texts, and the language of each.
+    """
     texts: list[str] = []
-    for split in splits:
-        texts += split.texts
-        texts += split.second_texts or []
-    return texts
+    languages: list[str] = []
+    for language, split in splits.items():
+        split_texts = [*split.texts, *(split.second_texts or [])]
+        texts += split_texts
+        languages += [split.language or language] * len(split_texts)
+    return texts, languages
 
 
 def _stack_rows(parts: Sequence[Matrix]) -> Matrix:
@@ -397,7 +406,13 @@ def check_labels(split: Split, where: str, classes: Collection[str], source: str
             )
 
 
-def split_features(split: Split, system: System, fit_on: Sequence[str], language: str) -> Matrix:
+def split_features(
+    split: Split,
+    system: System,
+    fit_on: Sequence[str],
+    language: str,
+    fit_language: Sequence[str] | None = None,
+) -> Matrix:
     """Return the features of the items of a split.
 
     The vectors of pairs are scaled to length 1 before they are combined, as in LASER's `nli.py`.
@@ -407,13 +422,16 @@ def split_features(split: Split, system: System, fit_on: Sequence[str], language
         system: What represents texts as vectors (n, d).
         fit_on: Texts that the system may be fitted on.
         language: The language of the texts, unless the split says another.
+        fit_language: The language of each text of `fit_on`.
 
     Returns:
         (n, d) features of the texts, or (n, 4 d) of the pairs.
     """
     text_language = split.language or language
-    vectors = system.represent(split.texts, fit_on, text_language)
+    vectors = system.represent(split.texts, fit_on, text_language, fit_language=fit_language)
     if split.second_texts is None:
         return vectors
-    second_vectors = system.represent(split.second_texts, fit_on, text_language)
+    second_vectors = system.represent(
+        split.second_texts, fit_on, text_language, fit_language=fit_language
+    )
     return pair_features(normalize(vectors), normalize(second_vectors))

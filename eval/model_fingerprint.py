@@ -30,11 +30,11 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
         The first 16 hexadecimal digits of a SHA-256.
     """
     digest = hashlib.sha256()
-    for content in itertools.chain(_code(embedder), _weights(embedder.model)):
+    for content in itertools.chain(_code(embedder), weight_bytes(embedder.model)):
         digest.update(content)
     settings = [
         {**embedder.model.config.to_dict(), "_name_or_path": None},
-        _tokenizer_content(embedder.tokenizer),
+        tokenizer_content(embedder.tokenizer),
         [
             type(embedder.model).__name__,
             embedder.pooling,
@@ -58,7 +58,7 @@ def _code(embedder: DocumentEmbedder) -> Iterator[bytes]:
         yield file.read_bytes()
 
 
-def _weights(model: torch.nn.Module) -> Iterator[bytes | memoryview]:
+def weight_bytes(model: torch.nn.Module) -> Iterator[bytes | memoryview]:
     """Yield name, shape, dtype and bytes of every weight, in the order of the names."""
     for name, tensor in sorted(model.state_dict().items()):
         if name.startswith("pooler."):
@@ -69,7 +69,8 @@ def _weights(model: torch.nn.Module) -> Iterator[bytes | memoryview]:
         yield tensor.detach().cpu().contiguous().flatten().view(torch.uint8).numpy().data
 
 
-def _tokenizer_content(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+def tokenizer_content(tokenizer: PreTrainedTokenizerBase) -> dict[str, Any]:
+    """Return everything that decides how a tokenizer reads texts."""
     if not tokenizer.is_fast:
         return tokenizer.get_vocab()
     content = json.loads(tokenizer.backend_tokenizer.to_str())

@@ -89,6 +89,7 @@ class System(Protocol):
         fit_on: Sequence[str],
         language: Language = None,
         role: Role = None,
+        fit_language: Language = None,
     ) -> np.ndarray | scipy.sparse.csr_matrix:
         """Return the vectors of texts.
 
@@ -101,6 +102,8 @@ class System(Protocol):
                 language, or that splits texts into sentences, uses it.
             role: What the texts are in a search. An embedder puts its prompt for queries or for
                 documents before them.
+            fit_language: The language of `fit_on`, or of each of its texts; only classification
+                says it. A system that translates uses it.
 
         Returns:
             A matrix of shape (n, d).
@@ -195,6 +198,7 @@ class EmbeddingSystem:
         fit_on: Sequence[str] = (),
         language: Language = None,
         role: Role = None,
+        fit_language: Language = None,
     ) -> np.ndarray:
         """Return the vectors of texts, from memory, from the cache on disk, or computed.
 
@@ -203,6 +207,7 @@ class EmbeddingSystem:
             fit_on: Not used.
             language: The language of the texts, or of each text.
             role: What the texts are in a search, which decides their prompt.
+            fit_language: Not used.
 
         Returns:
             A float32 matrix of shape (n, d).
@@ -355,6 +360,7 @@ class CharacterTfidf:
         fit_on: Sequence[str],
         language: Language = None,
         role: Role = None,
+        fit_language: Language = None,
     ) -> scipy.sparse.csr_matrix:
         """Return the TF-IDF rows of texts.
 
@@ -363,6 +369,7 @@ class CharacterTfidf:
             fit_on: The texts that give the document frequencies and the columns.
             language: Not used.
             role: Not used.
+            fit_language: Not used.
 
         Returns:
             A sparse matrix of shape (n, number of n-grams in `fit_on`); rows have length 1.

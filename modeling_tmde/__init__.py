@@ -28,7 +28,12 @@ from .modeling_encoder import (
 )
 from .modeling_laser import LaserForConditionalGeneration, LaserModel
 from .modeling_ntdv import NtdvForConditionalGeneration, NtdvModel
-from .modeling_tmde import TmdeForConditionalGeneration, TmdeModel
+from .modeling_tmde import (
+    TmdeForConditionalGeneration,
+    TmdeForSequenceClassification,
+    TmdeForTokenClassification,
+    TmdeModel,
+)
 from .sentence_transformers_files import write_sentence_transformers_files
 from .tokenization import train_tokenizer
 
@@ -55,6 +60,8 @@ __all__ = [
     "TmdeEncoderModel",
     "TmdeError",
     "TmdeForConditionalGeneration",
+    "TmdeForSequenceClassification",
+    "TmdeForTokenClassification",
     "TmdeModel",
     "TranslationCollator",
     "train_tokenizer",

@@ -40,6 +40,7 @@ __all__ = [
     "check_inputs",
     "check_length",
     "check_position_ids",
+    "classification_loss",
     "eager_attention_forward",
     "first_places",
     "init_linear",
@@ -489,6 +490,36 @@ def pool_states(states: torch.Tensor, real: torch.Tensor, pooling: str) -> torch
     total = states.masked_fill(padding, 0).sum(dim=1, dtype=sum_dtype)  # (batch, width)
     lengths = real.ne(0).sum(dim=1, keepdim=True).clamp(min=1)  # (batch, 1)
     return (total / lengths).to(states.dtype)
+
+
+# ---- Labels
+
+
+def classification_loss(
+    model: PreTrainedModel,
+    logits: torch.Tensor,
+    labels: torch.Tensor,
+    num_items_in_batch: int | torch.Tensor | None,
+) -> torch.Tensor:
+    """Return the loss of labeled texts, divided by `num_items_in_batch` for all kinds of labels.
+
+    transformers does so for one class a text, and gives the mean of the batch for the others.
+
+    Args:
+        model: A model for sequence classification. Its `config.problem_type`, which is found out
+            from the labels if it is None, chooses the loss.
+        logits: (batch, num_labels).
+        labels: (batch,) or (batch, num_labels).
+        num_items_in_batch: Labels of all accumulated batches; those of `labels` if None.
+    """
+    if isinstance(num_items_in_batch, torch.Tensor):
+        num_items_in_batch = num_items_in_batch.to(logits.device)
+    loss = model.loss_function(labels, logits, model.config, num_items_in_batch=num_items_in_batch)
+    is_divided = model.config.problem_type == "single_label_classification"
+    if num_items_in_batch is None or is_divided:
+        return loss
+    num_labels = (labels != -100).sum().to(loss.device)
+    return loss * num_labels / num_items_in_batch
 
 
 # ---- Bags of weighted token vectors

@@ -32,6 +32,7 @@ from .common import (
     check_inputs,
     check_length,
     check_position_ids,
+    classification_loss,
     pool_states,
 )
 from .configuration_encoder import TmdeEncoderConfig
@@ -396,39 +397,13 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
         logits = self.classifier(self.dropout(outputs.pooler_output))
         loss = None
         if labels is not None:
-            loss = self.classification_loss(logits, labels, num_items_in_batch)
+            loss = classification_loss(self, logits, labels, num_items_in_batch)
         return SequenceClassifierOutput(
             loss=loss,
             logits=logits,
             hidden_states=outputs.hidden_states,
             attentions=outputs.attentions,
         )
-
-    def classification_loss(
-        self,
-        logits: torch.Tensor,
-        labels: torch.Tensor,
-        num_items_in_batch: int | torch.Tensor | None,
-    ) -> torch.Tensor:
-        """Return the loss of transformers, divided by `num_items_in_batch` for all kinds of labels.
-
-        transformers does so for one class a text, and gives the mean of the batch for the others.
-
-        Args:
-            logits: (batch, num_labels).
-            labels: (batch,) or (batch, num_labels).
-            num_items_in_batch: Labels of all accumulated batches; those of `labels` if None.
-        """
-        if isinstance(num_items_in_batch, torch.Tensor):
-            num_items_in_batch = num_items_in_batch.to(logits.device)
-        loss = self.loss_function(
-            labels, logits, self.config, num_items_in_batch=num_items_in_batch
-        )
-        is_divided = self.config.problem_type == "single_label_classification"
-        if num_items_in_batch is None or is_divided:
-            return loss
-        num_labels = (labels != -100).sum().to(loss.device)
-        return loss * num_labels / num_items_in_batch
 
 
 __all__ = [

@@ -8,7 +8,7 @@ sequential neural network models*, chapter 4.
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import nn
@@ -22,6 +22,8 @@ from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
+    SequenceClassifierOutput,
+    TokenClassifierOutput,
 )
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
@@ -36,6 +38,7 @@ from .common import (
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
+    classification_loss,
     eager_attention_forward,
     first_places,
 )
@@ -349,6 +352,8 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
         "AutoConfig": "configuration_tmde.TmdeConfig",
         "AutoModel": "modeling_tmde.TmdeModel",
         "AutoModelForSeq2SeqLM": "modeling_tmde.TmdeForConditionalGeneration",
+        "AutoModelForSequenceClassification": "modeling_tmde.TmdeForSequenceClassification",
+        "AutoModelForTokenClassification": "modeling_tmde.TmdeForTokenClassification",
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
@@ -378,8 +383,8 @@ class TmdeModel(TmdePreTrainedModel):
         ```
     """
 
-    # A checkpoint of the encoder-decoder opens here too, without its decoder.
-    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+    # A checkpoint with a decoder or a classifier opens here too, without them.
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\.", r"^classifier\."]
     _can_record_outputs = {"attentions": TmdeAttention}
 
     def __init__(self, config: TmdeConfig):
@@ -777,4 +782,153 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
 
 
-__all__ = ["TmdeForConditionalGeneration", "TmdeModel", "TmdePreTrainedModel"]
+class TmdeForSequenceClassification(TmdePreTrainedModel):
+    """The encoder with a linear classifier of the embedding P, for labeled documents.
+
+    The checkpoint of an encoder-decoder opens here without its decoder, and with a new classifier.
+
+    Example:
+        ```python
+        >>> model = AutoModelForSequenceClassification.from_pretrained(path, num_labels=3)
+        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        >>> model(**inputs, labels=torch.tensor([2])).loss
+        ```
+    """
+
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__(config)
+        self.model = TmdeModel(config)
+        self.dropout = nn.Dropout(config.dropout)
+        num_labels = cast(int, config.num_labels)  # A configuration always counts its labels.
+        self.classifier = nn.Linear(config.d_model, num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Classify texts.
+
+        Args:
+            input_ids: As for [`TmdeModel`].
+            attention_mask: As for [`TmdeModel`].
+            inputs_embeds: As for [`TmdeModel`].
+            labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
+                (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
+                text (`config.problem_type`).
+            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
+                to divide the loss by: texts, or with (batch, num_labels) their single numbers, over
+                which the loss of one batch is a mean too. This batch's by default.
+            kwargs: As for [`TmdeModel`].
+
+        Returns:
+            `logits` (batch, num_labels), and with `labels` the loss, as other models of
+            transformers have it.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            loss = classification_loss(self, logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+class TmdeForTokenClassification(TmdePreTrainedModel):
+    """The encoder with a linear classifier of every output, for tagged sentences.
+
+    The thesis expects `bottleneck="dual"` to serve such tasks best (section 5.2): its full band
+    trains the outputs of all tokens, that of `first` the embedding alone.
+
+    The checkpoint of an encoder-decoder opens here without its decoder, and with a new classifier.
+
+    Example:
+        ```python
+        >>> model = AutoModelForTokenClassification.from_pretrained(path, num_labels=17)
+        >>> inputs = tokenizer(["Das Haus ist alt."], return_tensors="pt")
+        >>> model(**inputs).logits  # (1, length, 17)
+        ```
+    """
+
+    _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+
+    def __init__(self, config: TmdeConfig):
+        super().__init__(config)
+        self.model = TmdeModel(config)
+        self.dropout = nn.Dropout(config.dropout)
+        num_labels = cast(int, config.num_labels)  # A configuration always counts its labels.
+        self.classifier = nn.Linear(config.d_model, num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> TokenClassifierOutput:
+        """Classify the tokens of texts.
+
+        Args:
+            input_ids: As for [`TmdeModel`].
+            attention_mask: As for [`TmdeModel`].
+            inputs_embeds: As for [`TmdeModel`].
+            labels: (batch, length), the class of each token; -100 where there is none, as at `<s>`,
+                `</s>` and padding.
+            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
+                to divide the loss by. This batch's by default.
+            kwargs: As for [`TmdeModel`].
+
+        Returns:
+            `logits` (batch, length, num_labels), one row for each of `input_ids`, and with `labels`
+            the mean cross-entropy of the labeled tokens. The logits at padding are undefined.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.last_hidden_state))
+        loss = None
+        if labels is not None:
+            loss = self.loss_function(
+                logits, labels, self.config, num_items_in_batch=num_items_in_batch
+            )
+        return TokenClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+
+__all__ = [
+    "TmdeForConditionalGeneration",
+    "TmdeForSequenceClassification",
+    "TmdeForTokenClassification",
+    "TmdeModel",
+    "TmdePreTrainedModel",
+]

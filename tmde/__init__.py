@@ -58,6 +58,8 @@ __all__ = [
     "TmdeEncoderModel",
     "TmdeError",
     "TmdeForConditionalGeneration",
+    "TmdeForSequenceClassification",
+    "TmdeForTokenClassification",
     "TmdeModel",
     "TmdeVectorizer",
     "TranslationCollator",

@@ -65,7 +65,7 @@ class FakeModel(FakeSystem):
         super().__init__(name, prompt, document_prompt)
         self.errors = int(folder.name)
 
-    def represent(self, texts, fit_on=(), language=None, role=None):
+    def represent(self, texts, fit_on=(), language=None, role=None, fit_language=None):
         vectors = [self.vector_of(*text.split()) for text in texts]
         return np.array(vectors, dtype=np.float32)
 

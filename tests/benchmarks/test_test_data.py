@@ -128,7 +128,7 @@ class FakeModel(FakeSystem):
         self.right_questions = int(folder.name)
         MODELS[name] = self
 
-    def represent(self, texts, fit_on=(), language=None, role=None):
+    def represent(self, texts, fit_on=(), language=None, role=None, fit_language=None):
         vectors = []
         for text in texts:
             _, kind, number = text.split()

@@ -31,11 +31,22 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     for row in range(60):
         rows.append({"translation": {"de": f"x{row} x{row + 9}", "en": f"y{row} y{row + 9}"}})
     write_rows(tmp_path / "rows.jsonl", rows)
+    # Words with one number are much alike, words of neighboring numbers hardly.
+    (tmp_path / "pairs").write_text("".join(f"X{n}\ty{n}\nx{n}\ty{n + 1}\n" for n in range(60)))
+    (tmp_path / "scores").write_text("4\n0.5\n" * 60)
     options = ["--dictionary", "train", "--test", "test", "--sentences", "rows.jsonl"]
+    options += ["--similarity", "pairs", "scores"]
     result = ok("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, *options)
     assert "words, CSLS, after" in result.stdout
     results = json.loads((tmp_path / "out/results.json").read_text())
-    for name in ("words, cosine", "words, CSLS", "sentences, cosine", "sentences, CSLS"):
+    assert results["similarity"]["pairs"] == 120
+    assert results["similarity"]["left_out"] == 0
+    assert results["similarity"]["before"] < 0.3
+    assert results["similarity"]["after"] > 0.6
+    assert f"{results['similarity']['after']:.3f} after, of 120 pairs" in result.stdout
+    names = ["words, cosine", "words, CSLS", "words, ISF", "sentences, cosine", "sentences, CSLS"]
+    assert list(results["after"]) == names
+    for name in names:
         assert results["before"][name]["precision_at_1"] < 0.1
         assert results["after"][name]["precision_at_1"] > 0.95
     np.testing.assert_allclose(

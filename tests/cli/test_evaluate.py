@@ -251,6 +251,15 @@ def test_labeled_documents(models, news, tmp_path):
     assert "Split: test. Rows: train 24, dev 8, test 8 in each of de, en" in report
 
 
+def test_translations_are_a_system_of_classification(models, news, tmp_path):
+    columns = ["--columns", "text=Body,label=Topic,language=lang,id=Nr"]
+    options = ["-o", tmp_path / "out", "--no-figures", "--no-folds", "--no-tfidf"]
+    call(models[0], "--labeled", news, *columns, *options, "--translated-tfidf", f"nmt={models[1]}")
+    assert measured_pairs(tmp_path / "out") == [("news", "tiny0"), ("news", "nmt + TF-IDF")]
+    missing = call(models[0], "--translated-tfidf", "no/such/model", status=1)
+    assert "no/such/model: " in " ".join(missing.split())
+
+
 def test_the_model_of_tmde_is_measured_if_none_is_named(models, news, monkeypatch):
     jobs = []
     monkeypatch.setattr("tmde.cli.run_evaluation.run_evaluation", jobs.append)

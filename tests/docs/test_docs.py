@@ -157,8 +157,10 @@ SKIPS = {
     "docs/guides/adapt.md": [
         "takes minutes; tests/training/test_nli.py trains on files",
         "needs the run above; tests/modeling_tmde/test_modeling_encoder.py fine-tunes on pairs",
+        "needs treebanks; tests/examples/test_scripts.py runs it on a small one",
     ],
     "docs/guides/evaluate.md": [
+        "takes minutes; tests/cli/test_evaluate.py runs it on a tiny model",
         "downloads datasets from the Hub; tests/eval/test_mteb_adapter.py runs a task without",
     ],
     "docs/guides/integrations.md": [

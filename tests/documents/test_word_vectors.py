@@ -1,13 +1,18 @@
 """Word vectors of two languages: planted rotations, precision, the bag."""
 
+import math
+
 import numpy as np
 import pytest
 
+from modeling_tmde import TmdeError
 from tmde.documents import word_measures
 from tmde.documents.unit_rows import unit_vectors
 from tmde.documents.word_vectors import (
     WordVectors,
     align_words,
+    read_similarities,
+    similarity_correlation,
     translation_precision,
     word_bag,
 )
@@ -54,7 +59,7 @@ def test_without_a_dictionary():
     np.testing.assert_allclose(mapping, rotation, atol=0.03)
 
 
-@pytest.mark.parametrize("scoring", ["cosine", "distance"])
+@pytest.mark.parametrize("scoring", ["cosine", "distance", "softmax"])
 def test_precision_equals_a_plain_loop(scoring, monkeypatch):
     monkeypatch.setattr(word_measures, "NEIGHBORS", 3)
     rng = np.random.default_rng(1)
@@ -69,6 +74,11 @@ def test_precision_equals_a_plain_loop(scoring, monkeypatch):
         first_means = np.sort(cosines, axis=1)[:, -3:].mean(axis=1)
         second_means = np.sort(cosines.T, axis=1)[:, -3:].mean(axis=1)
         scores = 2 * cosines - first_means[:, None] - second_means  # 004, equation 4.6
+    if scoring == "softmax":
+        for column in range(40):
+            # Smith et al., 2017: over the source words, for each target word.
+            powers = [math.exp(30 * cosine) for cosine in cosines[:, column]]
+            scores[:, column] = [power / sum(powers) for power in powers]
     best_ranks = []
     for word in np.unique(pairs[:, 0]):
         translations = pairs[pairs[:, 0] == word, 1]
@@ -78,6 +88,88 @@ def test_precision_equals_a_plain_loop(scoring, monkeypatch):
     for k in (1, 5, 10):
         expected[f"precision_at_{k}"] = np.mean(np.array(best_ranks) <= k)
     assert translation_precision(first, second, pairs, scoring) == expected
+
+
+def test_the_inverted_softmax_demotes_a_hub():
+    """By cosine, the hub is the nearest word of both source words."""
+    source = WordVectors(["a", "b"], np.array([[1, 0], [0.8, 0.6]], np.float32))
+    hub = [0.9, math.sqrt(1 - 0.81)]
+    target = WordVectors(["hub", "b"], np.array([hub, [0.3, math.sqrt(1 - 0.09)]], np.float32))
+    translation_of_b = np.array([[1, 1]])
+    by_cosine = translation_precision(source, target, translation_of_b, "cosine")
+    assert by_cosine["precision_at_1"] == 0
+    # The hub has cosines 0.98 to b and 0.9 to a, so it translates back into b with the probability
+    # 1 / (1 + exp(-30 * 0.08)) = 0.92. The translation has 0.81 and 0.3, and the probability 1.00.
+    by_softmax = translation_precision(source, target, translation_of_b, "softmax")
+    assert by_softmax["precision_at_1"] == 1
+
+
+def judged_pairs(tmp_path, pairs, scores):
+    first = tmp_path / "de-en.test.data.txt"
+    first.write_text(pairs, encoding="utf-8")
+    second = tmp_path / "de-en.test.gold.txt"
+    second.write_text(scores, encoding="utf-8")
+    rng = np.random.default_rng(2)
+    german = WordVectors(["haus", "öl", "hund"], rng.normal(size=(3, 4)).astype("f"))
+    english = WordVectors(["dog", "house", "oil"], rng.normal(size=(3, 4)).astype("f"))
+    return german, english, read_similarities(first, second, german, english)
+
+
+def test_similarity_of_words_equals_a_plain_loop(tmp_path):
+    """Words are lowercased; phrases and unknown words are left out."""
+    pairs = "Haus\thouse\nÖl\tdog\nHund\thot dog\nunbekannt\tdog\nHund\toil\nHund\tdog\n"
+    german, english, judged = judged_pairs(tmp_path, pairs, "4\n0.5\n1\n2\n1.25\n3.9\n")
+    assert judged.rows.tolist() == [[0, 1], [1, 0], [2, 2], [2, 0]]
+    assert judged.scores.tolist() == [4, 0.5, 1.25, 3.9]
+    assert judged.left_out == 2
+    cosines = []
+    for row, other_row in judged.rows:
+        first = [float(number) for number in german.vectors[row]]
+        second = [float(number) for number in english.vectors[other_row]]
+        product = sum(x * y for x, y in zip(first, second, strict=True))
+        lengths = math.sqrt(sum(x * x for x in first) * sum(y * y for y in second))
+        cosines.append(product / lengths)
+    mean_cosine = sum(cosines) / 4
+    mean_score = sum(judged.scores) / 4
+    covariance = 0.0
+    cosine_variance = 0.0
+    score_variance = 0.0
+    for cosine, score in zip(cosines, judged.scores, strict=True):
+        covariance += (cosine - mean_cosine) * (score - mean_score)
+        cosine_variance += (cosine - mean_cosine) ** 2
+        score_variance += (score - mean_score) ** 2
+    expected = covariance / math.sqrt(cosine_variance * score_variance)
+    correlation = similarity_correlation(german, english, judged)
+    assert correlation == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("pairs", "scores", "message"),
+    [
+        ("haus house\n", "1\n", r"data.txt, row 1: found 'haus house', expected two words with a"),
+        ("haus\t\n", "1\n", r"data.txt, row 1: found 'haus\\t', expected two words with a tab"),
+        ("haus\thouse\n", "high\n", "gold.txt, row 1: found 'high', expected a number"),
+        ("haus\thouse\n", "nan\n", "gold.txt, row 1: found 'nan', expected a number"),
+        (
+            "haus\thouse\nhund\tdog\n",
+            "1\n",
+            "gold.txt: found 1 scores, expected 2, one for each pair of ",
+        ),
+        (
+            "house\thaus\ndog\thund\n",
+            "1\n2\n",
+            "data.txt: found 2 pairs, 0 of words that both have vectors, expected at least two",
+        ),
+        (
+            "haus\thouse\nhund\tdog\n",
+            "1\n1\n",
+            "data.txt: found 2 pairs, 2 of words that both have vectors, expected at least two",
+        ),
+    ],
+)
+def test_bad_files_of_similarities_are_named(tmp_path, pairs, scores, message):
+    with pytest.raises(TmdeError, match=message):
+        judged_pairs(tmp_path, pairs, scores)
 
 
 def test_a_bag_is_the_mean_weighted_by_idf():

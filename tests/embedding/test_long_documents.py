@@ -14,7 +14,8 @@ from tmde.embedding.document_embedder import DocumentEmbedder, EncodeReport
 from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.sentences import split_sentences
 
-EVERY_MODE = pytest.mark.parametrize("mode", ["chunk", "sentences"])
+MODES = ["chunk", "sentences", "punctuation", "words"]
+EVERY_MODE = pytest.mark.parametrize("mode", MODES)
 LONG = (
     "Die Sitzung ist eröffnet. The sitting is open! Se abre la sesión; gracias por su atención.\n"
     "A b c? "
@@ -54,6 +55,35 @@ def windows_by_hand(ids, length, stride, affixes):
     return [ids[:prefix] + content[i : i + room] + ids[content_end:] for i in starts]
 
 
+def punctuation_by_hand(text):
+    """Return the pieces of a text, each with the marks at its end, character by character."""
+    pieces = [""]
+    for character in text:
+        is_mark = character in ".!?"
+        ends_with_mark = pieces[-1][-1:] in (".", "!", "?")
+        if ends_with_mark and not is_mark:
+            pieces.append("")
+        pieces[-1] += character
+    return [piece.strip() for piece in pieces if piece.strip()]
+
+
+def word_windows_by_hand(text, window, stride):
+    """Return the parts of a text from the first to the last word of each window."""
+    places = []
+    end = 0
+    for word in text.split():
+        start = text.index(word, end)
+        end = start + len(word)
+        places.append((start, end))
+    windows = []
+    first = 0
+    while not windows or first + window - stride < len(places):
+        last = min(first + window, len(places)) - 1
+        windows.append(text[places[first][0] : places[last][1]])
+        first += stride
+    return windows
+
+
 def inputs_by_hand(embedder, text, mode, window, stride=None, affixes=(1, 1)):
     """Return the token ids of each input of the model."""
 
@@ -61,17 +91,27 @@ def inputs_by_hand(embedder, text, mode, window, stride=None, affixes=(1, 1)):
         return embedder.tokenizer(embedder.prompt + part, split_special_tokens=True)["input_ids"]
 
     ids = tokenize(text)
-    if len(ids) <= window:
+    is_long = len(text.split()) > window if mode == "words" else len(ids) > window
+    parts = [text]
+    length = embedder.max_length
+    token_stride = stride
+    if mode == "chunk":
+        length = window
+    elif is_long and mode == "sentences":
+        parts = split_sentences(text) or [text]
+    elif is_long and mode == "punctuation":
+        parts = punctuation_by_hand(text) or [text]
+    elif mode == "words":
+        token_stride = None
+        if is_long:
+            parts = word_windows_by_hand(text, window, stride or max(1, window // 2))
+    if not is_long and mode != "words":
         return [ids]
-    length = window if mode == "chunk" else embedder.max_length
-    if stride is None:
-        stride = max(1, (length - sum(affixes)) // 2)
-    parts = [ids]
-    if mode == "sentences" and split_sentences(text):
-        parts = [tokenize(sentence) for sentence in split_sentences(text)]
+    if token_stride is None:
+        token_stride = max(1, (length - sum(affixes)) // 2)
     inputs = []
     for part in parts:
-        inputs += windows_by_hand(part, length, stride, affixes)
+        inputs += windows_by_hand(tokenize(part), length, token_stride, affixes)
     return inputs
 
 
@@ -134,11 +174,13 @@ def settings_of_embedders(draw):
     """Draw valid settings, and the number of special tokens and tokens of the prompt."""
     prompt = draw(st.sampled_from(["", "Q:"]))
     affixes = (1 + len(prompt), 1)  # Q and : are tokens.
-    mode = draw(st.sampled_from(["chunk", "sentences"]))
+    mode = draw(st.sampled_from(MODES))
     max_length = draw(st.integers(6, 40))
     window = draw(st.integers(5, max_length))
-    content = (window if mode == "chunk" else max_length) - sum(affixes)
-    stride = draw(st.one_of(st.none(), st.integers(1, content)))
+    longest_stride = (window if mode == "chunk" else max_length) - sum(affixes)
+    if mode == "words":
+        longest_stride = window
+    stride = draw(st.one_of(st.none(), st.integers(1, longest_stride)))
     options = {
         "max_length": max_length,
         "long_documents": mode,
@@ -151,7 +193,7 @@ def settings_of_embedders(draw):
 
 
 @settings(
-    max_examples=8, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=16, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
 @given(
     texts=st.lists(DOCUMENTS.map(" ".join), min_size=1, max_size=5),
@@ -231,6 +273,29 @@ def test_the_forms_of_vectors_are_those_of_short_texts(model, tokenizer, mode):
     assert not embedder.encode([LONG, "a"], convert_to_tensor=True).is_inference()
 
 
+def test_windows_of_words_are_those_of_the_paper(model, tokenizer):
+    """300 words: windows of 128 at 0, 64, 128, and the 108 words that are left at 192."""
+    words = ["a", "b", "c", "x", "y"] * 60
+    embedder = DocumentEmbedder(model, tokenizer, max_length=64, long_documents="words")
+    assert embedder.long_document_settings == {
+        "long_documents": "words",
+        "window": 128,
+        "stride": 64,
+        "aggregation": "mean",
+    }
+    inputs = []
+    for part in (words[:128], words[64:192], words[128:256], words[192:]):
+        # Each is longer than the model's input, and cut into windows of tokens.
+        ids = tokenizer(" ".join(part))["input_ids"]
+        inputs += windows_by_hand(ids, 64, 31, (1, 1))
+    vectors = []
+    for ids in inputs:
+        vectors.append(model(torch.tensor([ids])).last_hidden_state[0].mean(0).detach())
+    vector, report = embedder.encode_with_report(" ".join(words))
+    assert report.pieces == len(inputs)
+    assert_same_vectors(vector, torch.stack(vectors).mean(0).numpy())
+
+
 # ---- Settings
 
 
@@ -252,6 +317,14 @@ def test_the_forms_of_vectors_are_those_of_short_texts(model, tokenizer, mode):
         (
             {"long_documents": "chunk", "window": 20, "stride": 19},
             "stride: found 19 tokens, expected 1 to 18",
+        ),
+        (
+            {"long_documents": "words", "window": 0},
+            "window: found 0 words, expected at least 1",
+        ),
+        (
+            {"long_documents": "words", "stride": 129},
+            "stride: found 129 words, expected 1 to 128, the words of text in a window",
         ),
         (
             {"long_documents": "chunk", "aggregation": "sum"},
@@ -308,7 +381,9 @@ def test_special_tokens_on_one_side_or_none(mode, template, affixes):
     """Special tokens inside a text are text."""
     tokenizer = tokenizer_of(template)
     tokenizer.truncation_side = "left"
-    embedder = DocumentEmbedder(make_xlmr(), tokenizer, max_length=10, long_documents=mode)
+    embedder = DocumentEmbedder(
+        make_xlmr(), tokenizer, max_length=10, long_documents=mode, window=10
+    )
     text = "</s> <s> open. " + LONG
 
     vectors = embedder.encode([text, "", "a"])

@@ -1,10 +1,18 @@
-"""Sentences: abbreviations of five languages, other scripts, and no character is lost."""
+"""Sentences: abbreviations of five languages, other scripts, and no character is lost.
+
+The splits of paper 001: at punctuation, and windows of words.
+"""
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from tmde.embedding.sentences import SPLITTER_LANGUAGES, split_sentences
+from tmde.embedding.sentences import (
+    SPLITTER_LANGUAGES,
+    split_at_punctuation,
+    split_sentences,
+    word_windows,
+)
 
 # "|" marks where a sentence ends.
 KNOWN = [
@@ -78,14 +86,71 @@ LANGUAGES = [
 @given(text=ANY, language=st.sampled_from(LANGUAGES))
 @example(text="A\u2003. B", language="en")
 def test_every_other_character_is_kept_in_order(text, language):
-    sentences = split_sentences(text, language)
+    assert_keeps_all_but_white_space(split_sentences(text, language), text)
+
+
+def assert_keeps_all_but_white_space(pieces: list[str], text: str) -> None:
     left_out = []
     end = 0
-    for sentence in sentences:
-        assert sentence
-        assert sentence == sentence.strip()
-        start = text.index(sentence, end)  # It is behind the sentence before.
+    for piece in pieces:
+        assert piece
+        assert piece == piece.strip()
+        start = text.index(piece, end)  # It is behind the piece before.
         left_out.append(text[end:start])
-        end = start + len(sentence)
+        end = start + len(piece)
     left_out.append(text[end:])
     assert not "".join(left_out).strip()
+
+
+@pytest.mark.parametrize(
+    "marked",
+    [
+        "One.| Two!| Three?| Four",
+        "Das gilt z.| B.| auch hier",
+        "It costs 3.|50 euros...| Really?!| Yes.",
+        "A heading\nOne. \n| Two: three; four",
+        ".| one",
+    ],
+)
+def test_pieces_end_with_punctuation(marked):
+    expected = [piece.strip() for piece in marked.split("|")]
+    assert split_at_punctuation(marked.replace("|", "")) == expected
+
+
+@pytest.mark.parametrize("text", ["", " \n"])
+def test_white_space_has_no_pieces(text):
+    assert split_at_punctuation(text) == []
+
+
+@settings(max_examples=50, deadline=None)
+@given(text=ANY)
+def test_punctuation_keeps_every_other_character_in_order(text):
+    pieces = split_at_punctuation(text)
+    assert_keeps_all_but_white_space(pieces, text)
+    for piece in pieces[:-1]:
+        assert piece[-1] in ".!?"
+    for piece in pieces:
+        assert not set(".!?") & set(piece.rstrip(".!?").lstrip(".!?"))
+
+
+@pytest.mark.parametrize(
+    ("num_words", "size", "stride", "expected"),
+    [
+        (300, 128, 64, [(0, 128), (64, 192), (128, 256), (192, 300)]),
+        (256, 128, 64, [(0, 128), (64, 192), (128, 256)]),
+        (257, 128, 64, [(0, 128), (64, 192), (128, 256), (192, 257)]),
+        (129, 128, 64, [(0, 128), (64, 129)]),
+        (128, 128, 64, [(0, 128)]),
+        (7, 3, 3, [(0, 3), (3, 6), (6, 7)]),
+        (4, 1, 1, [(0, 1), (1, 2), (2, 3), (3, 4)]),
+    ],
+)
+def test_windows_of_words(num_words, size, stride, expected):
+    words = [f"w{number}" for number in range(num_words)]
+    windows = word_windows("\n ".join(words), size, stride)
+    assert windows == ["\n ".join(words[start:stop]) for start, stop in expected]
+
+
+def test_a_text_of_one_window_stays_as_it_is():
+    assert word_windows("  one two ", 2, 1) == ["  one two "]
+    assert word_windows("", 2, 1) == [""]

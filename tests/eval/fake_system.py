@@ -40,7 +40,7 @@ class FakeSystem:
     def describe(self):
         return {"fingerprint": self.fingerprint}
 
-    def represent(self, texts, fit_on=(), language=None, role=None):
+    def represent(self, texts, fit_on=(), language=None, role=None, fit_language=None):
         self.calls.append((list(texts), list(fit_on)))
         self.languages.append((list(texts), language))
         self.roles.append(role)

@@ -1,6 +1,7 @@
 """The scripts of `examples/` run as they stand, in real processes."""
 
 import os
+import random
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +9,9 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from transformers import AutoModelForTokenClassification
 
+from tests.conftest import save, tiny_model
 from tmde import DocumentEmbedder, DocumentIndex
 from tmde.data.sample import sample_documents
 
@@ -78,6 +81,48 @@ def test_mining_with_ray(tmp_path):
     pairs = pq.read_table(tmp_path / "runs" / "ray_pairs.parquet")
     assert f"{len(pairs)} pairs in" in printed
     assert pairs.column_names == ["score", "id_a", "id_b", "text_a", "text_b"]
+
+
+# Words with one tag each, so that a tagger of single tokens finds all of them.
+WORDS = {
+    "DET": ["the", "a"],
+    "ADJ": ["old", "small", "green"],
+    "NOUN": ["house", "dog", "cat", "tree"],
+    "VERB": ["sees", "finds", "likes"],
+    "PUNCT": ["."],
+}
+PATTERN = ["DET", "ADJ", "NOUN", "VERB", "DET", "NOUN", "PUNCT"]
+
+
+def treebank(path, seed):
+    """Write sixty sentences in CoNLL-U, each with a comment, a contraction and an omitted word."""
+    draw = random.Random(seed)
+    lines = []
+    for number in range(60):
+        lines.append(f"# sent_id = {number}")
+        lines.append("1-2\tthold" + "\t_" * 8)
+        for place, tag in enumerate(PATTERN, start=1):
+            word = draw.choice(WORDS[tag])
+            lines.append(f"{place}\t{word}\t{word}\t{tag}" + "\t_" * 6)
+        lines.append("7.1\tsees\tsee\tX" + "\t_" * 6)
+        lines.append("")
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return str(path)
+
+
+def test_tagging_parts_of_speech(tmp_path, tokenizer):
+    save(tmp_path / "dual", tiny_model(bottleneck="dual"), tokenizer)
+    train = treebank(tmp_path / "train.conllu", seed=0)
+    test = treebank(tmp_path / "test.conllu", seed=1)
+    script = str(FOLDER / "tag_parts_of_speech.py")
+    printed = run([script, "dual", "--train", train, "--test", test, "--epochs", "60"], tmp_path)
+    (line,) = [line for line in printed.splitlines() if line.startswith("test.conllu: ")]
+    assert float(line.split()[1]) > 95
+    tagger = AutoModelForTokenClassification.from_pretrained(tmp_path / "runs" / "tagger")
+    tokens = tokenizer("the old dog sees a tree.", return_tensors="pt")
+    tags = tagger(**tokens).logits[0].argmax(-1).tolist()
+    # The first token after <s> begins "the".
+    assert tagger.config.id2label[tags[1]] == "DET"
 
 
 def texts(folder):

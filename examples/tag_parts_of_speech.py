@@ -1,0 +1,146 @@
+r"""Fine-tune a T-MDE checkpoint to tag parts of speech, and test it in further languages.
+
+    tmde train dbtmde --train my_corpus/ --dev dev.jsonl -o runs/dual
+    python examples/tag_parts_of_speech.py runs/dual \
+        --train en_ewt-ud-train.conllu --test en_ewt-ud-test.conllu de_gsd-ud-test.conllu
+
+Tagged sentences are read in CoNLL-U, the format of Universal Dependencies
+(https://universaldependencies.org): a word a line in ten columns between tabs, of which the second
+is the word and the fourth its tag, and an empty line after every sentence. Training is
+transformers' own `Trainer`. The first token of every word carries its tag.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+import datasets
+import numpy as np
+from transformers import (
+    AutoModelForTokenClassification,
+    AutoTokenizer,
+    DataCollatorForTokenClassification,
+    EvalPrediction,
+    PreTrainedTokenizerBase,
+    Trainer,
+    TrainingArguments,
+    set_seed,
+)
+
+import modeling_tmde  # noqa: F401  Registers the models with the Auto classes.
+
+# The universal part-of-speech tags.
+TAGS = [
+    "ADJ",
+    "ADP",
+    "ADV",
+    "AUX",
+    "CCONJ",
+    "DET",
+    "INTJ",
+    "NOUN",
+    "NUM",
+    "PART",
+    "PRON",
+    "PROPN",
+    "PUNCT",
+    "SCONJ",
+    "SYM",
+    "VERB",
+    "X",
+]
+
+
+def read_sentences(path: Path) -> datasets.Dataset:
+    """Return the words of each sentence of a CoNLL-U file, and the numbers of their tags."""
+    rows = []
+    words: list[str] = []
+    tags: list[int] = []
+    for line in [*path.read_text("utf-8").splitlines(), ""]:
+        if not line and words:
+            rows.append({"words": words, "tags": tags})
+            words = []
+            tags = []
+        columns = line.split("\t")
+        # Comments have one column. Contractions ("3-4") and words that are left out in the text
+        # ("3.1") are no words of their own.
+        if len(columns) == 10 and columns[0].isdecimal():
+            words.append(columns[1])
+            tags.append(TAGS.index(columns[3]))
+    return datasets.Dataset.from_list(rows)
+
+
+def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase) -> dict:
+    """Return the tokens of a sentence, and their labels: -100 but at the first token of a word."""
+    # The tokenizer reads the blank before a word with the word.
+    spaced_words = [f" {word}" for word in row["words"]]
+    spaced_words[0] = row["words"][0]
+    tokens = tokenizer(spaced_words, is_split_into_words=True, truncation=True)
+    labels = []
+    last_word = None
+    for word in tokens.word_ids():
+        is_first_token = word is not None and word != last_word
+        labels.append(row["tags"][word] if is_first_token else -100)
+        last_word = word
+    return {**tokens, "labels": labels}
+
+
+def accuracy(prediction: EvalPrediction) -> dict[str, float]:
+    """Return the share of the words that get their tag."""
+    is_labeled = prediction.label_ids != -100
+    predicted = prediction.predictions.argmax(axis=-1)
+    return {"accuracy": float(np.mean((predicted == prediction.label_ids)[is_labeled]))}
+
+
+def main() -> None:
+    """Fine-tune on one file, and print the accuracy on each of the others."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("checkpoint", help="a folder that `tmde train` wrote, or a Hub id")
+    parser.add_argument("--train", type=Path, required=True, help="a CoNLL-U file")
+    parser.add_argument("--test", type=Path, nargs="+", required=True, help="CoNLL-U files")
+    parser.add_argument("--epochs", type=float, default=3)
+    parser.add_argument("--seed", type=int, default=42)
+    parser.add_argument("--output", type=Path, default=Path("runs/tagger"))
+    arguments = parser.parse_args()
+
+    set_seed(arguments.seed)
+    tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
+    model = AutoModelForTokenClassification.from_pretrained(
+        arguments.checkpoint,
+        num_labels=len(TAGS),
+        id2label=dict(enumerate(TAGS)),
+        label2id={tag: number for number, tag in enumerate(TAGS)},
+    )
+    tokenized = {}
+    for path in (arguments.train, *arguments.test):
+        sentences = read_sentences(path)
+        tokenized[path] = sentences.map(
+            tokenize, fn_kwargs={"tokenizer": tokenizer}, remove_columns=["words", "tags"]
+        )
+    settings = TrainingArguments(
+        arguments.output,
+        per_device_train_batch_size=32,
+        learning_rate=5e-4,
+        num_train_epochs=arguments.epochs,
+        warmup_steps=0.1,
+        seed=arguments.seed,
+        save_strategy="no",
+    )
+    trainer = Trainer(
+        model,
+        settings,
+        train_dataset=tokenized[arguments.train],
+        data_collator=DataCollatorForTokenClassification(tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=accuracy,
+    )
+    trainer.train()
+    trainer.save_model(arguments.output)
+    for path in arguments.test:
+        metrics = trainer.evaluate(tokenized[path])
+        print(f"{path.name}: {100 * metrics['eval_accuracy']:.1f} % of the words")
+
+
+if __name__ == "__main__":
+    main()

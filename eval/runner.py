@@ -36,6 +36,7 @@ from tmde.eval.tasks.base import (
     QuestionData,
     RetrievalData,
     SentenceAlignmentData,
+    SimilarityData,
 )
 
 Progress = Callable[[str], None]
@@ -221,6 +222,13 @@ def _run_protocol(
         return _ask(data, system, options, progress)
     if isinstance(data, AlignmentData | SentenceAlignmentData):
         return _align(data, system, options, progress)
+    return _compare_vectors(data, system, progress)
+
+
+def _compare_vectors(
+    data: ContrastData | GeometryData | SimilarityData, system: System, progress: Progress
+) -> _Measurement:
+    """Run a protocol that looks at vectors of single pairs of languages and has no settings."""
     if isinstance(data, ContrastData):
         cells = evaluate_contrast(data, system)
         return _Measurement("contrast", cells, {"scoring": "cosine"})

@@ -252,11 +252,6 @@ def test_best_values_are_bold_as_printed():
     assert "| b | **2.0** |" in table and "| a | 3.1 |" in table
 
 
-def test_holm():
-    """Sorted 0.01, 0.03, 0.04 give 0.03, 0.06, and 0.06 again, because 0.04 would be smaller."""
-    assert report.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-
-
 def test_paragraphs_are_wrapped_and_code_is_not():
     long = "word " * 40
     text = report.tidy(f"# Title\n\n{long}\n- one\n- two\n\n```text\n{long}\n\nx\n```\n")

@@ -65,7 +65,7 @@ class MeasuredRun:
         return fmean(values)
 
     def _cost(self, cost: str, results: Mapping[str, TaskResult]) -> float | None:
-        """Return one of `COSTS`."""
+        """Return what a measure calls `cost`."""
         if cost == "texts_per_second":
             return _texts_per_second(results.values())
         if self.record is None:

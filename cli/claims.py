@@ -7,12 +7,6 @@ from typing_extensions import Self
 
 from modeling_tmde import TmdeError
 
-# What a system costs, by the name that a measure gives.
-COSTS = {
-    "words_per_second": "words of training text in a CPU second",
-    "cpu_minutes": "CPU minutes of training",
-    "texts_per_second": "texts embedded in a second",
-}
 VALUE = "value"  # The value of a cell, and not one of its further measures.
 FOLDS = "folds"  # Cross in the ten folds of thesis 4.6.
 
@@ -28,7 +22,9 @@ class Measure(BaseModel):
         value: `value`, `folds` (the mean of `Cross` over the ten folds), or the name of a further
             measure of the cells, such as `precision_at_1_margin`.
         evaluation: One of the file's further evaluations; None for that of all systems.
-        cost: One of `COSTS` in place of tasks. Costs are compared as ratios.
+        cost: What a system costs, in place of tasks: `words_per_second` (words of training text in
+            a CPU second), `cpu_minutes` (of training, without evaluations), or `texts_per_second`
+            (texts embedded in a second by the clock). Costs are compared as ratios.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -75,21 +75,30 @@ def seed_difference(
     """
     if min(len(values), len(other_values)) < FEWEST_SEEDS:
         return None
+    numbers = np.array(list(values.values()))
+    other_numbers = np.array(list(other_values.values()))
+    tested: _PairedTest | _WelchTest
     if values.keys() == other_values.keys():
         differences = np.array([values[seed] - other_values[seed] for seed in values])
-        if np.ptp(differences) < _ROUNDING:
-            return _difference_without_variance(differences, margin)
         tested = _PairedTest(differences)
+        has_variance = np.ptp(differences) > _ROUNDING
     else:
-        tested = _WelchTest(np.array(list(values.values())), np.array(list(other_values.values())))
+        tested = _WelchTest(numbers, other_numbers)
+        has_variance = max(np.ptp(numbers), np.ptp(other_numbers)) > _ROUNDING
+    fewest_seeds = min(len(numbers), len(other_numbers))
+    is_paired = isinstance(tested, _PairedTest)
+    if not has_variance:
+        # The same with every seed: t is infinite or 0 / 0.
+        p = float(_is_undecided(tested.mean, margin))
+        return SeedDifference(tested.mean, tested.mean, tested.mean, p, is_paired, fewest_seeds)
     interval = tested.against(0.0).confidence_interval(CONFIDENCE)
     return SeedDifference(
         mean=tested.mean,
         low=float(interval.low),
         high=float(interval.high),
         p=_p_value(tested, margin),
-        paired=isinstance(tested, _PairedTest),
-        seeds=min(len(values), len(other_values)),
+        paired=is_paired,
+        seeds=fewest_seeds,
     )
 
 
@@ -166,10 +175,6 @@ def _p_value(tested: _PairedTest | _WelchTest, margin: float | None) -> float:
     return float(max(tested.against(-margin).pvalue, tested.against(margin).pvalue))
 
 
-def _difference_without_variance(differences: np.ndarray, margin: float | None) -> SeedDifference:
-    """Return a difference that is the same with every seed, whose t is infinite or 0 / 0."""
-    mean = float(differences[0])
-    is_undecided = abs(mean) < _ROUNDING if margin is None else abs(mean) == margin
-    return SeedDifference(
-        mean=mean, low=mean, high=mean, p=float(is_undecided), paired=True, seeds=len(differences)
-    )
+def _is_undecided(mean: float, margin: float | None) -> bool:
+    """Return whether a difference without variance is exactly at the border of a claim."""
+    return abs(abs(mean) - (margin or 0.0)) < _ROUNDING

@@ -70,6 +70,11 @@ def test_a_difference_without_variance(value, p):
     assert difference.p == p
 
 
+def test_other_seeds_without_variance():
+    difference = seed_difference({1: 2.0, 2: 2.0}, {3: 1.5, 4: 1.5})
+    assert (difference.mean, difference.low, difference.p) == (0.5, 0.5, 0.0)
+
+
 # Differences 0, 0.2, 0.1: mean 0.1, standard error 0.1 / sqrt(3) = 0.057735, and the interval is
 # 0.1 ± 0.248414, from -0.148414 to 0.348414.
 CLOSE = {42: 1.0, 43: 2.2, 44: 3.1}

@@ -279,7 +279,7 @@ def _measure_claim(
         return ClaimResult(claim_id, claim)
     better_runs = runs[claim.better]
     worse_runs = runs[claim.worse]
-    pairs = []
+    pairs: list[MeasuredPair] = []
     for measure, worse_measure in claim.measure_pairs:
         better = _values_by_seed(better_runs, measure)
         worse = _values_by_seed(worse_runs, worse_measure)

@@ -12,6 +12,7 @@ from modeling_tmde import TmdeError
 from tmde.cli.claims import Claim, Measure
 from tmde.cli.evaluation_options import find_tasks
 from tmde.eval.results import EVAL_NAME
+from tmde.eval.verdicts import FEWEST_SEEDS
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.resolving import check_trainable
@@ -370,23 +371,35 @@ def _check_names(file: ComparisonFile) -> None:
 
 
 def _check_claims(file: ComparisonFile) -> None:
-    """Check that the systems, evaluations and options that claims name exist."""
+    """Check the systems, seeds and evaluations that claims and evaluations name."""
     for name, evaluation in file.evaluations.items():
         for system in evaluation.systems:
-            if system not in file.systems:
-                place = f"evaluations.{name}: system"
-                raise TmdeError(unknown_name_message(place, system, file.systems))
+            _check_system(file, f"evaluations.{name}", system)
     for claim_id, claim in file.claims.items():
+        place = f"claims.{claim_id}"
         for system in claim.systems:
-            if system not in file.systems:
-                place = f"claims.{claim_id}: system"
-                raise TmdeError(unknown_name_message(place, system, file.systems))
-        for measure in claim.all_measures:
-            for system in claim.systems:
-                known = file.evaluations_of(system)
-                if measure.evaluation is not None and measure.evaluation not in known:
-                    place = f"claims.{claim_id}: evaluation of {system}"
-                    raise TmdeError(unknown_name_message(place, measure.evaluation, known))
+            _check_system(file, place, system)
+            seeds = file.seeds_of(system)
+            if len(seeds) < FEWEST_SEEDS:
+                raise TmdeError(
+                    f"{place}: found the seeds {seeds} of {system}, expected at least "
+                    f"{FEWEST_SEEDS}: the seed is the unit of the test"
+                )
+            _check_evaluations(file, place, claim, system)
+
+
+def _check_system(file: ComparisonFile, place: str, system: str) -> None:
+    if system not in file.systems:
+        raise TmdeError(unknown_name_message(f"{place}: system", system, file.systems))
+
+
+def _check_evaluations(file: ComparisonFile, place: str, claim: Claim, system: str) -> None:
+    """Check that a system takes part in the evaluations of a claim's measures."""
+    known = file.evaluations_of(system)
+    for measure in claim.all_measures:
+        if measure.evaluation is not None and measure.evaluation not in known:
+            name = f"{place}: evaluation of {system}"
+            raise TmdeError(unknown_name_message(name, measure.evaluation, known))
 
 
 # ---- Recipes

@@ -77,6 +77,14 @@ def test_mistakes_are_one_sentence(changes, message, tmp_path):
         load(tmp_path, with_claim(**changes))
 
 
+def test_a_claim_needs_two_seeds(tmp_path):
+    content = copy.deepcopy(FILE)
+    content["systems"]["bag"]["seeds"] = [1]
+    message = r"claims\.above: found the seeds \[1\] of bag, expected at least 2"
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, content)
+
+
 def test_a_file_takes_what_it_lacks_from_its_base(tmp_path):
     load(tmp_path)
     seeds = {system: {**entry, "seeds": [7, 8, 9]} for system, entry in SYSTEMS.items()}

@@ -14,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
 from tmde.documents.language_debiaser import LanguageDebiaser, gram, highest_debiased_rank
-from tmde.documents.unit_rows import TIE, Matrix
+from tmde.documents.unit_rows import TIE
 from tmde.eval.results import Cell
 from tmde.eval.retrieval import precision_at_1, unrepeated_rows, vectors_of_rows
 from tmde.eval.systems import System
@@ -96,12 +96,12 @@ def _vectors_of_pair(
     return both[: len(rows)], both[len(rows) :]
 
 
-def _coordinates(vectors: Matrix) -> np.ndarray:
+def _coordinates(vectors: scipy.sparse.csr_matrix) -> np.ndarray:
     """Return sparse vectors in coordinates of the space that they span, (n, at most n).
 
     All products of two vectors stay, and with them everything that is measured here.
     """
-    products = (vectors @ vectors.T).toarray()  # (n, n)
+    products = vectors.dot(vectors.T).toarray()  # (n, n)
     values, directions = np.linalg.eigh(products)
     is_spanned = values > values[-1] * len(values) * np.finfo(float).eps
     return directions[:, is_spanned] * np.sqrt(values[is_spanned])

@@ -8,8 +8,10 @@ from .parallel import SentenceRetrieval
 from .sources import check_count, source_of
 from .tatoeba import Tatoeba
 
-_TEXTS_OF: dict[str, type[Task]] = {
-    task.name: task for task in (SentenceRetrieval, Tatoeba, DocumentRetrieval)
+_TEXTS_OF: dict[str, type[SentenceRetrieval | Tatoeba | DocumentRetrieval]] = {
+    SentenceRetrieval.name: SentenceRetrieval,
+    Tatoeba.name: Tatoeba,
+    DocumentRetrieval.name: DocumentRetrieval,
 }
 
 

@@ -14,22 +14,28 @@ the line and the condition. The sentence beside the tag then has to be rewritten
 
 import argparse
 import json
+import math
 import re
 import sys
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar
 
 from jinja2 import Environment, FileSystemLoader, StrictUndefined, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
+from tmde.eval.verdicts import NOT_RUN, holm
+
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 TEMPLATES = ROOT / "benchmarks" / "pages"
 PAGES = ROOT / "docs" / "results"
+# Pages that lie one folder above the others.
+PAGES_ABOVE = ("claims",)
 README = ROOT / "README.md"
 README_TEMPLATE = "_readme.md.jinja"
 # The lines of README.md between which the table of models stands.
@@ -69,6 +75,9 @@ LEAST_SENTENCES = 50.0  # Systems that find fewer translations than this, in %, 
 # The best value of a column is bold, and so is every value that is printed with the same digits.
 LARGEST = "largest"
 SMALLEST = "smallest"
+# The units of the measures of claims; others are counts.
+SHARE = "share"
+RATIO = "ratio"
 # What ± is: a 95 % interval over test items, or one standard deviation over seeds.
 INTERVAL = "95 % interval"
 DEVIATION = "standard deviation"
@@ -180,15 +189,42 @@ def gibibytes(number: float) -> str:
     return f"{number / 2**30:.1f}"
 
 
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm 1979), in the order in which they came."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, (len(p_values) - rank) * p_values[place])
-        corrected[place] = min(1.0, largest)
-    return corrected
+def p_text(p: float) -> str:
+    """Return a p-value with two digits that count, and a very small one as a bound."""
+    return "< 0.0001" if p < 0.0001 else f"{p:.2g}"
+
+
+def seed_values(values: Mapping[str, float], unit: str) -> str:
+    """Return the mean of the values of all seeds, and their number.
+
+    Args:
+        values: The values by seed; none if no seed is measured.
+        unit: `share`, which becomes %, `count` or `ratio`.
+    """
+    if not values:
+        return NOT_RUN
+    mean = fmean(values.values())
+    seeds = "1 seed" if len(values) == 1 else f"{len(values)} seeds"
+    number = share(mean) if unit == SHARE else rounded_count(mean, 3)
+    return f"{number} ({seeds})"
+
+
+def seed_difference(measure: Mapping[str, Any]) -> str:
+    """Return the difference of a measure of a claim with its 95 % interval, in its unit.
+
+    Shares are in points. A ratio is stored as the difference of logarithms.
+    """
+    difference = measure["difference"]
+    if difference is None:
+        return ""
+    numbers = [difference["mean"], difference["low"], difference["high"]]
+    if measure["unit"] == SHARE:
+        mean, low, high = [signed(100 * number) for number in numbers]
+    elif measure["unit"] == RATIO:
+        mean, low, high = [f"× {math.exp(number):.2f}" for number in numbers]
+    else:
+        mean, low, high = [signed(number) for number in numbers]
+    return f"{mean} ({low} to {high})"
 
 
 # ---- Tables
@@ -433,7 +469,18 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "SMALLEST": SMALLEST,
         "SYSTEM_TITLES": SYSTEM_TITLES,
     }
-    for function in (share, fixed, signed, count, rounded_count, scientific, gibibytes):
+    for function in (
+        share,
+        fixed,
+        signed,
+        count,
+        rounded_count,
+        scientific,
+        gibibytes,
+        p_text,
+        seed_values,
+        seed_difference,
+    ):
         environment.filters[function.__name__] = function
     return environment
 
@@ -607,12 +654,19 @@ def _draw_panel(panel: Any, systems: Sequence[SystemSummary], measure: str) -> N
 # ---- The command
 
 
+def page_path(name: str, folder: Path) -> Path:
+    """Return the file of a page, whose folder is that of the pages or the one above."""
+    if name in PAGES_ABOVE:
+        folder = folder.parent
+    return folder / f"{name}.md"
+
+
 def differing_pages(pages: Mapping[str, str], folder: Path) -> list[str]:
     """Return the names of the pages that differ from their files, and of files without a page."""
     names = {path.stem for path in folder.glob("*.md")} | set(pages)
     differing = []
     for name in sorted(names):
-        path = folder / f"{name}.md"
+        path = page_path(name, folder)
         written = path.read_text(encoding="utf-8") if path.exists() else None
         if written != pages.get(name):
             differing.append(name)
@@ -626,7 +680,7 @@ def write_pages(pages: Mapping[str, str], folder: Path) -> None:
         if path.stem not in pages:
             path.unlink()
     for name, text in pages.items():
-        (folder / f"{name}.md").write_text(text, encoding="utf-8")
+        page_path(name, folder).write_text(text, encoding="utf-8")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -648,7 +702,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.check:
         differing = differing_pages(pages, options.output)
         for name in differing:
-            print(f"{options.output / name}.md differs; run python -m benchmarks.report")
+            print(f"{page_path(name, options.output)} differs; run python -m benchmarks.report")
         if made_readme != readme:
             print(f"{options.readme} differs; run python -m benchmarks.report")
         return 1 if differing or made_readme != readme else 0

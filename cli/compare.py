@@ -2,8 +2,8 @@
 
 The folder of a comparison holds `evaluation.yaml`, the recipe of each training in `recipes/`, the
 runs that others begin with in `start/`, those of the systems in `runs/`, their evaluations in
-`eval/`, what each process printed in `logs/`, `table.md`, and the numbers of the table in
-`table.json`.
+`eval/`, further evaluations in `evaluations/`, what each process printed in `logs/`, `table.md`,
+the numbers of the table in `table.json`, and the verdicts on claims in `claims.json`.
 """
 
 from pathlib import Path
@@ -29,6 +29,10 @@ def compare(
     jobs: Annotated[
         int, Option(min=1, help="Processes at a time; they share the processor's cores.")
     ] = 1,
+    only: Annotated[
+        list[str] | None,
+        Option(metavar="CLAIM", help="Run the systems of this claim alone; repeatable."),
+    ] = None,
     overwrite: Annotated[
         bool, Option("--overwrite", help="Redo what a change of the file affects.")
     ] = False,
@@ -48,9 +52,16 @@ def compare(
           wide: {recipe: bag}
         shared: {all: {max_cpu_minutes: 5}}
         tasks: \[sample]
+
+    `claims` tests the claims of the papers, and writes verdicts into claims.json. Results add up:
+    pick one claim today and another one tomorrow, with the same folder.
+
+        tmde compare claims --only tmde-above-laser-6 --train PARALLEL --dev dev.parquet
+        --eval-data DATA -o claims
     """
     from modeling_tmde import TmdeError
-    from tmde.cli.comparison_file import load_comparison
+    from tmde.cli.claim_results import write_claims
+    from tmde.cli.comparison_file import load_comparison, trainings_of_claims
     from tmde.cli.comparison_runs import open_folder, run_all
     from tmde.cli.comparison_table import write_table
     from tmde.training.run_data import named_sources
@@ -63,10 +74,15 @@ def compare(
     if columns:
         data["data.columns"] = columns_of(columns)
     file, trainings = load_comparison(comparison, output, data, eval_data)
-    eval_options = file.eval_options(output, eval_data)
+    chosen_trainings = trainings
+    if only:
+        chosen_trainings = trainings_of_claims(file, trainings, only)
+    eval_options = file.options_of_evaluations(output, eval_data)
     open_folder(output, eval_options, trainings, overwrite)
-    failures = run_all(trainings, eval_options, jobs)
+    failures = run_all(chosen_trainings, eval_options, jobs)
     typer.echo(write_table(file, trainings, failures))
+    if file.claims:
+        typer.echo(write_claims(file, trainings))
     typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
     if failures:
         raise TmdeError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))

@@ -1,7 +1,7 @@
 """The file of a comparison, and the trainings that it asks for."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -9,13 +9,17 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from modeling_tmde import TmdeError
+from tmde.cli.claims import Claim, Measure
 from tmde.cli.evaluation_options import find_tasks
 from tmde.eval.results import EVAL_NAME
+from tmde.eval.verdicts import FEWEST_SEEDS
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
+from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.resolving import check_trainable
 from tmde.training.starts import stage_recipe, without_automatic_start
 
 COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
+MAIN_EVALUATION = "eval"  # the evaluation in which all systems take part
 
 
 class Entry(BaseModel):
@@ -38,45 +42,25 @@ class Entry(BaseModel):
     seed: int | None = None
 
 
-class ComparisonFile(BaseModel):
-    """A comparison file; `training/comparisons/__init__.py` shows an example.
+class EvaluationSettings(BaseModel):
+    """What is measured, and how.
 
     Attributes:
-        systems: The systems by name.
-        description: The heading of the table.
-        shared: Keys of recipes and their values: `all`, then those of the recipe's architecture.
-        start: Runs that systems begin with, by name.
-        tokenizer: The start whose tokenizer all systems take.
-        reference: The system that the others are tested against; the first by default.
-        contrasts: Pairs of systems of which the first is expected to be the better one.
-        seeds: The seeds of systems that name none.
-        tasks: The tasks, as `tmde eval run` takes them.
+        tasks: The tasks, as `tmde eval run` takes them. A relative source of a task is looked for
+            in the folder of `--eval-data` first.
         task_options: The options of tasks, by `TASK.OPTION`.
         folds: Whether the ten folds of the thesis are run.
         max_length: The longest input, as `tmde eval run` takes it.
-        titles: What the table calls systems and tasks.
+        protocol: What a classifier is tuned on, as `tmde eval run` takes it.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    systems: dict[str, Entry] = {}
-    description: str = "Comparison"
-    shared: dict[str, dict[str, Any]] = {}
-    start: dict[str, Entry] = {}
-    tokenizer: str | None = None
-    reference: str | None = None
-    contrasts: list[list[str]] = []
-    seeds: list[int] = [42]
     tasks: list[str] = ["all"]
     task_options: dict[str, Any] = {}
     folds: bool = False
     max_length: int | None = None
-    titles: dict[str, str] = {}
-
-    def seeds_of(self, system: str) -> list[int]:
-        """Return the seeds of a system."""
-        seeds = self.systems[system].seeds
-        return self.seeds if seeds is None else seeds
+    protocol: str = "zero-shot"
 
     def eval_options(self, folder: Path, data: Path | None) -> list[str]:
         """Return the options of `tmde eval run` for all systems.
@@ -91,17 +75,89 @@ class ComparisonFile(BaseModel):
         if self.max_length is not None:
             options += ["--max-length", str(self.max_length)]
         options += ["--cache-dir", str(folder / "cache")]
-        for task in self.tasks:
+        for task in self.located_tasks(data):
             options += ["--tasks", task]
         for setting in self.task_settings():
             options += ["--set", setting]
+        if self.protocol != "zero-shot":
+            options += ["--protocol", self.protocol]
         options.append("--no-figures")
         options.append("--folds" if self.folds else "--no-folds")
         return options
 
+    def located_tasks(self, data: Path | None) -> list[str]:
+        """Return the tasks with the paths of those sources that lie in the folder `data`."""
+        located = []
+        for spec in self.tasks:
+            name, _, source = spec.partition("=")
+            if source and data is not None and (data / source).exists():
+                spec = f"{name}={data / source}"
+            located.append(spec)
+        return located
+
     def task_settings(self) -> list[str]:
         """Return the options of tasks as `--set` takes them."""
         return [f"{key}={json.dumps(value)}" for key, value in self.task_options.items()]
+
+
+class FurtherEvaluation(EvaluationSettings):
+    """An evaluation of some systems beside that of all.
+
+    Attributes:
+        systems: The names of the systems.
+    """
+
+    systems: list[str]
+
+
+class ComparisonFile(EvaluationSettings):
+    """A comparison file; `training/comparisons/__init__.py` shows an example.
+
+    Attributes:
+        systems: The systems by name.
+        description: The heading of the table.
+        shared: Keys of recipes and their values: `all`, then those of the recipe's architecture.
+        start: Runs that systems begin with, by name.
+        tokenizer: The start whose tokenizer all systems take.
+        reference: The system that the others are tested against; the first by default.
+        contrasts: Pairs of systems of which the first is expected to be the better one.
+        seeds: The seeds of systems that name none.
+        titles: What the table calls systems and tasks.
+        evaluations: Further evaluations by name, in which some systems take part.
+        claims: The claims on which the comparison passes verdicts, by their ids.
+    """
+
+    systems: dict[str, Entry] = {}
+    description: str = "Comparison"
+    shared: dict[str, dict[str, Any]] = {}
+    start: dict[str, Entry] = {}
+    tokenizer: str | None = None
+    reference: str | None = None
+    contrasts: list[list[str]] = []
+    seeds: list[int] = [42]
+    titles: dict[str, str] = {}
+    evaluations: dict[str, FurtherEvaluation] = {}
+    claims: dict[str, Claim] = {}
+
+    def seeds_of(self, system: str) -> list[int]:
+        """Return the seeds of a system."""
+        seeds = self.systems[system].seeds
+        return self.seeds if seeds is None else seeds
+
+    def evaluations_of(self, system: str) -> list[str]:
+        """Return the names of all evaluations in which a system takes part."""
+        names = [MAIN_EVALUATION]
+        for name, evaluation in self.evaluations.items():
+            if system in evaluation.systems:
+                names.append(name)
+        return names
+
+    def options_of_evaluations(self, folder: Path, data: Path | None) -> dict[str, list[str]]:
+        """Return the options of `tmde eval run` of each evaluation; see `eval_options`."""
+        options = {MAIN_EVALUATION: self.eval_options(folder, data)}
+        for name, evaluation in self.evaluations.items():
+            options[name] = evaluation.eval_options(folder, data)
+        return options
 
 
 @dataclass
@@ -115,6 +171,7 @@ class Training:
         system: The system of which it is a seed; None for a start.
         start: The start whose model it begins with.
         tokenizer: The start whose tokenizer it takes.
+        evaluations: The names of the evaluations in which it takes part.
     """
 
     name: str
@@ -123,6 +180,7 @@ class Training:
     system: str | None = None
     start: str | None = None
     tokenizer: str | None = None
+    evaluations: Sequence[str] = ()
 
     @property
     def run(self) -> Path:
@@ -130,9 +188,20 @@ class Training:
         return self.folder / self._kind / self.name
 
     @property
+    def seed(self) -> int:
+        """The seed of the training."""
+        return self.recipe.seed
+
+    @property
     def evaluation(self) -> Path:
-        """The folder of its evaluation."""
-        return self.folder / "eval" / self.name
+        """The folder of the evaluation in which all systems take part."""
+        return self.evaluation_folder(MAIN_EVALUATION)
+
+    def evaluation_folder(self, evaluation: str) -> Path:
+        """Return the folder of an evaluation."""
+        if evaluation == MAIN_EVALUATION:
+            return self.folder / MAIN_EVALUATION / self.name
+        return self.folder / "evaluations" / evaluation / self.name
 
     @property
     def recipe_path(self) -> Path:
@@ -144,9 +213,9 @@ class Training:
         """The starts that have to be finished before."""
         return {name for name in (self.start, self.tokenizer) if name is not None}
 
-    def is_measured(self) -> bool:
-        """Return whether its evaluation is finished."""
-        return (self.evaluation / EVAL_NAME).is_file()
+    def is_measured(self, evaluation: str = MAIN_EVALUATION) -> bool:
+        """Return whether an evaluation is finished."""
+        return (self.evaluation_folder(evaluation) / EVAL_NAME).is_file()
 
     @property
     def _kind(self) -> str:
@@ -167,7 +236,7 @@ def load_comparison(
     Raises:
         TmdeError: There is no such file, or a key, name or value does not fit.
     """
-    content = read_yaml(name_or_path, COMPARISONS, "Comparison")
+    content = _read_with_base(name_or_path)
     try:
         file = _validate(content)
         trainings = _plan_trainings(file, folder, data)
@@ -178,13 +247,64 @@ def load_comparison(
             f"{name_or_path}: found no training data; give --train, also when you run the command "
             "again"
         )
-    for planned in find_tasks(file.tasks, eval_data, file.task_settings()):
+    for settings in (file, *file.evaluations.values()):
+        _check_tasks(name_or_path, settings, eval_data)
+    return file, trainings
+
+
+def trainings_of_claims(
+    file: ComparisonFile, trainings: Sequence[Training], claim_ids: Sequence[str]
+) -> list[Training]:
+    """Return the trainings of the systems of some claims, after the starts that they need.
+
+    Args:
+        file: The comparison.
+        trainings: All its trainings, starts first.
+        claim_ids: The ids of the claims.
+
+    Raises:
+        TmdeError: There is no such claim, or it is not tested.
+    """
+    systems: set[str] = set()
+    for claim_id in claim_ids:
+        if claim_id not in file.claims:
+            raise TmdeError(unknown_name_message("--only: claim", claim_id, file.claims))
+        claim = file.claims[claim_id]
+        if not claim.is_tested:
+            raise TmdeError(f"--only {claim_id}: the claim is not tested: {claim.why_not}")
+        systems.update(claim.systems)
+    starts = [training for training in trainings if training.system is None]
+    return starts + [training for training in trainings if training.system in systems]
+
+
+def _read_with_base(name_or_path: str) -> dict[str, Any]:
+    """Return the content of a comparison file on top of that of its `base`.
+
+    A key of the file takes the place of that of the base. Mappings, such as `systems`, are merged:
+    each of their entries takes the place of that of the base.
+    """
+    content = read_yaml(name_or_path, COMPARISONS, "Comparison")
+    base = content.pop("base", None)
+    if base is None:
+        return content
+    merged = read_yaml(str(base), COMPARISONS, "Comparison")
+    for key, value in content.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = merged[key] | value
+        else:
+            merged[key] = value
+    return merged
+
+
+def _check_tasks(name_or_path: str, settings: EvaluationSettings, eval_data: Path | None) -> None:
+    """Check that every task of an evaluation has data."""
+    tasks = settings.located_tasks(eval_data)
+    for planned in find_tasks(tasks, eval_data, settings.task_settings()):
         if planned.source is None:
             raise TmdeError(
                 f"{name_or_path}: found no data for the task {planned.task.name}; give "
                 "--eval-data, or name its source as NAME=SOURCE"
             )
-    return file, trainings
 
 
 # ---- Checks
@@ -198,6 +318,7 @@ def _validate(content: Mapping[str, Any]) -> ComparisonFile:
         raise TmdeError(_describe_problem(error)) from error
     _check_seeds(file)
     _check_names(file)
+    _check_claims(file)
     return file
 
 
@@ -205,12 +326,24 @@ def _describe_problem(error: ValidationError) -> str:
     """Return a sentence for the first problem that pydantic found."""
     problem = error.errors()[0]
     *place, name = [str(part) for part in problem["loc"]]
-    if problem["type"] == "extra_forbidden":
-        fields = Entry.model_fields if place else ComparisonFile.model_fields
-        owner = f"{place[-1]}: " if place else ""
-        return unknown_name_message(f"{owner}key", name, fields)
     key = ".".join([*place, name])
+    if problem["type"] == "value_error":  # A check of this package.
+        return f"{key}: {problem['ctx']['error']}"
+    if problem["type"] == "extra_forbidden":
+        owner = f"{'.'.join(place[1:])}: " if place else ""
+        return unknown_name_message(f"{owner}key", name, _fields_at(place))
     return f"{key}: found {problem['input']!r}, {problem['msg']}"
+
+
+def _fields_at(place: Sequence[str]) -> Collection[str]:
+    """Return the keys that are known at a place of the file."""
+    if not place:
+        return ComparisonFile.model_fields
+    if place[0] == "claims":
+        return Claim.model_fields if len(place) == 2 else Measure.model_fields
+    if place[0] == "evaluations":
+        return FurtherEvaluation.model_fields
+    return Entry.model_fields
 
 
 def _check_seeds(file: ComparisonFile) -> None:
@@ -237,6 +370,38 @@ def _check_names(file: ComparisonFile) -> None:
             raise TmdeError(unknown_name_message("start", start, file.start))
 
 
+def _check_claims(file: ComparisonFile) -> None:
+    """Check the systems, seeds and evaluations that claims and evaluations name."""
+    for name, evaluation in file.evaluations.items():
+        for system in evaluation.systems:
+            _check_system(file, f"evaluations.{name}", system)
+    for claim_id, claim in file.claims.items():
+        place = f"claims.{claim_id}"
+        for system in claim.systems:
+            _check_system(file, place, system)
+            seeds = file.seeds_of(system)
+            if len(seeds) < FEWEST_SEEDS:
+                raise TmdeError(
+                    f"{place}: found the seeds {seeds} of {system}, expected at least "
+                    f"{FEWEST_SEEDS}: the seed is the unit of the test"
+                )
+            _check_evaluations(file, place, claim, system)
+
+
+def _check_system(file: ComparisonFile, place: str, system: str) -> None:
+    if system not in file.systems:
+        raise TmdeError(unknown_name_message(f"{place}: system", system, file.systems))
+
+
+def _check_evaluations(file: ComparisonFile, place: str, claim: Claim, system: str) -> None:
+    """Check that a system takes part in the evaluations of a claim's measures."""
+    known = file.evaluations_of(system)
+    for measure in claim.all_measures:
+        if measure.evaluation is not None and measure.evaluation not in known:
+            name = f"{place}: evaluation of {system}"
+            raise TmdeError(unknown_name_message(name, measure.evaluation, known))
+
+
 # ---- Recipes
 
 
@@ -258,6 +423,7 @@ def _plan_trainings(file: ComparisonFile, folder: Path, data: dict[str, Any]) ->
                 system=system,
                 start=entry.start,
                 tokenizer=file.tokenizer,
+                evaluations=file.evaluations_of(system),
             )
             trainings.append(training)
     return trainings
@@ -298,7 +464,7 @@ def _start_settings(
         if not is_replaced:
             key = f"warm_start.overrides.{key}"
         settings[key] = str(starts / entry.start)
-    if tokenizer is not None:
+    if tokenizer is not None and recipe.architecture != ADAPTED:  # Its encoder has a tokenizer.
         settings["tokenizer.path"] = str(starts / tokenizer)
         if first_stage is not None:
             settings["warm_start.overrides.tokenizer.path"] = str(starts / tokenizer)

@@ -12,44 +12,71 @@ import typer
 import yaml
 
 from modeling_tmde import TmdeError
-from tmde.cli.comparison_file import Training
+from tmde.cli.comparison_file import MAIN_EVALUATION, Training
 from tmde.data.cpus import usable_cpus
 from tmde.data.io import write_atomically
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.starts import STAGE_FOLDER
 
-EVALUATION_FILE = "evaluation.yaml"  # the options of `tmde eval` for all systems
+EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
+
+
+def _evaluation_file(folder: Path, evaluation: str) -> Path:
+    """Return the file with the options of an evaluation."""
+    if evaluation == MAIN_EVALUATION:
+        return folder / "evaluation.yaml"
+    return folder / "evaluations" / f"{evaluation}.yaml"
 
 
 def open_folder(
-    folder: Path, eval_options: list[str], trainings: list[Training], overwrite: bool
+    folder: Path, eval_options: EvalOptions, trainings: list[Training], overwrite: bool
 ) -> None:
     """Prepare the folder, and delete the results that a changed comparison file makes obsolete.
+
+    Args:
+        folder: The folder of the comparison.
+        eval_options: The options of `tmde eval run` of each evaluation.
+        trainings: All trainings.
+        overwrite: Whether results may be deleted.
 
     Raises:
         TmdeError: The folder holds a different comparison, and `overwrite` is not set.
     """
     text_of_file = {training.recipe_path: training.recipe.to_yaml() for training in trainings}
-    text_of_file[folder / EVALUATION_FILE] = yaml.safe_dump(eval_options)
     changed_names = _changed_names(text_of_file)
+    changed_evaluations = set()
+    for evaluation, options in eval_options.items():
+        path = _evaluation_file(folder, evaluation)
+        options_text = {path: yaml.safe_dump(options)}
+        if _changed_names(options_text):
+            changed_evaluations.add(evaluation)
+        text_of_file |= options_text
     for training in trainings:
         if training.needed_starts & changed_names:
             changed_names.add(training.name)
-    if changed_names and not overwrite:
+    changes = sorted(changed_names | {f"evaluation {name}" for name in changed_evaluations})
+    if changes and not overwrite:
         raise TmdeError(
             f"{folder} holds a different comparison; choose another folder, or give --overwrite to "
-            f"redo what has changed and keep the rest. Changed: {', '.join(sorted(changed_names))}"
+            f"redo what has changed and keep the rest. Changed: {', '.join(changes)}"
         )
-    is_evaluation_changed = Path(EVALUATION_FILE).stem in changed_names
+    _delete_obsolete(trainings, changed_names, changed_evaluations)
+    for path, text in text_of_file.items():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        write_atomically(path, text)
+
+
+def _delete_obsolete(
+    trainings: list[Training], changed_names: set[str], changed_evaluations: set[str]
+) -> None:
+    """Delete the runs of changed trainings, and the evaluations that no longer fit."""
     for training in trainings:
         is_training_changed = training.name in changed_names
         if is_training_changed:
             shutil.rmtree(training.run, ignore_errors=True)
-        if is_training_changed or is_evaluation_changed:
-            shutil.rmtree(training.evaluation, ignore_errors=True)
-    for path, text in text_of_file.items():
-        path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, text)
+        for evaluation in training.evaluations:
+            if is_training_changed or evaluation in changed_evaluations:
+                shutil.rmtree(training.evaluation_folder(evaluation), ignore_errors=True)
 
 
 def _changed_names(text_of_file: dict[Path, str]) -> set[str]:
@@ -75,12 +102,12 @@ def _settings_of(text: str) -> object:
     return content
 
 
-def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> dict[str, str]:
+def run_all(trainings: list[Training], eval_options: EvalOptions, jobs: int) -> dict[str, str]:
     """Train and measure what is not done yet. If one fails, the others go on.
 
     Args:
-        trainings: All trainings, starts first.
-        eval_options: The options of `tmde eval run`.
+        trainings: The trainings, starts first.
+        eval_options: The options of `tmde eval run` of each evaluation.
         jobs: The number of processes at a time.
 
     Returns:
@@ -101,7 +128,7 @@ def run_all(trainings: list[Training], eval_options: list[str], jobs: int) -> di
 
 
 def _finish(
-    training: Training, eval_options: list[str], jobs: int, failures: dict[str, str]
+    training: Training, eval_options: EvalOptions, jobs: int, failures: dict[str, str]
 ) -> None:
     """Train and measure one training, or add the reason to `failures` if it fails."""
     try:
@@ -110,8 +137,9 @@ def _finish(
             raise RuntimeError(f"needs the start {min(failed_starts)}, which failed")
         if not (training.run / "results.json").is_file():
             _train(training, jobs)
-        if training.system is not None and not training.is_measured():
-            _evaluate(training, eval_options, jobs)
+        for evaluation in training.evaluations:
+            if not training.is_measured(evaluation):
+                _evaluate(training, evaluation, eval_options[evaluation], jobs)
     except RuntimeError as error:
         failures[training.name] = str(error)
 
@@ -124,10 +152,11 @@ def _train(training: Training, jobs: int) -> None:
     run_process("train", training, jobs, training.recipe_path, "-o", run, mode)
 
 
-def _evaluate(training: Training, eval_options: list[str], jobs: int) -> None:
-    shutil.rmtree(training.evaluation, ignore_errors=True)
+def _evaluate(training: Training, evaluation: str, options: list[str], jobs: int) -> None:
+    folder = training.evaluation_folder(evaluation)
+    shutil.rmtree(folder, ignore_errors=True)
     model = f"{training.name}={training.run}"
-    run_process("eval", training, jobs, model, "-o", training.evaluation, *eval_options)
+    run_process("eval", training, jobs, model, "-o", folder, *options)
 
 
 def run_process(command: str, training: Training, jobs: int, *arguments: str | Path) -> None:

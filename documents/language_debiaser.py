@@ -125,8 +125,7 @@ def _directions(gram_matrix: np.ndarray, rank: int | None, language: str) -> np.
     """
     dimension = len(gram_matrix)
     values, vectors = np.linalg.eigh(gram_matrix)  # (d,) rising, (d, d)
-    rounding = values[-1] * dimension * np.finfo(float).eps
-    spanned = int(np.count_nonzero(values > rounding))
+    spanned = _count_spanned(values)
     highest_rank = min(spanned, dimension - 1)
     if not isinstance(rank, int | np.integer) or not 1 <= rank <= highest_rank:
         raise TmdeError(
@@ -135,6 +134,18 @@ def _directions(gram_matrix: np.ndarray, rank: int | None, language: str) -> np.
         )
     dominant_first = vectors[:, ::-1]
     return np.ascontiguousarray(dominant_first[:, :rank].T)
+
+
+def _count_spanned(eigenvalues: np.ndarray) -> int:
+    """Return the number of directions that vectors span, of the eigenvalues (d,) of their Gram."""
+    rounding = eigenvalues[-1] * len(eigenvalues) * np.finfo(float).eps
+    return int(np.count_nonzero(eigenvalues > rounding))
+
+
+def highest_debiased_rank(gram_matrix: np.ndarray) -> int:
+    """Return the most directions that can be removed from vectors with this Gram matrix (d, d)."""
+    spanned = _count_spanned(np.linalg.eigvalsh(gram_matrix))
+    return min(spanned, len(gram_matrix) - 1)
 
 
 def gram(vectors: np.ndarray) -> np.ndarray:

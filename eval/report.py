@@ -299,10 +299,18 @@ def _further_measures_table(section: Section) -> list[str]:
         for _, label, columns in section.rows():
             scores = [column.extra.get(name) for column in columns]
             if any(score is not None for score in scores):
-                rows.append([title, label, *map(percent, scores)])
+                texts = [_further_measure_text(name, score) for score in scores]
+                rows.append([title, label, *texts])
     if not rows:
         return []
     return markdown_table(["Measure", "System", *section.titles], rows, left=2)
+
+
+def _further_measure_text(name: str, score: float | None) -> str:
+    """Return a share in percent, and a mean count with one decimal."""
+    if score is not None and name in EXTRAS and not EXTRAS[name].is_share:
+        return f"{score:.1f}"
+    return percent(score)
 
 
 def _titles_of_measures(result: TaskResult) -> dict[str, str]:

@@ -72,6 +72,15 @@ METRICS = {
         hub_type="accuracy",
         hub_name="Accuracy",
     ),
+    "language_accuracy": Metric(
+        title="Languages told apart (%)",
+        rows="language",
+        columns="told from",
+        task_type="text-classification",
+        task_name="Geometry of vectors",
+        hub_type="language_accuracy",
+        hub_name="Accuracy of a linear classifier of the language",
+    ),
     "precision_at_1": Metric(
         title="Precision at 1 (%)",
         rows="query",
@@ -127,11 +136,13 @@ class ExtraMeasure(NamedTuple):
         title: The name in tables, with its unit.
         hub_type: The Hub's identifier of the metric.
         hub_name: The name of the metric on the Hub.
+        is_share: Whether it is a share, which tables show in percent, and not a count.
     """
 
     title: str
     hub_type: str
     hub_name: str
+    is_share: bool = True
 
 
 EXTRAS = {
@@ -148,6 +159,33 @@ EXTRAS = {
     "mrr": ExtraMeasure("MRR (%)", "mrr", "Mean reciprocal rank"),
     "recall_at_10": ExtraMeasure("R@10 (%)", "recall_at_10", "Recall at 10"),
     "pearson": ExtraMeasure("Pearson correlation × 100", "pearsonr", "Pearson correlation"),
+    "precision_at_1_cosine": ExtraMeasure(
+        "P@1 by cosine (%)", "precision_at_1", "Precision at 1 by cosine"
+    ),
+    "precision_at_1_euclidean": ExtraMeasure(
+        "P@1 by Euclidean distance (%)",
+        "precision_at_1_euclidean",
+        "Precision at 1 by Euclidean distance",
+    ),
+    "precision_at_1_debiased": ExtraMeasure(
+        "P@1 by cosine, debiased (%)",
+        "precision_at_1_debiased",
+        "Precision at 1 of debiased vectors",
+    ),
+    "language_accuracy_debiased": ExtraMeasure(
+        "Languages told apart, debiased (%)",
+        "language_accuracy_debiased",
+        "Accuracy of a linear classifier of the language on debiased vectors",
+    ),
+    "debiased_rank": ExtraMeasure(
+        "Directions removed", "debiased_rank", "Directions removed", is_share=False
+    ),
+    "components_90": ExtraMeasure(
+        "Components with 90 % of the variance",
+        "components_90",
+        "Principal components that hold 90 % of the variance",
+        is_share=False,
+    ),
 }
 
 
@@ -203,7 +241,7 @@ class TaskResult:
         task: The name of the task, as in the report.
         system: The name of the system.
         protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `questions`, `alignment`,
-            `sentence-alignment`, `contrast` or `similarity`.
+            `sentence-alignment`, `contrast`, `geometry` or `similarity`.
         cells: The numbers, all of one metric.
         intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
         folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they

@@ -41,16 +41,16 @@ def retrieval_pool(
     """
     source_texts = [row.get(source) for row in rows]
     target_texts = [row.get(target) for row in rows]
-    positions = _unrepeated(source_texts, target_texts)[:size]
+    positions = unrepeated_rows(source_texts, target_texts)[:size]
     return RetrievalPool(
         source,
         target,
-        sources=_texts_at(positions, source_texts),
-        targets=_texts_at(positions, target_texts),
+        sources=texts_at(positions, source_texts),
+        targets=texts_at(positions, target_texts),
     )
 
 
-def _unrepeated(sources: Iterable[str | None], targets: Iterable[str | None]) -> list[int]:
+def unrepeated_rows(sources: Iterable[str | None], targets: Iterable[str | None]) -> list[int]:
     """Return the positions of complete pairs that repeat no text of a pair chosen before."""
     seen_sources: set[str] = set()
     seen_targets: set[str] = set()
@@ -66,7 +66,7 @@ def _unrepeated(sources: Iterable[str | None], targets: Iterable[str | None]) ->
     return positions
 
 
-def _texts_at(positions: Iterable[int], texts: Sequence[str | None]) -> list[str]:
+def texts_at(positions: Iterable[int], texts: Sequence[str | None]) -> list[str]:
     """Return the texts at positions none of which lacks one."""
     chosen_texts = []
     for position in positions:
@@ -136,7 +136,7 @@ def evaluate_retrieval(
     """
     cells = []
     for source, target in itertools.permutations(data.languages, 2):
-        rows = _unrepeated(data.texts[source], data.texts[target])
+        rows = unrepeated_rows(data.texts[source], data.texts[target])
         if len(rows) < 2:
             continue
         if progress is not None:
@@ -183,15 +183,15 @@ def _vectors_of_pair(
     """Return the vectors of the queries (q, d), and of the candidates (n, d)."""
     source_texts = data.texts[source]
     target_texts = data.texts[target]
-    pool_sources = _texts_at(rows, source_texts)
-    pool_targets = _texts_at(rows, target_texts)
+    pool_sources = texts_at(rows, source_texts)
+    pool_targets = texts_at(rows, target_texts)
     fit_on = pool_sources + pool_targets
-    queries = _vectors_of(system, source_texts, fit_on, source, query_rows)
-    candidates = _vectors_of(system, target_texts, fit_on, target, rows)
+    queries = vectors_of_rows(system, source_texts, fit_on, source, query_rows)
+    candidates = vectors_of_rows(system, target_texts, fit_on, target, rows)
     return queries, candidates
 
 
-def _vectors_of(
+def vectors_of_rows(
     system: System,
     texts: Sequence[str | None],
     fit_on: list[str],
@@ -204,7 +204,7 @@ def _vectors_of(
     list of texts.
     """
     rows_with_text = [row for row, text in enumerate(texts) if text]
-    vectors = system.represent(_texts_at(rows_with_text, texts), fit_on, language)
+    vectors = system.represent(texts_at(rows_with_text, texts), fit_on, language)
     return vectors[np.searchsorted(rows_with_text, rows)]
 
 

@@ -16,6 +16,7 @@ from tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classificati
 from tmde.eval.contrast import evaluate_contrast
 from tmde.eval.environment import environment
 from tmde.eval.folds import run_folds
+from tmde.eval.geometry import evaluate_geometry
 from tmde.eval.heads import Head, get_head
 from tmde.eval.imported_code import imported_files
 from tmde.eval.planning import LoadedTask
@@ -31,9 +32,11 @@ from tmde.eval.tasks.base import (
     AlignmentData,
     ClassificationData,
     ContrastData,
+    GeometryData,
     QuestionData,
     RetrievalData,
     SentenceAlignmentData,
+    SimilarityData,
 )
 
 Progress = Callable[[str], None]
@@ -219,9 +222,18 @@ def _run_protocol(
         return _ask(data, system, options, progress)
     if isinstance(data, AlignmentData | SentenceAlignmentData):
         return _align(data, system, options, progress)
+    return _compare_vectors(data, system, progress)
+
+
+def _compare_vectors(
+    data: ContrastData | GeometryData | SimilarityData, system: System, progress: Progress
+) -> _Measurement:
+    """Run a protocol that looks at vectors of single pairs of languages and has no settings."""
     if isinstance(data, ContrastData):
         cells = evaluate_contrast(data, system)
         return _Measurement("contrast", cells, {"scoring": "cosine"})
+    if isinstance(data, GeometryData):
+        return _Measurement("geometry", evaluate_geometry(data, system, progress))
     return _Measurement("similarity", evaluate_similarity(data, system))
 
 

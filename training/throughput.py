@@ -29,6 +29,7 @@ class RunMeter:
             on time use these, so that all processes decide alike.
         cpu_elapsed: The seconds of CPU time of the first process as of this step.
         evaluation_seconds: The seconds of all evaluations.
+        evaluation_cpu_seconds: The seconds of CPU time of those evaluations that count as CPU time.
         seen: The rows, words and tokens since the beginning of the run.
         chunk_counts: The rows and truncated texts in the chunks of data begun so far.
         data_wait: The seconds spent waiting for data since the last log.
@@ -38,6 +39,7 @@ class RunMeter:
         self.elapsed = 0.0
         self.cpu_elapsed = 0.0
         self.evaluation_seconds = 0.0
+        self.evaluation_cpu_seconds = 0.0
         self._seconds_before = 0.0  # Those before a resume.
         self._cpu_seconds_before = 0.0
         self.seen: Counter[str] = Counter()
@@ -72,8 +74,11 @@ class RunMeter:
             seconds = time.perf_counter() - begin
             self.evaluation_seconds += seconds
             self._interval_begin += seconds
+            cpu_seconds = time.process_time() - cpu_begin
             if is_before_training:
-                self._cpu_begin += time.process_time() - cpu_begin
+                self._cpu_begin += cpu_seconds
+            else:
+                self.evaluation_cpu_seconds += cpu_seconds
 
     @property
     def seconds(self) -> float:
@@ -111,6 +116,7 @@ class RunMeter:
             "elapsed": self.seconds,
             "cpu_elapsed": self.cpu_seconds,
             "evaluation_seconds": self.evaluation_seconds,
+            "evaluation_cpu_seconds": self.evaluation_cpu_seconds,
             "seen": dict(self.seen),
             "chunk_counts": dict(self.chunk_counts),
         }
@@ -126,6 +132,7 @@ class RunMeter:
         self._cpu_seconds_before = state["cpu_elapsed"]
         # Checkpoints of earlier versions counted evaluations as training.
         self.evaluation_seconds = state.get("evaluation_seconds", 0.0)
+        self.evaluation_cpu_seconds = state.get("evaluation_cpu_seconds", 0.0)
         self.elapsed = self._seconds_before - self.evaluation_seconds
         self.cpu_elapsed = self._cpu_seconds_before
         self.seen = Counter(state["seen"])

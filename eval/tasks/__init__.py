@@ -8,6 +8,7 @@ from .base import (
     ClassificationData,
     ContrastData,
     DocumentCollection,
+    GeometryData,
     Provenance,
     QuestionData,
     Questions,
@@ -36,6 +37,7 @@ from .senteval import SENTEVAL
 from .sib200 import SIB200
 from .sts import STS
 from .tatoeba import Tatoeba
+from .vector_geometry import VectorGeometry
 from .word_order import WordOrder
 from .xnli import XNLI, XNLITranslateTest, XNLITranslateTrain
 
@@ -46,6 +48,7 @@ __all__ = [
     "ClassificationData",
     "ContrastData",
     "DocumentCollection",
+    "GeometryData",
     "Provenance",
     "QuestionData",
     "Questions",
@@ -76,6 +79,7 @@ _CLASSES: tuple[type[Task], ...] = (
     SentenceRetrieval,
     Tatoeba,
     TopicDocuments,
+    VectorGeometry,
     WMT16,
     WMT19,
     WordOrder,

@@ -257,6 +257,31 @@ class ContrastData(_AlignedTexts):
 
 
 @dataclass(frozen=True)
+class GeometryData(_AlignedTexts):
+    """Aligned texts of several languages, whose vectors are looked at.
+
+    Args:
+        ids: The n unique ids of the rows.
+        texts: By language, n texts; None where a language lacks the row.
+        provenance: Where the data come from.
+        max_rows: The most rows of a pair of languages; the first ones are taken.
+    """
+
+    ids: Sequence[str]
+    texts: Mapping[str, Sequence[str | None]]
+    provenance: Provenance
+    max_rows: int
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Yield everything that decides a result, for a fingerprint."""
+        yield self.ids
+        yield [str(self.max_rows)]
+        for language, texts in self.texts.items():
+            yield [language]
+            yield texts
+
+
+@dataclass(frozen=True)
 class Questions:
     """Questions of one language, and the paragraphs of that language.
 
@@ -523,6 +548,7 @@ TaskData = (
     | QuestionData
     | SimilarityData
     | ContrastData
+    | GeometryData
     | AlignmentData
     | SentenceAlignmentData
 )

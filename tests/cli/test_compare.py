@@ -77,7 +77,8 @@ def names_of_evaluations(trainings) -> list[str]:
 
 def opened(folder: Path, content: dict = CONTENT, overwrite: bool = False):
     file, trainings = load(folder, content)
-    open_folder(folder / "out", file.eval_options(folder, None), trainings, overwrite)
+    options = file.options_of_evaluations(folder, None)
+    open_folder(folder / "out", options, trainings, overwrite)
     return trainings
 
 

@@ -252,14 +252,108 @@ def test_best_values_are_bold_as_printed():
     assert "| b | **2.0** |" in table and "| a | 3.1 |" in table
 
 
-def test_holm():
-    """Sorted 0.01, 0.03, 0.04 give 0.03, 0.06, and 0.06 again, because 0.04 would be smaller."""
-    assert report.holm([0.04, 0.01, 0.03]) == pytest.approx([0.06, 0.03, 0.06])
-
-
 def test_paragraphs_are_wrapped_and_code_is_not():
     long = "word " * 40
     text = report.tidy(f"# Title\n\n{long}\n- one\n- two\n\n```text\n{long}\n\nx\n```\n")
     assert f"```text\n{long}\n\nx\n```\n" in text
     assert "- one\n- two\n\n```text" in text
     assert max(map(len, text.split("```")[0].splitlines())) <= 100
+
+
+# ---- The page of claims
+
+
+def claims_page(folder) -> str:
+    environment = report.make_environment(report.Measurements(folder))
+    return report.tidy(environment.get_template("claims.md.jinja").render())
+
+
+def measured(better: dict, worse: dict, unit: str, mean: float, half: float) -> dict:
+    """A measure of a claim with its difference, as `tmde compare` writes it."""
+    difference = {"mean": mean, "low": mean - half, "high": mean + half, "p": 0.01}
+    return {
+        "title": "the measure",
+        "unit": unit,
+        "better": better,
+        "worse": worse,
+        "difference": difference,
+    }
+
+
+def section_of(page: str, claim: str) -> str:
+    return page.partition(f"### {claim}\n")[2].partition("\n### ")[0]
+
+
+def test_the_page_of_claims_equals_its_regeneration():
+    assert claims_page(report.RESULTS) == (report.PAGES.parent / "claims.md").read_text("utf-8")
+
+
+def test_every_claim_has_a_verdict_or_a_reason():
+    claims = json.loads((report.RESULTS / "claims.json").read_text("utf-8"))["claims"]
+    assert len(claims) >= 16
+    page = claims_page(report.RESULTS)
+    for claim in claims:
+        section = section_of(page, claim["id"])
+        if claim["verdict"] == "not tested":
+            assert "**Not tested.** " in section
+        else:
+            assert f"--only {claim['id']} " in section
+
+
+def test_the_page_of_claims_with_some_results(folder):
+    """One claim with a verdict, one in the middle of its seeds; all others are not run yet."""
+
+    def add_results(content):
+        claims = {claim["id"]: claim for claim in content["claims"]}
+        holding = claims["tmde-above-laser-6"]
+        holding["verdict"] = "holds"
+        holding["corrected_p"] = 0.00423
+        holding["seeds_done"] = [3, 3]
+        better = {"42": 0.5, "43": 0.6, "44": 0.7}
+        worse = {"42": 0.4, "43": 0.5, "44": 0.6}
+        holding["measures"] = [measured(better, worse, "share", 0.1, 0.025)]
+        begun = claims["pyramid-is-as-fast"]
+        begun["seeds_done"] = [2, 1]
+        ratio = measured({"42": 5000.0, "43": 5100.0}, {"42": 5050.0}, "ratio", 0.0, 0.0953102)
+        begun["measures"] = [ratio]
+        points = []
+        for step in (100, 200):
+            points.append(
+                {"step": step, "rows": 10 * step, "minutes": step / 50, "retrieval": 0.25}
+            )
+        content["systems"]["tmde"]["curve"] = points
+        others = [{**point, "retrieval": 0.2} for point in points]
+        content["systems"]["laser_6"]["curve"] = others
+        content["runs"]["measured"] = 6
+        content["cpu_hours"] = 1.26
+
+    change(folder, "claims", add_results)
+    page = claims_page(folder)
+    holding = section_of(page, "tmde-above-laser-6")
+    assert "**Holds.** Corrected p = 0.0042. T-MDE against LASER_6, with equal rows." in holding
+    row = "| the measure | 60.0 (3 seeds) | 50.0 (3 seeds) | +10.0 (+7.5 to +12.5) |"
+    assert row in holding
+    begun = section_of(page, "pyramid-is-as-fast")
+    assert "**Not run yet.** 3 of 6 values." in begun
+    assert "| the measure | 5,050 (2 seeds) | 5,050 (1 seed) | × 1.00 (× 0.91 to × 1.10) |" in begun
+    assert "| P@1 documents | not run yet | not run yet |  |" in section_of(page, "laser-depth")
+    assert "| holds | 1 |" in page
+    assert "**6 of 129 runs are measured**, in 1.3 CPU hours" in page
+    assert "| T-MDE | 2,000 | 25.0 (2.0) | 25.0 (4.0) |  |  |  |" in page
+    assert "| T-MDE − LASER_6 | +5.0 | +5.0 |  |  |  |" in page
+
+
+def test_pages_above_the_others_are_written_and_checked(tmp_path):
+    pages = {"claims": "# Claims\n", "peers": "# Peers\n"}
+    folder = tmp_path / "results"
+    report.write_pages(pages, folder)
+    assert (tmp_path / "claims.md").read_text() == "# Claims\n"
+    assert (folder / "peers.md").read_text() == "# Peers\n"
+    assert report.differing_pages(pages, folder) == []
+    (tmp_path / "claims.md").write_text("# Other claims\n")
+    assert report.differing_pages(pages, folder) == ["claims"]
+
+
+@pytest.mark.parametrize(("p", "text"), [(0.00004, "< 0.0001"), (0.0123, "0.012"), (1.0, "1")])
+def test_text_of_p(p, text):
+    assert report.p_text(p) == text

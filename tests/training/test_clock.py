@@ -50,6 +50,7 @@ def test_evaluations_are_no_seconds_of_training(hands):
         work(hands, wall=5.0, cpu=4.0)
     work(hands, wall=1.0, cpu=1.0)
     assert (meter.seconds, meter.training_seconds, meter.cpu_seconds) == (16.0, 11.0, 13.0)
+    assert meter.evaluation_cpu_seconds == 4.0
 
 
 def test_the_evaluation_before_the_first_step_takes_no_budget(hands):
@@ -58,6 +59,7 @@ def test_the_evaluation_before_the_first_step_takes_no_budget(hands):
         work(hands, wall=50.0, cpu=40.0)
     assert (meter.training_seconds, meter.cpu_seconds) == (0.0, 0.0)
     assert meter.evaluation_seconds == 50.0
+    assert meter.evaluation_cpu_seconds == 0.0
 
 
 def test_a_resumed_clock_knows_the_evaluations_before(hands):
@@ -71,6 +73,7 @@ def test_a_resumed_clock_knows_the_evaluations_before(hands):
     resumed.load_state(state, (0, 0))
     assert (resumed.elapsed, resumed.cpu_elapsed) == (10.0, 12.0)
     assert (resumed.seconds, resumed.training_seconds) == (15.0, 10.0)
+    assert resumed.evaluation_cpu_seconds == 4.0
 
 
 def test_a_checkpoint_that_counted_evaluations_still_resumes(hands):

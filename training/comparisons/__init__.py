@@ -27,10 +27,36 @@
     max_length: 512                                    # as `tmde eval --max-length`
     folds: false  # whether classification runs the ten folds of thesis 4.6, too
     titles: {sib200: SIB-200, tmde: T-MDE}  # of tasks and systems in the table
+    protocol: zero-shot                     # as `tmde eval --protocol`
+    # Further evaluations, in which some systems take part.
+    evaluations:
+      long: {tasks: [topic_documents], max_length: 750, systems: [tmde, laser]}
+    # Claims on which verdicts are passed; `claims.json` in the folder of the comparison has them.
+    claims:
+      tmde-above-laser:
+        paper: "000"
+        place: table 4.3
+        sentence: T-MDE outperforms it by 3.2% in cross-lingual tests ('Cross').
+        verbatim: true
+        figure: 73.5 against 70.3
+        better: tmde
+        worse: laser
+        equal: rows
+        measures:           # the first decides, the others are shown beside it
+          - {title: Cross, tasks: [sib200], group: Cross}
+          - {title: training words a second, cost: words_per_second}
+      another: {paper: "003", place: section 6.2, sentence: ..., verbatim: false, why_not: No data.}
 
 `max_cpu_minutes` limits each training by itself, a start and a first stage too. What a system may
 take is their sum, as in the table. The clock stops with the last training step: the evaluation
 after it does not count.
+
+A file with `base: claims` takes from that comparison what it lacks itself; entries of mappings,
+such as single systems, are replaced one by one.
+
+The source of a task, `sentence_retrieval=FILE`, is looked for in `--eval-data` first.
+
+`tmde.cli.claims` describes the keys of a claim, and `tmde.eval.verdicts` the rules of verdicts.
 
 A start takes the place of a first stage that is a bag; any other first stage begins with the start.
 """

@@ -40,11 +40,12 @@ CONFIGS = {
     "xsr": PARALLEL,
     "sts": {"en-de": {"test": [{"sentence1": "a", "sentence2": "b", "score": 1.0}]}},
     "sentence_retrieval": PARALLEL,
+    "vector_geometry": PARALLEL,
 }
 OPTIONS = {"europarl_matrix": {"rows": 3}, "xsr": {"queries": 2, "candidates": 3}}
 # Any source in their format is a copy of the benchmark.
 COPIES = {"sib200", "xnli", "xnli_translate_train", "mldoc"}
-TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval"}
+TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval", "vector_geometry"}
 FROM_FILES = {
     "labeled_documents",
     "question_retrieval",

@@ -1,0 +1,445 @@
+"""The results of the claims of a comparison: `claims.json`, from which a page is made."""
+
+import json
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from tmde.cli.claims import FOLDS, VALUE, Claim, Measure
+from tmde.cli.comparison_file import MAIN_EVALUATION, ComparisonFile, Training
+from tmde.data.io import write_atomically
+from tmde.eval.environment import environment
+from tmde.eval.results import TaskResult, group_cells, read_results
+from tmde.eval.training_log import LOG_NAME, read_log
+from tmde.eval.verdicts import (
+    NOT_RUN,
+    NOT_TESTED,
+    SeedDifference,
+    holm,
+    seed_difference,
+    verdict_of,
+)
+from tmde.training.starts import STAGE_FOLDER
+
+CLAIMS_NAME = "claims.json"
+RESULTS_NAME = "results.json"
+
+
+# ---- What is measured
+
+
+class MeasuredRun:
+    """A training that may be finished and measured.
+
+    Args:
+        training: The training.
+    """
+
+    def __init__(self, training: Training) -> None:
+        self.training = training
+        self._results: dict[str, dict[str, TaskResult]] = {}
+
+    @cached_property
+    def record(self) -> dict[str, Any] | None:
+        """The `results.json` of the run; None if it is not finished."""
+        return _read_json(self.training.run / RESULTS_NAME)
+
+    def value_of(self, measure: Measure) -> float | None:
+        """Return the number of a measure; None if it is not measured yet, or undefined."""
+        results = self._results_of(measure.evaluation or MAIN_EVALUATION)
+        if measure.cost is not None:
+            return self._cost(measure.cost, results)
+        values = []
+        for task in measure.tasks:
+            if task not in results:
+                return None
+            value = _value_of_result(results[task], measure)
+            if value is None:
+                return None
+            values.append(value)
+        return fmean(values)
+
+    def _cost(self, cost: str, results: Mapping[str, TaskResult]) -> float | None:
+        """Return what a measure calls `cost`."""
+        if cost == "texts_per_second":
+            return _texts_per_second(results.values())
+        if self.record is None:
+            return None
+        if cost == "words_per_second":
+            return words_per_second(self.record)
+        return training_cpu_minutes(self.record)
+
+    def _results_of(self, evaluation: str) -> dict[str, TaskResult]:
+        """Return the results of the system in an evaluation, by task."""
+        if evaluation not in self._results:
+            results = {}
+            if self.training.is_measured(evaluation):
+                for result in read_results(self.training.evaluation_folder(evaluation)):
+                    if result.system == self.training.name:
+                        results[result.task] = result
+            self._results[evaluation] = results
+        return self._results[evaluation]
+
+
+def _read_json(path: Path) -> Any:
+    """Return the content of a file; None if there is none."""
+    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+
+
+def _value_of_result(result: TaskResult, measure: Measure) -> float | None:
+    """Return the mean of a measure over its cells; None if a cell lacks it."""
+    if measure.value == FOLDS:
+        return fmean(result.folds) if result.folds else None
+    if measure.pairs is None:
+        positions = group_cells(result.cells).get(measure.group, [])
+    else:
+        positions = []
+        for position, cell in enumerate(result.cells):
+            if "-".join(cell.pair) in measure.pairs:
+                positions.append(position)
+    values = []
+    for position in positions:
+        cell = result.cells[position]
+        value = cell.value if measure.value == VALUE else cell.extra.get(measure.value)
+        if value is None or not math.isfinite(value):
+            return None
+        values.append(value)
+    return fmean(values) if values else None
+
+
+def training_cpu_minutes(record: Mapping[str, Any]) -> float:
+    """Return the CPU minutes of a run without those of its evaluations."""
+    return float(record["cpu_minutes"] - record["evaluation_cpu_minutes"])
+
+
+def words_per_second(record: Mapping[str, Any]) -> float:
+    """Return the words of both sides of all pairs that a run read in a CPU second."""
+    words = record["seen"]["source_words"] + record["seen"]["target_words"]
+    return float(words / (60 * training_cpu_minutes(record)))
+
+
+def _texts_per_second(results: Iterable[TaskResult]) -> float | None:
+    """Return the texts that were embedded in a second, of the tasks that embedded any.
+
+    The vectors of a task may come from the cache, and then took no time.
+    """
+    texts = 0
+    seconds = 0.0
+    for result in results:
+        if result.truncated is not None and result.seconds["embedding"] > 0:
+            texts += result.truncated[1]
+            seconds += result.seconds["embedding"]
+    return texts / seconds if seconds else None
+
+
+# ---- Learning curves
+
+
+@dataclass(frozen=True)
+class CurvePoint:
+    """The development measures of a run at one of its evaluations.
+
+    Attributes:
+        step: The optimizer step.
+        rows: The rows read so far.
+        minutes: The minutes of training so far, without evaluations.
+        measures: The means over dev sets and pairs of languages, such as `retrieval`.
+    """
+
+    step: int
+    rows: int
+    minutes: float
+    measures: dict[str, float]
+
+
+CURVE_MEASURES = ("retrieval", "document_retrieval")
+
+
+def learning_curve(run: Path) -> list[CurvePoint]:
+    """Return the evaluations of a run in the order of steps, from its log."""
+    if not (run / LOG_NAME).is_file():
+        return []
+    points = []
+    rows = 0
+    minutes = 0.0  # Those at the last line of training, earlier evaluations included.
+    evaluation_minutes = 0.0
+    for line in read_log(run):
+        if "loss" in line:
+            rows = int(line["rows"])
+            minutes = line["minutes"]
+        elif "eval_minutes" in line:
+            measures = {}
+            for name in CURVE_MEASURES:
+                if f"eval_{name}" in line:
+                    measures[name] = line[f"eval_{name}"]
+            training_minutes = round(minutes - evaluation_minutes, 3)
+            points.append(CurvePoint(int(line["step"]), rows, training_minutes, measures))
+            # The log of a step is written before its evaluation begins.
+            evaluation_minutes += line["eval_minutes"] - minutes
+            minutes = line["eval_minutes"]
+    return points
+
+
+# ---- Claims
+
+
+@dataclass
+class MeasuredPair:
+    """A measure of both systems of a claim.
+
+    Attributes:
+        title: What the page calls the measure.
+        unit: `share`, `count` or `ratio`; a ratio is that of the two values.
+        better: The values of the better system by seed.
+        worse: Those of the other one.
+        difference: Their difference, or the logarithm of their ratio; None before there are two
+            seeds.
+    """
+
+    title: str
+    unit: str
+    better: dict[int, float]
+    worse: dict[int, float]
+    difference: SeedDifference | None
+
+
+@dataclass
+class ClaimResult:
+    """A claim and what was found.
+
+    Attributes:
+        claim_id: The id of the claim.
+        claim: The claim.
+        pairs: The measures of both systems, the deciding one first.
+        seeds_done: The numbers of seeds with the deciding measure, of the better system and the
+            other one.
+        seeds: The numbers of seeds that are planned.
+        verdict: One of the verdicts of `tmde.eval.verdicts`.
+        corrected_p: The p-value that decides; None without a verdict.
+    """
+
+    claim_id: str
+    claim: Claim
+    pairs: list[MeasuredPair] = field(default_factory=list)
+    seeds_done: tuple[int, int] = (0, 0)
+    seeds: tuple[int, int] = (0, 0)
+    verdict: str = NOT_TESTED
+    corrected_p: float | None = None
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether all seeds of both systems have the deciding measure."""
+        return self.claim.is_tested and self.seeds_done == self.seeds
+
+
+COUNTS = ("components_90", "debiased_rank")  # Measures that are no shares.
+
+
+def claim_results(
+    file: ComparisonFile, runs: Mapping[str, Sequence[MeasuredRun]]
+) -> list[ClaimResult]:
+    """Return all claims with their verdicts.
+
+    Args:
+        file: The comparison.
+        runs: The trainings of each system.
+    """
+    results = [_measure_claim(claim_id, claim, runs) for claim_id, claim in file.claims.items()]
+    tested = [result for result in results if result.claim.is_tested]
+    corrected = holm([_p_of(result) for result in tested])
+    for result, p in zip(tested, corrected, strict=True):
+        difference = result.pairs[0].difference
+        if not result.is_complete or difference is None:
+            result.verdict = NOT_RUN
+            continue
+        result.corrected_p = p
+        result.verdict = verdict_of(difference, p, result.claim.margin)
+    return results
+
+
+def _p_of(result: ClaimResult) -> float:
+    """Return the p-value of a claim; 1 if it is not complete."""
+    difference = result.pairs[0].difference
+    if difference is None or not result.is_complete:
+        return 1.0
+    return difference.p
+
+
+def _measure_claim(
+    claim_id: str,
+    claim: Claim,
+    runs: Mapping[str, Sequence[MeasuredRun]],
+) -> ClaimResult:
+    if claim.better is None or claim.worse is None:
+        return ClaimResult(claim_id, claim)
+    better_runs = runs[claim.better]
+    worse_runs = runs[claim.worse]
+    pairs: list[MeasuredPair] = []
+    for measure, worse_measure in claim.measure_pairs:
+        better = _values_by_seed(better_runs, measure)
+        worse = _values_by_seed(worse_runs, worse_measure)
+        is_first = not pairs
+        pairs.append(_compare(claim, measure, better, worse, claim.margin if is_first else None))
+    return ClaimResult(
+        claim_id,
+        claim,
+        pairs,
+        seeds_done=(len(pairs[0].better), len(pairs[0].worse)),
+        seeds=(len(better_runs), len(worse_runs)),
+        verdict=NOT_RUN,
+    )
+
+
+def _values_by_seed(runs: Iterable[MeasuredRun], measure: Measure) -> dict[int, float]:
+    values = {}
+    for run in runs:
+        value = run.value_of(measure)
+        if value is not None:
+            values[run.training.seed] = value
+    return values
+
+
+def _compare(
+    claim: Claim,
+    measure: Measure,
+    better: dict[int, float],
+    worse: dict[int, float],
+    margin: float | None,
+) -> MeasuredPair:
+    """Return a measure of both systems, with the difference in the direction of the claim."""
+    if measure.cost is not None:
+        unit = "ratio"
+        compared_better = {seed: math.log(value) for seed, value in better.items()}
+        compared_worse = {seed: math.log(value) for seed, value in worse.items()}
+    else:
+        unit = "count" if measure.value in COUNTS else "share"
+        compared_better = better
+        compared_worse = worse
+    if claim.less_is_better:
+        difference = seed_difference(compared_worse, compared_better, margin)
+    else:
+        difference = seed_difference(compared_better, compared_worse, margin)
+    return MeasuredPair(measure.title, unit, better, worse, difference)
+
+
+# ---- The file
+
+
+def write_claims(file: ComparisonFile, trainings: Sequence[Training]) -> str:
+    """Write `claims.json` of what is measured so far.
+
+    Args:
+        file: The comparison.
+        trainings: All its trainings, starts first.
+
+    Returns:
+        A table of the verdicts as text.
+    """
+    runs: dict[str, list[MeasuredRun]] = {system: [] for system in file.systems}
+    for training in trainings:
+        if training.system is not None:
+            runs[training.system].append(MeasuredRun(training))
+    results = claim_results(file, runs)
+    content = {
+        **environment(),
+        "description": file.description,
+        "cpu_hours": sum(_cpu_minutes(training) for training in trainings) / 60,
+        "runs": _count_runs(runs),
+        "titles": file.titles,
+        "seeds": file.seeds,
+        "systems": {system: _describe_system(of_system) for system, of_system in runs.items()},
+        "claims": [_describe_claim(result) for result in results],
+    }
+    folder = trainings[0].folder
+    write_atomically(folder / CLAIMS_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
+    lines = [f"{result.claim_id}: {_summary_of(result)}" for result in results]
+    return "\n".join(lines)
+
+
+def _summary_of(result: ClaimResult) -> str:
+    if result.verdict == NOT_RUN:
+        return f"{NOT_RUN} ({sum(result.seeds_done)} of {sum(result.seeds)} values)"
+    return result.verdict
+
+
+def _cpu_minutes(training: Training) -> float:
+    """Return the CPU minutes of a training and of its first stage, evaluations included."""
+    minutes = 0.0
+    for folder in (training.run, training.run / STAGE_FOLDER):
+        record = _read_json(folder / RESULTS_NAME)
+        if record is not None:
+            minutes += record["cpu_minutes"]
+    return minutes
+
+
+def _count_runs(runs: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, int]:
+    """Return how many runs are planned, and how many are measured."""
+    planned = 0
+    measured = 0
+    for of_system in runs.values():
+        planned += len(of_system)
+        measured += sum(run.training.is_measured() for run in of_system)
+    return {"planned": planned, "measured": measured}
+
+
+def _describe_system(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
+    """Return rows, time and learning curve of a system by seed, of the runs that are finished."""
+    by_seed: dict[int, dict[str, Any]] = {}
+    for run in runs:
+        record = run.record
+        if record is None:
+            continue
+        by_seed[run.training.seed] = {
+            "steps": record["steps"],
+            "best_step": record["best_step"],
+            "rows": record["seen"]["rows"],
+            "training_cpu_minutes": round(training_cpu_minutes(record), 3),
+            "words_per_second": round(words_per_second(record), 1),
+            "curve": [asdict(point) for point in learning_curve(run.training.run)],
+        }
+    return {"seeds": by_seed, "curve": _mean_curve([seed["curve"] for seed in by_seed.values()])}
+
+
+def _mean_curve(curves: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
+    """Return the means over seeds at the steps that all seeds have evaluated."""
+    points_at_step = defaultdict(list)
+    for curve in curves:
+        for point in curve:
+            flat = {"rows": point["rows"], "minutes": point["minutes"], **point["measures"]}
+            points_at_step[point["step"]].append(flat)
+    means = []
+    for step, points in sorted(points_at_step.items()):
+        if len(points) < len(curves):
+            continue
+        mean_point = {name: fmean(point[name] for point in points) for name in points[0]}
+        means.append({"step": step, **mean_point})
+    return means
+
+
+def _describe_claim(result: ClaimResult) -> dict[str, Any]:
+    claim = result.claim
+    return {
+        "id": result.claim_id,
+        "paper": claim.paper,
+        "place": claim.place,
+        "sentence": claim.sentence,
+        "verbatim": claim.verbatim,
+        "figure": claim.figure,
+        "why_not": claim.why_not,
+        "better": claim.better,
+        "worse": claim.worse,
+        "equal": claim.equal,
+        "experiment": claim.experiment,
+        "less_is_better": claim.less_is_better,
+        "margin": claim.margin,
+        "measures": [asdict(pair) for pair in result.pairs],
+        "seeds_done": result.seeds_done,
+        "seeds": result.seeds,
+        "corrected_p": result.corrected_p,
+        "verdict": result.verdict,
+    }

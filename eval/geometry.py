@@ -1,0 +1,260 @@
+"""How the vectors of parallel texts lie: spectrum, distances, and what tells their language."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import scipy.sparse
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from threadpoolctl import threadpool_limits
+
+from tmde.documents.language_debiaser import LanguageDebiaser, gram, highest_debiased_rank
+from tmde.documents.unit_rows import TIE
+from tmde.eval.results import Cell
+from tmde.eval.retrieval import precision_at_1, unrepeated_rows, vectors_of_rows
+from tmde.eval.systems import System
+from tmde.eval.tasks import GeometryData, TaskError
+
+FEWEST_ROWS = 20  # Fewer rows span so few directions that the spectrum says nothing.
+VARIANCE_SHARE = 0.9
+# Paper 003, section 10.1: directions are removed until the language is told less often than this.
+LANGUAGE_LIMIT = 0.55
+
+
+def evaluate_geometry(
+    data: GeometryData, system: System, progress: Callable[[str], None] | None = None
+) -> list[Cell]:
+    """Measure how the vectors of each pair of languages lie.
+
+    The rows of a pair are those that have both languages and repeat no text of either. Every other
+    row is learned from, and the rows between are tested:
+
+    - `value` is the accuracy on both languages of a linear classifier of the language: 0.5 where
+      vectors do not tell it. The features are standardized.
+    - `debiased_rank` is the smallest number of directions, 0 or a power of two, that
+      [`LanguageDebiaser`](tmde.documents.LanguageDebiaser) has to remove until that accuracy, the
+      classifier being trained again, is below 55 % (paper 003, section 10.1). If no rank suffices,
+      it is the highest that was tried. `language_accuracy_debiased` is the accuracy there.
+    - `precision_at_1_cosine` and `precision_at_1_euclidean` are the means of both directions of
+      search; equal distances count as misses. `precision_at_1_debiased` is by cosine after
+      `debiased_rank` directions are removed.
+    - `components_90` is the number of principal components that hold 90 % of the variance of the
+      vectors of both languages, in all rows.
+
+    Args:
+        data: Aligned texts.
+        system: What represents texts; it may be fitted on both sides of a pair.
+        progress: Called with a line before each pair.
+
+    Returns:
+        One cell a pair of languages, in one order. `outcomes` say of each tested text whether the
+        classifier was right.
+
+    Raises:
+        TaskError: No pair has `FEWEST_ROWS` rows.
+        TmdeError: A vector is not finite.
+    """
+    cells = []
+    for source, target in itertools.combinations(data.languages, 2):
+        rows = unrepeated_rows(data.texts[source], data.texts[target])[: data.max_rows]
+        if len(rows) < FEWEST_ROWS:
+            continue
+        if progress is not None:
+            progress(f"{source} and {target}: {len(rows)} rows")
+        source_vectors, target_vectors = _vectors_of_pair(data, system, source, target, rows)
+        tested_ids = [data.ids[row] for row in rows[1::2]]
+        # Threads wait for each other in products as small as these.
+        with threadpool_limits(1):
+            cells.append(_cell(source, target, source_vectors, target_vectors, tested_ids))
+    if not cells:
+        raise TaskError(
+            f"Found no pair of languages with {FEWEST_ROWS} rows in common among "
+            f"{', '.join(data.languages) or '(none)'}, expected at least one"
+        )
+    return cells
+
+
+def _vectors_of_pair(
+    data: GeometryData, system: System, source: str, target: str, rows: list[int]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return dense vectors (n, d) of both languages."""
+    pool_texts = []
+    for language in (source, target):
+        for row in rows:
+            pool_texts.append(str(data.texts[language][row]))
+    sources = vectors_of_rows(system, data.texts[source], pool_texts, source, rows)
+    targets = vectors_of_rows(system, data.texts[target], pool_texts, target, rows)
+    if scipy.sparse.issparse(sources):
+        both = _coordinates(scipy.sparse.vstack([sources, targets]))
+    else:
+        both = np.vstack([sources, targets]).astype(np.float64)
+    return both[: len(rows)], both[len(rows) :]
+
+
+def _coordinates(vectors: scipy.sparse.csr_matrix) -> np.ndarray:
+    """Return sparse vectors in coordinates of the space that they span, (n, at most n).
+
+    All products of two vectors stay, and with them everything that is measured here.
+    """
+    products = vectors.dot(vectors.T).toarray()  # (n, n)
+    values, directions = np.linalg.eigh(products)
+    is_spanned = values > values[-1] * len(values) * np.finfo(float).eps
+    return directions[:, is_spanned] * np.sqrt(values[is_spanned])
+
+
+def _cell(
+    source: str,
+    target: str,
+    sources: np.ndarray,
+    targets: np.ndarray,
+    tested_ids: Sequence[str],
+) -> Cell:
+    """Return the measures of one pair of languages."""
+    learned = Sides(sources[0::2], targets[0::2])
+    tested = Sides(sources[1::2], targets[1::2])
+    outcomes = language_outcomes(learned, tested)
+    debiased = debias_until_unknown(learned, tested)
+    return Cell(
+        source=source,
+        target=target,
+        metric="language_accuracy",
+        value=float(outcomes.mean()),
+        ids=[*tested_ids, *tested_ids],
+        outcomes=outcomes,
+        chance=0.5,
+        extra={
+            "language_accuracy_debiased": debiased.accuracy,
+            "debiased_rank": debiased.rank,
+            "precision_at_1_cosine": precision_at_1(tested.sources, tested.targets),
+            "precision_at_1_euclidean": euclidean_precision_at_1(tested.sources, tested.targets),
+            "precision_at_1_debiased": precision_at_1(
+                debiased.vectors.sources, debiased.vectors.targets
+            ),
+            "components_90": principal_components(np.vstack([sources, targets])),
+            "size": len(outcomes),
+        },
+    )
+
+
+# ---- The spectrum, and Euclidean distances
+
+
+def principal_components(vectors: np.ndarray, share: float = VARIANCE_SHARE) -> int:
+    """Return how many principal components hold a share of the variance.
+
+    Args:
+        vectors: (n, d).
+        share: The share, between 0 and 1.
+
+    Returns:
+        At least 1; 0 if all vectors are equal.
+    """
+    centered = vectors - vectors.mean(axis=0)
+    variances = np.linalg.svd(centered, compute_uv=False) ** 2  # falling
+    total = variances.sum()
+    if total == 0:
+        return 0
+    # Rounding may leave a sum a little below a share that it reaches.
+    is_below = np.cumsum(variances) / total < share - 1e-12
+    return int(np.count_nonzero(is_below)) + 1
+
+
+def euclidean_precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
+    """Return how often the translation is nearest by Euclidean distance.
+
+    A candidate as near as the translation counts as nearer, as in `target_ranks`.
+
+    Args:
+        sources: (n, d).
+        targets: (n, d), their translations at equal rows.
+
+    Returns:
+        The mean of both search directions, between 0 and 1.
+    """
+    source_squares = (sources**2).sum(axis=1)
+    target_squares = (targets**2).sum(axis=1)
+    squared = source_squares[:, None] + target_squares - 2 * sources @ targets.T  # (n, n)
+    own = np.diag(squared).copy()
+    np.fill_diagonal(squared, np.inf)
+    tolerance = TIE * (source_squares + target_squares)  # that of cosines, on vectors of any length
+    is_forward_hit = squared.min(axis=1) > own + tolerance
+    is_backward_hit = squared.min(axis=0) > own + tolerance
+    return float(np.mean([is_forward_hit, is_backward_hit]))
+
+
+# ---- The language of a vector
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The vectors of two languages, (n, d) each, translations at equal rows."""
+
+    sources: np.ndarray
+    targets: np.ndarray
+
+    def stacked(self) -> np.ndarray:
+        """Return the vectors of the first language, and then those of the second, (2n, d)."""
+        return np.vstack([self.sources, self.targets])
+
+    def labels(self) -> np.ndarray:
+        """Return the side of each stacked vector, (2n,)."""
+        return np.repeat([0, 1], [len(self.sources), len(self.targets)])
+
+
+@dataclass(frozen=True)
+class Debiased:
+    """Vectors from which directions of their language were removed.
+
+    Attributes:
+        rank: The number of directions; 0 if the vectors did not tell the language before.
+        accuracy: How often a linear classifier still tells the language.
+        vectors: The tested vectors without these directions.
+    """
+
+    rank: int
+    accuracy: float
+    vectors: Sides
+
+
+def language_outcomes(learned: Sides, tested: Sides) -> np.ndarray:
+    """Return whether a linear classifier tells the language of each tested vector, (2n,) floats."""
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    classifier.fit(learned.stacked(), learned.labels())
+    predicted = classifier.predict(tested.stacked())
+    return (predicted == tested.labels()).astype(float)
+
+
+def debias_until_unknown(learned: Sides, tested: Sides) -> Debiased:
+    """Remove 1, 2, 4, 8 ... directions of each language, until the language is hardly told.
+
+    Directions and classifiers are learned from `learned`. The first rank with an accuracy below
+    `LANGUAGE_LIMIT` on `tested` is taken, as in paper 003, section 10.1; without one, the last that
+    the vectors allow.
+    """
+    highest_rank = min(
+        highest_debiased_rank(gram(learned.sources)), highest_debiased_rank(gram(learned.targets))
+    )
+    accuracy = float(language_outcomes(learned, tested).mean())
+    debiased = Debiased(rank=0, accuracy=accuracy, vectors=tested)
+    rank = 1
+    while debiased.accuracy >= LANGUAGE_LIMIT and rank <= highest_rank:
+        debiaser = LanguageDebiaser(rank).fit(learned.stacked(), _codes(learned))
+        vectors = _without_language(debiaser, tested)
+        outcomes = language_outcomes(_without_language(debiaser, learned), vectors)
+        debiased = Debiased(rank, float(outcomes.mean()), vectors)
+        rank *= 2
+    return debiased
+
+
+def _codes(sides: Sides) -> list[str]:
+    return ["source"] * len(sides.sources) + ["target"] * len(sides.targets)
+
+
+def _without_language(debiaser: LanguageDebiaser, sides: Sides) -> Sides:
+    stacked = debiaser.transform(sides.stacked(), _codes(sides))
+    return Sides(stacked[: len(sides.sources)], stacked[len(sides.sources) :])

@@ -1,0 +1,326 @@
+"""Claims of `tmde compare`: what the file says, what is read of runs, and `claims.json`."""
+
+import copy
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+
+from tests.cli.test_compare import CONTENT
+from tmde.cli.claim_results import (
+    learning_curve,
+    training_cpu_minutes,
+    words_per_second,
+    write_claims,
+)
+from tmde.cli.comparison_file import load_comparison, trainings_of_claims
+from tmde.eval.results import Cell, TaskResult, write_results
+from tmde.eval.verdicts import CANNOT_BE_TOLD, HOLDS, NOT_RUN, NOT_TESTED
+
+SENTENCES = {"title": "P@1", "tasks": ["found"], "group": "Cross"}
+SAID = {"paper": "000", "place": "table 1", "sentence": "A is better.", "verbatim": False}
+CLAIM = {**SAID, "better": "warm", "worse": "bag", "equal": "rows", "measures": [SENTENCES]}
+SYSTEMS = {
+    "bag": {**CONTENT["systems"]["bag"], "seeds": [1, 2, 3]},
+    "warm": {**CONTENT["systems"]["warm"], "seeds": [1, 2, 3]},
+}
+FILE = {
+    **CONTENT,
+    "systems": SYSTEMS,
+    "evaluations": {"long": {"tasks": ["sample"], "max_length": 99, "systems": ["warm"]}},
+    "task_options": {},
+    "claims": {"above": CLAIM, "unknown": {**SAID, "why_not": "No data."}},
+}
+
+
+def with_claim(**changes) -> dict:
+    content = copy.deepcopy(FILE)
+    content["claims"]["above"].update(changes)
+    return content
+
+
+def load(folder: Path, content: dict = FILE):
+    (folder / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    return load_comparison(
+        str(folder / "file.yaml"), folder / "out", {"data.train": "sample"}, None
+    )
+
+
+# ---- The file
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"better": "wram"}, r"claims\.above: system 'wram' is unknown; did you mean warm"),
+        ({"why_not": "No data."}, r"claims\.above: expected either why_not, or all of better"),
+        ({"measures": []}, r"claims\.above: expected either why_not, or all of better"),
+        ({"measure": SENTENCES}, "above: key 'measure' is unknown; did you mean measures"),
+        ({"measures": [{"title": "x"}]}, r"measure 'x': found tasks=\[\] and cost=None"),
+        (
+            {"measures": [{**SENTENCES, "grop": "Same"}]},
+            r"above\.measures\.0: key 'grop' is unknown; did you mean group",
+        ),
+        ({"worse_measures": []}, "worse_measures: found 0, expected one for each of the 1"),
+        (
+            {"measures": [{**SENTENCES, "evaluation": "long"}]},
+            r"claims\.above: evaluation of bag 'long' is unknown; known: eval",
+        ),
+        ({"paper": "005"}, r"claims\.above\.paper: found '005'"),
+    ],
+)
+def test_mistakes_are_one_sentence(changes, message, tmp_path):
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, with_claim(**changes))
+
+
+def test_a_claim_needs_two_seeds(tmp_path):
+    content = copy.deepcopy(FILE)
+    content["systems"]["bag"]["seeds"] = [1]
+    message = r"claims\.above: found the seeds \[1\] of bag, expected at least 2"
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, content)
+
+
+def test_a_file_takes_what_it_lacks_from_its_base(tmp_path):
+    load(tmp_path)
+    seeds = {system: {**entry, "seeds": [7, 8, 9]} for system, entry in SYSTEMS.items()}
+    (tmp_path / "more.yaml").write_text(
+        yaml.safe_dump({"base": str(tmp_path / "file.yaml"), "systems": seeds}), encoding="utf-8"
+    )
+    file, _ = load_comparison(
+        str(tmp_path / "more.yaml"), tmp_path / "out", {"data.train": "sample"}, None
+    )
+    assert file.seeds_of("bag") == [7, 8, 9]
+    assert list(file.claims) == ["above", "unknown"]
+    assert file.description == CONTENT["description"]
+
+
+def test_sources_of_tasks_are_looked_for_in_the_data(tmp_path):
+    (tmp_path / "pairs.csv").touch()
+    file, _ = load(tmp_path)
+    settings = file.model_copy(update={"tasks": ["tatoeba=pairs.csv", "sts=mteb/sts", "sample"]})
+    located = [f"tatoeba={tmp_path / 'pairs.csv'}", "sts=mteb/sts", "sample"]
+    assert settings.located_tasks(tmp_path) == located
+    assert settings.located_tasks(None) == settings.tasks
+
+
+def test_an_evaluation_has_its_own_options_and_folders(tmp_path):
+    file, trainings = load(tmp_path)
+    options = file.options_of_evaluations(tmp_path, None)
+    assert options["long"][options["long"].index("--max-length") + 1] == "99"
+    assert "--max-length" not in options["eval"]
+    warm = next(training for training in trainings if training.system == "warm")
+    bag = next(training for training in trainings if training.system == "bag")
+    assert list(warm.evaluations) == ["eval", "long"]
+    assert list(bag.evaluations) == ["eval"]
+    assert warm.evaluation_folder("long") == tmp_path / "out" / "evaluations" / "long" / "warm-1"
+    assert warm.evaluation_folder("eval") == tmp_path / "out" / "eval" / "warm-1"
+
+
+def test_only_the_systems_of_a_claim_are_run(tmp_path):
+    content = copy.deepcopy(FILE)
+    content["systems"]["other"] = {"recipe": "bag"}
+    file, trainings = load(tmp_path, content)
+    chosen = trainings_of_claims(file, trainings, ["above"])
+    assert [training.name for training in chosen] == [
+        "base",
+        *[f"bag-{seed}" for seed in (1, 2, 3)],
+        *[f"warm-{seed}" for seed in (1, 2, 3)],
+    ]
+    with pytest.raises(ValueError, match="--only: claim 'abov' is unknown; did you mean above"):
+        trainings_of_claims(file, trainings, ["abov"])
+    with pytest.raises(ValueError, match="--only unknown: the claim is not tested: No data"):
+        trainings_of_claims(file, trainings, ["unknown"])
+
+
+# ---- What is read of runs
+
+# In 3 of the 4 CPU minutes, 3,600 words of one side and 1,800 of the other were read: 30 a second.
+RECORD = {
+    "steps": 20,
+    "best_step": 10,
+    "cpu_minutes": 4.0,
+    "evaluation_cpu_minutes": 1.0,
+    "seen": {"rows": 500, "source_words": 3600, "target_words": 1800},
+}
+
+
+def test_speed_by_hand():
+    assert training_cpu_minutes(RECORD) == pytest.approx(3.0)
+    assert words_per_second(RECORD) == pytest.approx(30.0)
+
+
+def test_learning_curve_leaves_evaluations_out(tmp_path):
+    """Training takes 1 minute to step 10 and 2 more to step 20; evaluations take 0.5 and 0.25."""
+    lines = [
+        {"step": 10, "loss": 3.0, "rows": 100, "minutes": 1.0},
+        {"step": 10, "eval_retrieval": 0.3, "eval_mix": 0.3, "eval_minutes": 1.5},
+        {"step": 20, "loss": 2.0, "rows": 200, "minutes": 3.5},
+        {"step": 20, "eval_retrieval": 0.4, "eval_mix": 0.4, "eval_minutes": 3.75},
+        {"step": 20, "train_loss": 2.5},
+    ]
+    text = "".join(json.dumps(line) + "\n" for line in lines)
+    (tmp_path / "log.jsonl").write_text(text)
+    first, second = learning_curve(tmp_path)
+    assert (first.step, first.rows, first.minutes) == (10, 100, 1.0)
+    assert first.measures == {"retrieval": 0.3}
+    assert (second.step, second.rows, second.minutes) == (20, 200, 3.0)
+
+
+def test_a_run_without_log_has_no_curve(tmp_path):
+    assert learning_curve(tmp_path) == []
+
+
+# ---- The results
+
+
+def result(system: str, share: float) -> TaskResult:
+    """A share of right answers from German to English, and all within German."""
+    ids = [str(number) for number in range(1000)]
+    cells = []
+    for target, value in (("de", 1.0), ("en", share)):
+        outcomes = (np.arange(1000) < round(1000 * value)).astype(float)
+        extra = {"components_90": 100 * value}
+        cells.append(Cell("de", target, "accuracy", value, ids, outcomes, 0.25, extra=extra))
+    return TaskResult(
+        "found",
+        system,
+        "zero-shot",
+        cells,
+        data={"fingerprint": "f"},
+        seconds={"embedding": 4.0},
+        truncated=(0, 100),
+    )
+
+
+def finish(training, share: float, cpu_minutes: float = 4.0) -> None:
+    """Write what a finished run and its evaluation leave."""
+    training.run.mkdir(parents=True)
+    (training.run / "results.json").write_text(
+        json.dumps({**RECORD, "cpu_minutes": cpu_minutes}), encoding="utf-8"
+    )
+    write_results(training.evaluation, [result(training.name, share)], {})
+
+
+def claims_of(folder: Path, content: dict, shares: dict[str, float]) -> tuple[dict, dict]:
+    """Return `claims.json` and its claims by id, after runs with these shares are finished."""
+    file, trainings = load(folder, content)
+    (folder / "out").mkdir()
+    for training in trainings:
+        if training.name in shares:
+            finish(training, shares[training.name])
+    write_claims(file, trainings)
+    written = json.loads((folder / "out" / "claims.json").read_text())
+    return written, {claim["id"]: claim for claim in written["claims"]}
+
+
+# Differences of 0.10, 0.11 and 0.12: mean 0.11, standard error 0.01 / sqrt(3), t = 19.0526. With 2
+# degrees of freedom, p = 1 - t / sqrt(t² + 2) = 0.0027435.
+CLEAR = {"warm-1": 0.6, "warm-2": 0.71, "warm-3": 0.82, "bag-1": 0.5, "bag-2": 0.6, "bag-3": 0.7}
+
+
+def test_a_verdict_by_hand(tmp_path):
+    written, claims = claims_of(tmp_path, FILE, CLEAR)
+    claim = claims["above"]
+    assert claim["verdict"] == HOLDS
+    assert claim["corrected_p"] == pytest.approx(0.0027435, abs=1e-6)
+    (measure,) = claim["measures"]
+    assert measure["unit"] == "share"
+    assert measure["better"] == {"1": 0.6, "2": 0.71, "3": 0.82}
+    assert measure["difference"]["mean"] == pytest.approx(0.11)
+    assert measure["difference"]["paired"]
+    assert claims["unknown"]["verdict"] == NOT_TESTED
+    assert written["runs"] == {"planned": 6, "measured": 6}
+    assert written["cpu_hours"] == pytest.approx(6 * 4 / 60)
+    assert written["systems"]["warm"]["seeds"]["2"]["words_per_second"] == 30.0
+
+
+def test_all_claims_are_corrected_together(tmp_path):
+    """With 19 claims to come, 20 times 0.0027435 is above 0.05."""
+    content = copy.deepcopy(FILE)
+    other = {**CLAIM, "measures": [{**SENTENCES, "tasks": ["not_measured"]}]}
+    for number in range(19):
+        content["claims"][f"later-{number}"] = other
+    _, claims = claims_of(tmp_path, content, CLEAR)
+    assert claims["above"]["corrected_p"] == pytest.approx(20 * 0.0027435, abs=1e-4)
+    assert claims["above"]["verdict"] == CANNOT_BE_TOLD
+    assert claims["later-3"]["verdict"] == NOT_RUN
+
+
+def test_there_is_no_verdict_before_all_seeds(tmp_path):
+    shares = dict(CLEAR)
+    del shares["bag-3"]
+    written, claims = claims_of(tmp_path, FILE, shares)
+    claim = claims["above"]
+    assert claim["verdict"] == NOT_RUN
+    assert claim["seeds_done"] == [3, 2]
+    assert claim["corrected_p"] is None
+    assert written["runs"]["measured"] == 5
+
+
+def test_nothing_is_run_yet(tmp_path):
+    written, claims = claims_of(tmp_path, FILE, {})
+    assert claims["above"]["verdict"] == NOT_RUN
+    assert claims["above"]["measures"][0]["difference"] is None
+    assert written["systems"]["bag"] == {"seeds": {}, "curve": []}
+    assert written["cpu_hours"] == 0
+
+
+def test_pairs_groups_and_further_measures(tmp_path):
+    measures = [
+        {"title": "same", "tasks": ["found"], "group": "Same"},
+        {"title": "pair", "tasks": ["found"], "pairs": ["de-en"]},
+        {"title": "all", "tasks": ["found"]},
+        {"title": "components", "tasks": ["found"], "value": "components_90"},
+        {"title": "missing", "tasks": ["found"], "value": "mrr"},
+        {"title": "folds", "tasks": ["found"], "value": "folds"},
+        {"title": "embedding", "cost": "texts_per_second"},
+    ]
+    _, claims = claims_of(tmp_path, with_claim(measures=measures), CLEAR)
+    first_seeds = {}
+    units = {}
+    for measure in claims["above"]["measures"]:
+        first_seeds[measure["title"]] = measure["better"].get("1")
+        units[measure["title"]] = measure["unit"]
+    assert first_seeds == {
+        "same": 1.0,
+        "pair": 0.6,
+        "all": 0.8,
+        "components": 80.0,
+        "missing": None,
+        "folds": None,
+        "embedding": 25.0,
+    }
+    assert units["components"] == "count"
+    assert units["embedding"] == "ratio"
+
+
+def test_costs_are_compared_as_ratios_and_less_can_be_better(tmp_path):
+    """The better system takes half the time with every seed."""
+    measures = [{"title": "time", "cost": "cpu_minutes"}]
+    file, trainings = load(tmp_path, with_claim(measures=measures, less_is_better=True))
+    (tmp_path / "out").mkdir()
+    for training in trainings:
+        if training.system is not None:
+            factor = 1.0 if training.system == "warm" else 2.0
+            finish(training, 0.5, 1.0 + factor * training.seed)
+    write_claims(file, trainings)
+    written = json.loads((tmp_path / "out" / "claims.json").read_text())
+    claim = written["claims"][0]
+    assert claim["measures"][0]["difference"]["mean"] == pytest.approx(math.log(2))
+    assert claim["verdict"] == HOLDS
+
+
+def test_two_measures_of_one_system(tmp_path):
+    same = {"title": "Same", "tasks": ["found"], "group": "Same"}
+    content = with_claim(
+        better="warm", worse="warm", equal="the model", measures=[same], worse_measures=[SENTENCES]
+    )
+    _, claims = claims_of(tmp_path, content, CLEAR)
+    (measure,) = claims["above"]["measures"]
+    assert measure["difference"]["mean"] == pytest.approx((0.4 + 0.29 + 0.18) / 3)
+    assert claims["above"]["seeds"] == [3, 3]

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from modeling_tmde import TmdeError
 from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
+from tmde.documents import deduplication
 from tmde.documents.calibration import EVIDENCE, Calibration
 from tmde.documents.deduplication import NEIGHBORS, DuplicateFinder, Group, Kind, Match
 from tmde.documents.shingles import ShingleSketches, resemblance, shingles
@@ -252,6 +253,15 @@ def test_memory_for_a_document():
     more = 4096
     peaks = [peak_of_groups(count) for count in (2 * 4096, 2 * 4096 + more)]
     assert (peaks[1] - peaks[0]) / more < 300
+
+
+def test_chunks_of_documents_are_joined(monkeypatch):
+    texts = ["abcdefgh", "ijklmnop", "qrstuvwx", "yzyzyzyz", "abcdefgx", "ijklmnox", "qrstuvwy"]
+    expected = groups_of(texts, min_similarity=0.5)
+    assert [group.kept for group in expected] == [0, 1, 2]
+    monkeypatch.setattr(deduplication, "_CHUNK", 2)
+    monkeypatch.setattr(deduplication, "NEIGHBORS", 1)  # Wrong vectors have wrong neighbors.
+    assert groups_of(texts, min_similarity=0.5) == expected
 
 
 def test_temporary_files_are_removed(tmp_path):

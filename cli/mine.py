@@ -64,7 +64,7 @@ def mine(
         bool, Option("--drop-identical", help="Leave out pairs of equal texts.")
     ] = False,
     search: Annotated[
-        Search, Option(help="auto: hnsw beyond some 100,000 x 100,000 sentences.")
+        Search, Option(help="auto: hnsw beyond some 160,000 x 160,000 sentences.")
     ] = "auto",
     gold: Annotated[
         Path | None, Option(help="The right pairs: id of A, tab, id of B. Prints the quality.")

@@ -203,14 +203,14 @@ def missing_columns(
         advice: What else to do about it.
     """
     lacks = " and ".join(f"no column {name!r}" for name in missing)
-    found = f"{place}: found {lacks}; its columns are: {shown_fields(columns)}."
+    problem = f"{place}: found {lacks}; its columns are: {shown_fields(columns)}."
     if TRANSLATION in columns and "--field" in missing.values():
-        return CorpusError(f"{found} {_parallel_advice(place)}")
+        return CorpusError(f"{problem} {_parallel_advice(place)}")
     proposals = []
     for name, option in missing.items():
         similar_column = _similar_column(name, columns)
         proposals.append(f"{option} {shlex.quote(similar_column)}")
-    message = f"{found} Name the right column: {' '.join(proposals)}."
+    message = f"{problem} Name the right column: {' '.join(proposals)}."
     return CorpusError(f"{message} {advice}".strip())
 
 

@@ -212,28 +212,21 @@ class DuplicateFinder:
     def _embed(self, texts: ChosenTexts, languages: ChosenTexts | None, folder: Path) -> np.ndarray:
         """Return the unit vectors of texts, (n, d) float16, which are mapped from a file."""
         count = len(texts)
-        vectors: np.ndarray | None = None
-        is_single_chunk = count <= _CHUNK
-        # The embedder shows the progress of a single chunk itself.
-        shows_chunk = None if is_single_chunk else False
-        bar = progress_bar(
-            total=count, desc="Embedding", unit=" documents", disable=is_single_chunk
+        shape = (count, self.embedder.dimension)
+        vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float16, shape)
+        blocks = self.embedder.encode_iter(
+            texts,
+            chunk_size=_CHUNK,
+            # By default it shows on a terminal only, and not in a log.
+            show_progress_bar=count > _CHUNK,
+            total=count,
+            language=languages,
         )
-        with bar:
-            for rows in slices(count, _CHUNK):
-                encoded = self.embedder.encode(
-                    texts[rows],
-                    language=None if languages is None else languages[rows],
-                    show_progress_bar=shows_chunk,
-                )
-                chunk_vectors = unit_vectors(np.asarray(encoded))
-                if vectors is None:
-                    shape = (count, chunk_vectors.shape[1])
-                    path = folder / "vectors.npy"
-                    vectors = np.lib.format.open_memmap(path, "w+", np.float16, shape)
-                vectors[rows] = chunk_vectors
-                bar.update(len(chunk_vectors))
-        assert vectors is not None  # There are texts.
+        start = 0
+        for block in blocks:
+            end = start + len(block)
+            vectors[start:end] = unit_vectors(np.asarray(block))
+            start = end
         return np.asarray(vectors)
 
     # ---- Near-duplicates

@@ -62,11 +62,11 @@ def read_settings(folder: Path) -> dict[str, Any]:
         raise TmdeError(
             f"{folder}: no index there that tmde index has written, or a damaged one ({error})"
         ) from None
-    found = settings.get("format", 1)  # The first format had no number.
-    if found != FORMAT:
+    stored_format = settings.get("format", 1)  # The first format had no number.
+    if stored_format != FORMAT:
         raise TmdeError(
-            f"{folder}: made by another version of tmde (found format {found}, expected {FORMAT}); "
-            "build the index anew: delete the folder, and run `tmde index` again"
+            f"{folder}: made by another version of tmde (found format {stored_format}, expected "
+            f"{FORMAT}); build the index anew: delete the folder, and run `tmde index` again"
         )
     return settings
 

@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -89,6 +90,15 @@ class _Side:
 
     def __len__(self) -> int:
         return len(self.texts)
+
+    def sample(self, count: int) -> pa.Table:
+        """Return about `count` rows, chosen at random, as many of each block."""
+        import ray
+
+        count_of_block = math.ceil(count / len(self.blocks))
+        choose_rows = ray.remote(_random_rows)
+        parts = ray.get([choose_rows.remote(block, count_of_block) for block in self.blocks])
+        return pa.concat_tables(parts)
 
     def shards(self, shard_size: int) -> Iterator[list[Any]]:
         """Yield the blocks in groups of at most `shard_size` rows, or of one larger block."""
@@ -244,6 +254,7 @@ class _Search:
         """
         import ray
 
+        sample = queries.sample(SAMPLE)
         is_exact = len(queries) * len(candidates) * candidates.dimension <= EXACT_COST
         k = min(self.k, len(candidates))
         cosines = np.full((len(queries), k), -np.inf, np.float32)
@@ -255,15 +266,15 @@ class _Search:
         recalls = []
         for shard in candidates.shards(self.shard_size):
             actor: Any = actor_class.remote(shard, k, is_exact)
-            recalls.append(actor.tune.remote(queries.blocks[0]))
+            recalls.append(actor.tune.remote(sample))
             results += [actor.nearest.remote(block) for block in queries.blocks]
             del actor
         with progress_bar(total=len(results), desc="Searching", unit=" blocks") as bar:
             while results:
                 finished, results = ray.wait(results)
-                rows, found = ray.get(finished[0])
+                rows, neighbors_of_shard = ray.get(finished[0])
                 cosines[rows], numbers[rows] = merge_neighbors(
-                    (cosines[rows], numbers[rows]), found, k
+                    (cosines[rows], numbers[rows]), neighbors_of_shard, k
                 )
                 bar.update()
         if not is_exact:
@@ -296,7 +307,7 @@ class ShardSearch:
         """Tune the graph by some queries; return the share of the exact neighbors it finds."""
         if self.graph is None:
             return 1.0
-        sample = UnitRows("sample", _vectors(block)[:SAMPLE])
+        sample = UnitRows("sample", _vectors(block))
         return self.graph.tune(sample, self.k, LAST_EFFORT)
 
     def nearest(self, block: pa.Table) -> tuple[np.ndarray, Neighbors]:
@@ -312,6 +323,13 @@ class ShardSearch:
 def _count_rows(table: pa.Table) -> int:
     """Return the number of rows of a block, on the machine that holds it."""
     return len(table)
+
+
+def _random_rows(table: pa.Table, most: int) -> pa.Table:
+    """Return some rows of a block, chosen at random, on the machine that holds it."""
+    size = min(len(table), most)
+    rows = np.random.default_rng(42).choice(len(table), size, replace=False)
+    return table.take(np.sort(rows))
 
 
 def _tell_recall(recalls: list[float]) -> None:

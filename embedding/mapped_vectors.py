@@ -50,6 +50,8 @@ def encode_to_file(
     outputs = embedder.encode_iter_with_reports(
         texts,
         chunk_size=_CHUNK,
+        # By default it shows on a terminal only, and not in a log.
+        show_progress_bar=count > _CHUNK,
         total=count,
         language=language,
         truncate_dim=truncate_dim,

@@ -158,7 +158,9 @@ def test_a_word_needs_less_than_a_sentence(probability, is_found):
     if is_found:
         assert finding.detail == "probability 0.0009, needed 0.00098"
     sentence = TextPair(("fr", "en"), FRENCH, ENGLISH, None, 0.49)
-    assert checker.check(sentence) is not None
+    finding = checker.check(sentence)
+    assert finding is not None
+    assert finding.detail == "probability 0.49, needed 0.5"
 
 
 @pytest.mark.parametrize(
@@ -182,6 +184,13 @@ def test_a_word_needs_less_than_a_sentence(probability, is_found):
 )
 def test_code_in_texts(text, expected):
     assert without_code(text) == expected
+
+
+@pytest.mark.parametrize("character", "a漢-./")
+def test_a_long_text_without_spaces(character):
+    """In a time that grows with the square of its length, it would take hours."""
+    text = character * 1_000_000
+    assert without_code(text) == text
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from modeling_tmde import TmdeError
 from tests.strange_texts import SAMPLES
 from tmde.data.sample import sample_sentences
+from tmde.documents import deduplication
 from tmde.documents.calibration import EVIDENCE, Calibration
 from tmde.documents.deduplication import NEIGHBORS, DuplicateFinder, Group, Kind, Match
 from tmde.documents.shingles import ShingleSketches, resemblance, shingles
@@ -21,7 +22,13 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 class Letters:
     """Embeds a text as the counts of its letters."""
 
-    def encode(self, texts, language=None, show_progress_bar=None):
+    dimension = 26
+
+    def encode_iter(self, texts, chunk_size, show_progress_bar, total, language):
+        for start in range(0, len(texts), chunk_size):
+            yield self.encode(texts[start : start + chunk_size])
+
+    def encode(self, texts):
         vectors = np.zeros((len(texts), 26), np.float32)
         for row, text in enumerate(texts):
             for letter in text.lower():
@@ -65,8 +72,10 @@ def test_a_copy_of_a_near_duplicate_goes_with_it():
 class RandomVectors:
     """Embeds texts as random directions."""
 
-    def encode(self, texts, language=None, show_progress_bar=None):
-        return np.random.default_rng(0).normal(size=(len(texts), 8))
+    dimension = 8
+
+    def encode_iter(self, texts, chunk_size, show_progress_bar, total, language):
+        yield np.random.default_rng(0).normal(size=(len(texts), 8))
 
 
 def test_a_large_group_has_one_document_that_is_kept():
@@ -159,10 +168,11 @@ class FixedVectors:
     """Embeds texts as given vectors."""
 
     def __init__(self, vectors):
-        self.vectors = vectors
+        self.vectors = np.asarray(vectors)
+        self.dimension = self.vectors.shape[1]
 
-    def encode(self, texts, language=None, show_progress_bar=None):
-        return self.vectors
+    def encode_iter(self, texts, chunk_size, show_progress_bar, total, language):
+        yield self.vectors
 
 
 @settings(max_examples=60, deadline=None)
@@ -245,13 +255,24 @@ def test_memory_for_a_document():
     assert (peaks[1] - peaks[0]) / more < 300
 
 
+def test_chunks_of_documents_are_joined(monkeypatch):
+    texts = ["abcdefgh", "ijklmnop", "qrstuvwx", "yzyzyzyz", "abcdefgx", "ijklmnox", "qrstuvwy"]
+    expected = groups_of(texts, min_similarity=0.5)
+    assert [group.kept for group in expected] == [0, 1, 2]
+    monkeypatch.setattr(deduplication, "_CHUNK", 2)
+    monkeypatch.setattr(deduplication, "NEIGHBORS", 1)  # Wrong vectors have wrong neighbors.
+    assert groups_of(texts, min_similarity=0.5) == expected
+
+
 def test_temporary_files_are_removed(tmp_path):
     finder = DuplicateFinder(Letters(), folder=tmp_path)
     assert finder.groups(["abcdefgh", "abcdefgh"])
     assert not list(tmp_path.iterdir())
 
     class Failing:
-        def encode(self, texts, language=None, show_progress_bar=None):
+        dimension = 2
+
+        def encode_iter(self, texts, chunk_size, show_progress_bar, total, language):
             assert list(tmp_path.iterdir())
             raise KeyboardInterrupt
 
@@ -286,12 +307,8 @@ def test_translations():
 
 def test_a_translation_of_a_near_duplicate_is_one_of_what_is_kept():
     """The German text is nearest to the second one, which is removed before."""
-
-    class Vectors:
-        def encode(self, texts, language=None, show_progress_bar=None):
-            return np.array([[1, 0, 0], [0.8, 0.6, 0], [0.8, 0.6, 0]])
-
-    finder = DuplicateFinder(Vectors(), min_similarity=0.5, min_probability=0.5)
+    embedder = FixedVectors([[1, 0, 0], [0.8, 0.6, 0], [0.8, 0.6, 0]])
+    finder = DuplicateFinder(embedder, min_similarity=0.5, min_probability=0.5)
     certain = {"intercept": 9.0, "probe_cosines": [], "weights": dict.fromkeys(EVIDENCE, 0.0)}
     finder.calibration = Calibration.from_pretrained("default").model_copy(update=certain)
     (group,) = finder.groups(["abcdefgh", "abcdefgx", "Text"], ["en", "en", "de"])

@@ -8,9 +8,11 @@ from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores, unit
 from tmde.documents import neighbor_graph, neighbors, unit_rows
+from tmde.documents.exact_search import exact_neighbors
 from tmde.documents.margins import SCORINGS
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.ranks import target_ranks
+from tmde.documents.unit_rows import UnitRows
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
 CANDIDATES = np.array([[0.6, -0.8], [0.8, 0.6]])
@@ -183,6 +185,29 @@ def test_candidates_in_8_bits_have_exact_cosines():
     cosines, indices = find_neighbors(queries, candidates, 2, "hnsw")
     assert indices.tolist() == [[1, 0]]
     np.testing.assert_allclose(cosines, [[1 / np.hypot(1, 1e-3), 1 / np.hypot(1, 1e-2)]], atol=1e-7)
+
+
+class InterruptedWalk:
+    """A graph that is not connected: the walk of the first query ends after one candidate."""
+
+    def search(self, queries, k):
+        numbers = np.tile(np.arange(k), (len(queries), 1))
+        numbers[0, 1:] = -1
+        return None, numbers
+
+
+def test_a_query_whose_walk_ends_early_is_searched_exactly():
+    rng = np.random.default_rng(3)
+    queries = UnitRows("queries", rng.normal(size=(2, 8)))
+    candidates = UnitRows("candidates", rng.normal(size=(30, 8)))
+    graph = neighbor_graph.NeighborGraph(candidates)
+    graph._graph = InterruptedWalk()
+    cosines, numbers = graph.nearest(queries[:], 3)
+    exact_cosines, exact_numbers = exact_neighbors(queries, candidates, 3)
+    np.testing.assert_array_equal(numbers[0], exact_numbers[0])
+    np.testing.assert_allclose(cosines[0], exact_cosines[0], atol=1e-6)
+    # The other query gets the best of the first six candidates.
+    assert set(numbers[1].tolist()) <= set(range(6))
 
 
 SPARSE = scipy.sparse.csr_matrix(QUERIES)

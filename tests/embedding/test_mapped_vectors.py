@@ -5,7 +5,7 @@ import pytest
 
 from modeling_tmde import TmdeError
 from tests.tiny_embedders import TEXTS, make_tables, make_tokenizer, make_xlmr
-from tmde.embedding import mapped_vectors
+from tmde.embedding import mapped_vectors, progress
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.mapped_vectors import encode_to_file
 
@@ -30,6 +30,15 @@ def test_the_file_holds_the_vectors(monkeypatch, tmp_path, embedder, chunk, opti
     assert not vectors.flags.writeable
     tolerance = 1e-5 if vectors.dtype == np.float32 else 0
     np.testing.assert_allclose(np.load(path), expected, rtol=0, atol=tolerance)
+
+
+@pytest.mark.parametrize(("chunk", "shows"), [(2, True), (1000, False)])
+def test_progress_shows_in_a_log(monkeypatch, capfd, tmp_path, embedder, chunk, shows):
+    """With more than one chunk; by default, the embedder shows it on a terminal only."""
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 1e-9)
+    monkeypatch.setattr(mapped_vectors, "_CHUNK", chunk)
+    encode_to_file(embedder, TEXTS, len(TEXTS), tmp_path / "vectors.npy")
+    assert ("Embedding" in capfd.readouterr().err) is shows
 
 
 def test_each_text_has_its_language(tmp_path):

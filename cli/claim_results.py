@@ -17,11 +17,14 @@ from tmde.eval.environment import environment
 from tmde.eval.results import TaskResult, group_cells, read_results
 from tmde.eval.training_log import LOG_NAME, read_log
 from tmde.eval.verdicts import (
+    NO_PRIOR,
     NOT_RUN,
     NOT_TESTED,
     SeedDifference,
+    VariancePrior,
     holm,
     seed_difference,
+    variance_prior,
     verdict_of,
 )
 from tmde.training.starts import STAGE_FOLDER
@@ -205,7 +208,7 @@ class MeasuredPair:
     unit: str
     better: dict[int, float]
     worse: dict[int, float]
-    difference: SeedDifference | None
+    difference: SeedDifference | None = None
 
 
 @dataclass
@@ -238,18 +241,25 @@ class ClaimResult:
 
 
 COUNTS = ("components_90", "debiased_rank")  # Measures that are no shares.
+UNITS = ("share", "ratio", "count")
 
 
 def claim_results(
     file: ComparisonFile, runs: Mapping[str, Sequence[MeasuredRun]]
-) -> list[ClaimResult]:
-    """Return all claims with their verdicts.
+) -> tuple[list[ClaimResult], dict[str, VariancePrior]]:
+    """Return all claims with their verdicts, and what each unit says of its variances.
 
     Args:
         file: The comparison.
         runs: The trainings of each system.
     """
     results = [_measure_claim(claim_id, claim, runs) for claim_id, claim in file.claims.items()]
+    priors = {unit: _prior_of_unit(unit, results) for unit in UNITS}
+    for result in results:
+        for pair in result.pairs:
+            is_deciding = pair is result.pairs[0]
+            margin = result.claim.margin if is_deciding else None
+            pair.difference = _difference(pair, result.claim, margin, priors[pair.unit])
     tested = [result for result in results if result.claim.is_tested]
     corrected = holm([_p_of(result) for result in tested])
     for result, p in zip(tested, corrected, strict=True):
@@ -259,7 +269,19 @@ def claim_results(
             continue
         result.corrected_p = p
         result.verdict = verdict_of(difference, p, result.claim.margin)
-    return results
+    return results, priors
+
+
+def _prior_of_unit(unit: str, results: Iterable[ClaimResult]) -> VariancePrior:
+    """Return the prior of a unit; a comparison that several claims show counts once."""
+    differences = {}
+    for result in results:
+        for pair in result.pairs:
+            difference = _difference(pair, result.claim, None, NO_PRIOR)
+            if pair.unit == unit and difference is not None:
+                compared = (str(pair.better), str(pair.worse))
+                differences[compared] = difference
+    return variance_prior(differences.values())
 
 
 def _p_of(result: ClaimResult) -> float:
@@ -283,8 +305,7 @@ def _measure_claim(
     for measure, worse_measure in claim.measure_pairs:
         better = _values_by_seed(better_runs, measure)
         worse = _values_by_seed(worse_runs, worse_measure)
-        is_first = not pairs
-        pairs.append(_compare(claim, measure, better, worse, claim.margin if is_first else None))
+        pairs.append(MeasuredPair(measure.title, _unit_of(measure), better, worse))
     return ClaimResult(
         claim_id,
         claim,
@@ -304,27 +325,24 @@ def _values_by_seed(runs: Iterable[MeasuredRun], measure: Measure) -> dict[int, 
     return values
 
 
-def _compare(
-    claim: Claim,
-    measure: Measure,
-    better: dict[int, float],
-    worse: dict[int, float],
-    margin: float | None,
-) -> MeasuredPair:
-    """Return a measure of both systems, with the difference in the direction of the claim."""
+def _unit_of(measure: Measure) -> str:
     if measure.cost is not None:
-        unit = "ratio"
-        compared_better = {seed: math.log(value) for seed, value in better.items()}
-        compared_worse = {seed: math.log(value) for seed, value in worse.items()}
-    else:
-        unit = "count" if measure.value in COUNTS else "share"
-        compared_better = better
-        compared_worse = worse
+        return "ratio"
+    return "count" if measure.value in COUNTS else "share"
+
+
+def _difference(
+    pair: MeasuredPair, claim: Claim, margin: float | None, prior: VariancePrior
+) -> SeedDifference | None:
+    """Return the difference of a measure in the direction of the claim."""
+    better = pair.better
+    worse = pair.worse
+    if pair.unit == "ratio":
+        better = {seed: math.log(value) for seed, value in better.items()}
+        worse = {seed: math.log(value) for seed, value in worse.items()}
     if claim.less_is_better:
-        difference = seed_difference(compared_worse, compared_better, margin)
-    else:
-        difference = seed_difference(compared_better, compared_worse, margin)
-    return MeasuredPair(measure.title, unit, better, worse, difference)
+        better, worse = worse, better
+    return seed_difference(better, worse, margin, prior)
 
 
 # ---- The file
@@ -344,7 +362,7 @@ def write_claims(file: ComparisonFile, trainings: Sequence[Training]) -> str:
     for training in trainings:
         if training.system is not None:
             runs[training.system].append(MeasuredRun(training))
-    results = claim_results(file, runs)
+    results, priors = claim_results(file, runs)
     content = {
         **environment(),
         "description": file.description,
@@ -352,6 +370,7 @@ def write_claims(file: ComparisonFile, trainings: Sequence[Training]) -> str:
         "runs": _count_runs(runs),
         "titles": file.titles,
         "seeds": file.seeds,
+        "variance_priors": {unit: asdict(prior) for unit, prior in priors.items()},
         "systems": {system: _describe_system(of_system) for system, of_system in runs.items()},
         "claims": [_describe_claim(result) for result in results],
     }

@@ -386,6 +386,19 @@ def _check_claims(file: ComparisonFile) -> None:
                     f"{FEWEST_SEEDS}: the seed is the unit of the test"
                 )
             _check_evaluations(file, place, claim, system)
+        _check_equal_seeds(file, place, claim)
+
+
+def _check_equal_seeds(file: ComparisonFile, place: str, claim: Claim) -> None:
+    """Check that differences can be taken seed by seed."""
+    for system in claim.systems[1:]:
+        first = claim.systems[0]
+        if set(file.seeds_of(system)) != set(file.seeds_of(first)):
+            raise TmdeError(
+                f"{place}: found the seeds {file.seeds_of(first)} of {first} and "
+                f"{file.seeds_of(system)} of {system}, expected the same: differences are taken "
+                "seed by seed"
+            )
 
 
 def _check_system(file: ComparisonFile, place: str, system: str) -> None:

@@ -2,18 +2,20 @@
 
 The rules, in one place:
 
-1. The difference A - B is measured once with each seed. If both systems were trained with the same
-   seeds, differences are paired by seed and tested by the one-sample t-test; otherwise both lists
-   of values are tested by Welch's t-test.
-2. The p-values of all claims that are tested are corrected by Holm's method. A claim that is to be
-   tested and is not measured yet counts as one with p = 1, so that a later result never takes a
-   verdict back.
-3. A claim `holds` if its corrected p is below 0.05 and the difference is on the paper's side. It
+1. The difference A - B is measured once with each seed, both systems being trained with the same
+   seeds. Whether its mean differs from 0 is tested by a t-test.
+2. Three seeds say little of the variance of one difference. The variances of all differences of
+   one unit are therefore taken for a sample of one distribution, and each is moved towards its
+   middle, by as much as they resemble each other: the moderated t-test of Smyth (2004), made for
+   many comparisons of few replicates each. Without resemblance it is the ordinary t-test.
+3. The p-values of all claims that are tested are corrected by Holm's method. A claim that is to be
+   tested and is not measured yet counts as one with p = 1.
+4. A claim `holds` if its corrected p is below 0.05 and the difference is on the paper's side. It
    `does not hold` if its corrected p is below 0.05 and the difference is on the other side.
    Otherwise it `cannot be told at this size`.
-4. A claim that two systems are about equal states a margin. It holds if the difference lies within
+5. A claim that two systems are about equal states a margin. It holds if the difference lies within
    the margin (two one-sided t-tests), and does not hold if it lies outside.
-5. There is no verdict before all seeds of both systems are measured (`not run yet`), and none for a
+6. There is no verdict before all seeds of both systems are measured (`not run yet`), and none for a
    claim that is `not tested`, which states why.
 
 Without the correction, p < 0.05 says the same as the 95 % interval: it excludes 0, or, with a
@@ -22,12 +24,11 @@ margin, lies within the margin or outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
-from scipy import stats
+from scipy import optimize, special, stats
 
 HOLDS = "holds"
 DOES_NOT_HOLD = "does not hold"
@@ -38,7 +39,27 @@ NOT_TESTED = "not tested"
 SIGNIFICANT = 0.05
 CONFIDENCE = 0.95
 FEWEST_SEEDS = 2  # One seed has no variance.
+FEWEST_VARIANCES = 3  # Fewer do not show whether they resemble each other.
 _ROUNDING = 1e-12  # Differences that vary less than this vary by rounding alone.
+
+
+@dataclass(frozen=True)
+class VariancePrior:
+    """The distribution of the variances of many differences: a scaled inverse chi-squared one.
+
+    Attributes:
+        variance: The middle towards which variances are moved, s0².
+        degrees: By how many degrees of freedom it outweighs a variance, d0; 0 says nothing.
+        pooled_degrees: The degrees of freedom of all differences together. No variance is known
+            better than that.
+    """
+
+    variance: float
+    degrees: float
+    pooled_degrees: int
+
+
+NO_PRIOR = VariancePrior(variance=0.0, degrees=0.0, pooled_degrees=0)
 
 
 @dataclass(frozen=True)
@@ -50,60 +71,97 @@ class SeedDifference:
         low: The lower bound of the 95 % t interval of the mean.
         high: The upper bound of the interval.
         p: The two-sided p-value, not corrected.
-        paired: Whether the values were paired by seed.
-        seeds: The number of differences, or of the values of the system that has fewer.
+        variance: The variance of the differences, as it was measured.
+        seeds: The number of differences.
     """
 
     mean: float
     low: float
     high: float
     p: float
-    paired: bool
+    variance: float
     seeds: int
 
 
 def seed_difference(
-    values: Mapping[int, float], other_values: Mapping[int, float], margin: float | None = None
+    values: Mapping[int, float],
+    other_values: Mapping[int, float],
+    margin: float | None = None,
+    prior: VariancePrior = NO_PRIOR,
 ) -> SeedDifference | None:
-    """Return the difference of two systems, or None if one has fewer than two seeds.
+    """Return the difference of two systems over the seeds that both have.
 
     Args:
         values: The values of system A by seed.
         other_values: Those of system B.
         margin: None tests whether A and B differ. A margin, in the unit of the values, tests
             whether they differ by less than it, or by more if the mean difference is larger.
+        prior: What other differences say of the variance.
+
+    Returns:
+        None if they have fewer than two seeds in common.
     """
-    if min(len(values), len(other_values)) < FEWEST_SEEDS:
+    seeds = [seed for seed in values if seed in other_values]
+    if len(seeds) < FEWEST_SEEDS:
         return None
-    numbers = np.array(list(values.values()))
-    other_numbers = np.array(list(other_values.values()))
-    tested: _PairedTest | _WelchTest
-    if values.keys() == other_values.keys():
-        differences = np.array([values[seed] - other_values[seed] for seed in values])
-        tested = _PairedTest(differences)
-        has_variance = np.ptp(differences) > _ROUNDING
-    else:
-        tested = _WelchTest(numbers, other_numbers)
-        has_variance = max(np.ptp(numbers), np.ptp(other_numbers)) > _ROUNDING
-    fewest_seeds = min(len(numbers), len(other_numbers))
-    is_paired = isinstance(tested, _PairedTest)
-    if not has_variance:
-        # The same with every seed: t is infinite or 0 / 0.
-        p = float(_is_undecided(tested.mean, margin))
-        return SeedDifference(tested.mean, tested.mean, tested.mean, p, is_paired, fewest_seeds)
-    interval = tested.against(0.0).confidence_interval(CONFIDENCE)
+    differences = np.array([values[seed] - other_values[seed] for seed in seeds])
+    mean = float(differences.mean())
+    measured_variance = float(differences.var(ddof=1))
+    if np.ptp(differences) <= _ROUNDING:
+        measured_variance = 0.0
+    tested = _t_test(mean, measured_variance, len(seeds), prior)
+    half_width = tested.standard_error * tested.quantile((1 + CONFIDENCE) / 2)
     return SeedDifference(
-        mean=tested.mean,
-        low=float(interval.low),
-        high=float(interval.high),
+        mean=mean,
+        low=mean - half_width,
+        high=mean + half_width,
         p=_p_value(tested, margin),
-        paired=is_paired,
-        seeds=fewest_seeds,
+        variance=measured_variance,
+        seeds=len(seeds),
     )
 
 
+def variance_prior(differences: Iterable[SeedDifference]) -> VariancePrior:
+    """Return the distribution from which the variances of differences come (Smyth 2004, 6.2).
+
+    The logarithm of a variance has a known mean and variance if the true variance is given. What
+    the logarithms vary beyond that is the variation of the true variances.
+
+    Args:
+        differences: Differences of one unit. Those that do not vary at all, which have no
+            logarithm, are left out.
+
+    Returns:
+        `NO_PRIOR` of fewer than `FEWEST_VARIANCES` differences.
+    """
+    varying = [difference for difference in differences if difference.variance > 0]
+    if len(varying) < FEWEST_VARIANCES:
+        return NO_PRIOR
+    variances = np.array([difference.variance for difference in varying])
+    degrees = np.array([difference.seeds - 1 for difference in varying])
+    centered = np.log(variances) - special.digamma(degrees / 2) + np.log(degrees / 2)
+    excess = centered.var(ddof=1) - special.polygamma(1, degrees / 2).mean()
+    pooled_degrees = int(degrees.sum())
+    prior_degrees = _degrees_of_excess(float(excess), pooled_degrees)
+    half = prior_degrees / 2
+    log_variance = centered.mean() + special.digamma(half) - np.log(half)
+    return VariancePrior(float(np.exp(log_variance)), prior_degrees, pooled_degrees)
+
+
+def _degrees_of_excess(excess: float, highest: int) -> float:
+    """Return d0 with trigamma(d0 / 2) = excess, at most `highest`."""
+
+    def surplus(degrees: float) -> float:
+        return float(special.polygamma(1, degrees / 2)) - excess
+
+    lowest = 1e-3  # Variances that do not resemble each other at all.
+    if surplus(highest) >= 0:
+        return float(highest)
+    return float(optimize.brentq(surplus, lowest, highest))
+
+
 def verdict_of(difference: SeedDifference, corrected_p: float, margin: float | None = None) -> str:
-    """Return the verdict on a measured claim: rules 3 and 4.
+    """Return the verdict on a measured claim: rules 4 and 5.
 
     Args:
         difference: The difference in the direction of the claim.
@@ -130,51 +188,42 @@ def holm(p_values: Sequence[float]) -> list[float]:
     return corrected
 
 
-# ---- Tests
+# ---- The moderated t-test
 
 
-class _PairedTest:
-    """The one-sample t-test of differences that are paired by seed."""
+@dataclass(frozen=True)
+class _TTest:
+    mean: float
+    standard_error: float
+    degrees: float
 
-    def __init__(self, differences: np.ndarray) -> None:
-        self._differences = differences
+    def quantile(self, share: float) -> float:
+        return float(stats.t.ppf(share, self.degrees))
 
-    @property
-    def mean(self) -> float:
-        return float(self._differences.mean())
-
-    def against(self, difference: float) -> Any:  # noqa: ANN401 - scipy's result has no public type
-        """Return scipy's two-sided test of the null hypothesis that the mean is `difference`."""
-        return stats.ttest_1samp(self._differences, difference)
-
-
-class _WelchTest:
-    """Welch's t-test of the values of two systems, whose variances may differ."""
-
-    def __init__(self, values: np.ndarray, other_values: np.ndarray) -> None:
-        self._values = values
-        self._other_values = other_values
-
-    @property
-    def mean(self) -> float:
-        return float(self._values.mean() - self._other_values.mean())
-
-    def against(self, difference: float) -> Any:  # noqa: ANN401 - scipy's result has no public type
-        """Return scipy's two-sided test of the null hypothesis that the mean is `difference`."""
-        return stats.ttest_ind(self._values - difference, self._other_values, equal_var=False)
+    def p_against(self, difference: float) -> float:
+        """Return the two-sided p-value of the null hypothesis that the mean is `difference`."""
+        distance = abs(self.mean - difference)
+        if self.standard_error == 0:
+            # The same with every seed, and nothing else is known: t is infinite or 0 / 0.
+            return float(distance < _ROUNDING)
+        return float(2 * stats.t.sf(distance / self.standard_error, self.degrees))
 
 
-def _p_value(tested: _PairedTest | _WelchTest, margin: float | None) -> float:
+def _t_test(mean: float, variance: float, seeds: int, prior: VariancePrior) -> _TTest:
+    own_degrees = seeds - 1
+    degrees = prior.degrees + own_degrees
+    moderated = (prior.degrees * prior.variance + own_degrees * variance) / degrees
+    if prior.degrees > 0:
+        degrees = min(degrees, prior.pooled_degrees)
+    return _TTest(mean, float(np.sqrt(moderated / seeds)), degrees)
+
+
+def _p_value(tested: _TTest, margin: float | None) -> float:
     if margin is None:
-        return float(tested.against(0.0).pvalue)
+        return tested.p_against(0.0)
     if abs(tested.mean) > margin:
         nearer_bound = float(np.copysign(margin, tested.mean))
-        return float(tested.against(nearer_bound).pvalue)
+        return tested.p_against(nearer_bound)
     # Both one-sided tests must reject. The mean lies between the bounds, so that each two-sided p
     # is twice the one-sided one, which is what belongs to a 95 % interval.
-    return float(max(tested.against(-margin).pvalue, tested.against(margin).pvalue))
-
-
-def _is_undecided(mean: float, margin: float | None) -> bool:
-    """Return whether a difference without variance is exactly at the border of a claim."""
-    return abs(abs(mean) - (margin or 0.0)) < _ROUNDING
+    return max(tested.p_against(-margin), tested.p_against(margin))

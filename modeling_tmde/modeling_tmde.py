@@ -7,7 +7,6 @@ sequential neural network models*, chapter 4.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any, cast
 
 import torch
@@ -25,7 +24,6 @@ from transformers.modeling_outputs import (
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
-from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
 from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
@@ -36,10 +34,10 @@ from .common import (
     TmdeError,
     TmdeOutputProjection,
     TmdeSinusoidalPositions,
+    attention_function,
     bag_direction,
     check_inputs,
     classification_loss,
-    eager_attention_forward,
     first_places,
 )
 from .configuration_tmde import TmdeConfig
@@ -111,9 +109,7 @@ class TmdeAttention(nn.Module):
             key, value = self._cross_keys_and_values(memory, past_key_values)
         # The pyramid's queries, which all texts share, have batch 1.
         query = query.expand(key.shape[0], -1, -1, -1)
-        attention: Callable = ALL_ATTENTION_FUNCTIONS.get_interface(
-            self.config._attn_implementation, eager_attention_forward
-        )
+        attention = attention_function(self.config, query, key)
         output, probabilities = attention(
             self,
             query,

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import yaml
+from scipy import stats
 
 from tests.cli.test_compare import CONTENT
 from tmde.cli.claim_results import (
@@ -81,6 +82,14 @@ def test_a_claim_needs_two_seeds(tmp_path):
     content = copy.deepcopy(FILE)
     content["systems"]["bag"]["seeds"] = [1]
     message = r"claims\.above: found the seeds \[1\] of bag, expected at least 2"
+    with pytest.raises(ValueError, match=message):
+        load(tmp_path, content)
+
+
+def test_both_systems_of_a_claim_need_the_same_seeds(tmp_path):
+    content = copy.deepcopy(FILE)
+    content["systems"]["bag"]["seeds"] = [1, 2, 4]
+    message = r"claims\.above: found the seeds \[1, 2, 3\] of warm and \[1, 2, 4\] of bag, expected"
     with pytest.raises(ValueError, match=message):
         load(tmp_path, content)
 
@@ -232,7 +241,7 @@ def test_a_verdict_by_hand(tmp_path):
     assert measure["unit"] == "share"
     assert measure["better"] == {"1": 0.6, "2": 0.71, "3": 0.82}
     assert measure["difference"]["mean"] == pytest.approx(0.11)
-    assert measure["difference"]["paired"]
+    assert measure["difference"]["seeds"] == 3
     assert claims["unknown"]["verdict"] == NOT_TESTED
     assert written["runs"] == {"planned": 6, "measured": 6}
     assert written["cpu_hours"] == pytest.approx(6 * 4 / 60)
@@ -249,6 +258,32 @@ def test_all_claims_are_corrected_together(tmp_path):
     assert claims["above"]["corrected_p"] == pytest.approx(20 * 0.0027435, abs=1e-4)
     assert claims["above"]["verdict"] == CANNOT_BE_TOLD
     assert claims["later-3"]["verdict"] == NOT_RUN
+
+
+def test_variances_of_one_unit_moderate_each_other(tmp_path):
+    """Five systems above `bag`, all with the variance 0.01².
+
+    Equal variances resemble each other as much as can be: d0 = 10, the degrees of all five. By hand,
+    s0² = 0.01² exp(-digamma(1) + digamma(5) - log(5)) = 0.01² * exp(0.473895), the moderated
+    variance (10 s0² + 2 * 0.01²) / 12 = 0.00015052, and t has 10 degrees of freedom and not 12.
+    """
+    content = copy.deepcopy(FILE)
+    shares = dict(CLEAR)
+    for number in range(4):
+        name = f"warm{number}"
+        content["systems"][name] = SYSTEMS["warm"]
+        content["claims"][name] = {**CLAIM, "better": name}
+        for seed in (1, 2, 3):
+            shares[f"{name}-{seed}"] = CLEAR[f"warm-{seed}"] + 0.001 * (number + 1)
+    written, claims = claims_of(tmp_path, content, shares)
+    prior = written["variance_priors"]["share"]
+    assert prior["variance"] == pytest.approx(0.01**2 * math.exp(0.473895), rel=1e-5)
+    assert prior["degrees"] == 10
+    assert prior["pooled_degrees"] == 10
+    assert written["variance_priors"]["ratio"]["degrees"] == 0
+    difference = claims["above"]["measures"][0]["difference"]
+    half_width = stats.t.ppf(0.975, 10) * math.sqrt(0.00015052 / 3)
+    assert difference["high"] - difference["mean"] == pytest.approx(half_width, rel=1e-3)
 
 
 def test_there_is_no_verdict_before_all_seeds(tmp_path):

@@ -1,14 +1,19 @@
 """Verdicts on claims: numbers by hand, and the rules."""
 
+import numpy as np
 import pytest
+from scipy import stats
 
 from tmde.eval.verdicts import (
     CANNOT_BE_TOLD,
     DOES_NOT_HOLD,
     HOLDS,
+    NO_PRIOR,
     SeedDifference,
+    VariancePrior,
     holm,
     seed_difference,
+    variance_prior,
     verdict_of,
 )
 
@@ -21,7 +26,7 @@ LOW = {42: 10.0, 43: 10.0, 44: 20.0}
 
 def test_paired_difference_by_hand():
     difference = seed_difference(HIGH, LOW)
-    assert difference.paired
+    assert difference.variance == pytest.approx(4.0)
     assert difference.seeds == 3
     assert difference.mean == pytest.approx(6.0)
     assert difference.low == pytest.approx(1.031725, abs=1e-6)
@@ -40,20 +45,10 @@ def test_pairs_are_made_by_seed_and_not_by_order():
     assert seed_difference(HIGH, shuffled) == seed_difference(HIGH, LOW)
 
 
-def test_other_seeds_are_not_paired():
-    """Welch by hand.
-
-    2, 4, 6 against 1, 1, 1, 5: means 4 and 2, variances 4 and 4, squared standard error
-    4 / 3 + 4 / 4 = 7 / 3, t = 2 / 1.527525 = 1.309307, degrees of freedom
-    (7 / 3)² / ((4 / 3)² / 2 + 1² / 3) = 5.444444 / 1.222222 = 4.454545.
-    """
-    difference = seed_difference({1: 2.0, 2: 4.0, 3: 6.0}, {4: 1.0, 5: 1.0, 6: 1.0, 7: 5.0})
-    assert not difference.paired
-    assert difference.seeds == 3
-    assert difference.mean == pytest.approx(2.0)
-    half_width = difference.high - difference.mean
-    # Between the quantiles of t with 4 and with 5 degrees of freedom, 2.776445 and 2.570582.
-    assert 2.570582 * 1.527525 < half_width < 2.776445 * 1.527525
+def test_only_the_seeds_of_both_count():
+    difference = seed_difference(HIGH | {45: 99.0}, LOW | {46: 0.0})
+    assert difference == seed_difference(HIGH, LOW)
+    assert seed_difference({1: 2.0, 2: 4.0}, {3: 1.0, 4: 1.0}) is None
 
 
 def test_one_seed_has_no_difference():
@@ -68,11 +63,6 @@ def test_a_difference_without_variance(value, p):
     difference = seed_difference(shifted, LOW)
     assert (difference.mean, difference.low, difference.high) == (value, value, value)
     assert difference.p == p
-
-
-def test_other_seeds_without_variance():
-    difference = seed_difference({1: 2.0, 2: 2.0}, {3: 1.5, 4: 1.5})
-    assert (difference.mean, difference.low, difference.p) == (0.5, 0.5, 0.0)
 
 
 # Differences 0, 0.2, 0.1: mean 0.1, standard error 0.1 / sqrt(3) = 0.057735, and the interval is
@@ -95,8 +85,86 @@ def test_unequal_says_the_same_as_the_interval_outside_of_the_margin(margin, is_
     assert verdict_of(difference, difference.p, margin) == expected
 
 
+# ---- The moderated t-test
+
+
+def test_moderated_difference_by_hand():
+    """The variance of HIGH - LOW is 4 with 2 degrees, the prior 1 with 4: (4 * 1 + 2 * 4) / 6 = 2.
+
+    The standard error is sqrt(2 / 3) = 0.816497, t = 7.348469, with 6 degrees of freedom.
+    """
+    prior = VariancePrior(variance=1.0, degrees=4.0, pooled_degrees=20)
+    difference = seed_difference(HIGH, LOW, prior=prior)
+    assert difference.mean == pytest.approx(6.0)
+    assert difference.variance == pytest.approx(4.0)
+    assert difference.high - 6.0 == pytest.approx(2.446912 * 0.816497, rel=1e-5)
+    assert difference.p == pytest.approx(2 * stats.t.sf(7.348469, 6), rel=1e-5)
+
+
+def test_no_variance_is_known_better_than_by_all_differences():
+    loose = VariancePrior(variance=1.0, degrees=4.0, pooled_degrees=20)
+    few = VariancePrior(variance=1.0, degrees=4.0, pooled_degrees=3)
+    assert seed_difference(HIGH, LOW, prior=few).p > seed_difference(HIGH, LOW, prior=loose).p
+
+
+def test_a_difference_without_variance_is_moderated():
+    prior = VariancePrior(variance=1.0, degrees=4.0, pooled_degrees=20)
+    shifted = {seed: number + 3.0 for seed, number in LOW.items()}
+    difference = seed_difference(shifted, LOW, prior=prior)
+    assert difference.low < difference.mean < difference.high
+    assert 0 < difference.p < 1
+
+
+def differences_of(true_variances, seeds=3, seed=0):
+    """Return differences of normal numbers with the true variances."""
+    random = np.random.default_rng(seed)
+    made = []
+    for variance in true_variances:
+        numbers = random.normal(scale=np.sqrt(variance), size=seeds)
+        values = dict(enumerate(numbers))
+        made.append(seed_difference(values, dict.fromkeys(values, 0.0)))
+    return made
+
+
+def test_equal_variances_are_pooled():
+    prior = variance_prior(differences_of([2.0] * 4000))
+    assert prior.variance == pytest.approx(2.0, rel=0.05)
+    assert prior.degrees > 50
+
+
+@pytest.mark.parametrize("degrees", [3.0, 8.0])
+def test_the_prior_is_found_again(degrees):
+    """True variances are d0 s0² / chi²(d0), with s0² = 2."""
+    random = np.random.default_rng(1)
+    true_variances = degrees * 2.0 / random.chisquare(degrees, size=20000)
+    prior = variance_prior(differences_of(true_variances))
+    assert prior.variance == pytest.approx(2.0, rel=0.05)
+    assert prior.degrees == pytest.approx(degrees, rel=0.15)
+    assert prior.pooled_degrees == 40000
+
+
+def test_moderated_p_values_are_uniform_without_a_difference():
+    """One in twenty is below 0.05, which the ordinary normal test of so few seeds does not keep."""
+    random = np.random.default_rng(2)
+    true_variances = 4.0 * 2.0 / random.chisquare(4.0, size=4000)
+    prior = variance_prior(differences_of(true_variances, seed=3))
+    random = np.random.default_rng(4)
+    rejected = 0
+    for variance in true_variances:
+        values = dict(enumerate(random.normal(scale=np.sqrt(variance), size=3)))
+        difference = seed_difference(values, dict.fromkeys(values, 0.0), prior=prior)
+        rejected += difference.p < 0.05
+    assert 0.04 < rejected / 4000 < 0.06
+
+
+def test_few_differences_say_nothing_of_variances():
+    assert variance_prior(differences_of([1.0, 1.0])) == NO_PRIOR
+    constant = seed_difference({1: 1.0, 2: 1.0}, {1: 0.0, 2: 0.0})
+    assert variance_prior([constant] * 5) == NO_PRIOR
+
+
 def difference_of(mean: float) -> SeedDifference:
-    return SeedDifference(mean=mean, low=mean - 1, high=mean + 1, p=0.01, paired=True, seeds=3)
+    return SeedDifference(mean=mean, low=mean - 1, high=mean + 1, p=0.01, variance=1.0, seeds=3)
 
 
 @pytest.mark.parametrize(

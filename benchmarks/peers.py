@@ -176,6 +176,7 @@ class Static:
         """Start a new task: reset the counts, and forget the vectors of the last one."""
         self.texts = 0
         self.seconds = 0.0
+        self.cpu_seconds = 0.0
         self._vectors: dict[str, np.ndarray] = {}
 
     def describe(self) -> dict[str, str | int]:
@@ -202,8 +203,10 @@ class Static:
         key = text_fingerprint(texts)
         if key not in self._vectors:
             start = time.perf_counter()
+            cpu_start = time.process_time()
             self._vectors[key] = self.encode(list(texts))
             self.seconds += time.perf_counter() - start
+            self.cpu_seconds += time.process_time() - cpu_start
             self.texts += len(texts)
         return self._vectors[key]
 

@@ -127,16 +127,17 @@ def words_per_second(record: Mapping[str, Any]) -> float:
 
 
 def _texts_per_second(results: Iterable[TaskResult]) -> float | None:
-    """Return the texts that were embedded in a second, of the tasks that embedded any.
+    """Return the texts that were embedded in a CPU second, of the tasks that embedded any.
 
     The vectors of a task may come from the cache, and then took no time.
     """
     texts = 0
     seconds = 0.0
     for result in results:
-        if result.truncated is not None and result.seconds["embedding"] > 0:
+        embedding_seconds = result.seconds.get("embedding on CPU cores", 0.0)
+        if result.truncated is not None and embedding_seconds > 0:
             texts += result.truncated[1]
-            seconds += result.seconds["embedding"]
+            seconds += embedding_seconds
     return texts / seconds if seconds else None
 
 

@@ -24,7 +24,7 @@ class Measure(BaseModel):
         evaluation: One of the file's further evaluations; None for that of all systems.
         cost: What a system costs, in place of tasks: `words_per_second` (words of training text in
             a CPU second), `cpu_minutes` (of training, without evaluations), or `texts_per_second`
-            (texts embedded in a second by the clock). Costs are compared as ratios.
+            (texts embedded in a CPU second). Costs are compared as ratios.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,7 @@ class EvaluationSettings(BaseModel):
         folds: Whether the ten folds of the thesis are run.
         max_length: The longest input, as `tmde eval run` takes it.
         protocol: What a classifier is tuned on, as `tmde eval run` takes it.
+        tfidf: Whether TF-IDF of characters is measured beside the systems.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
@@ -61,6 +62,7 @@ class EvaluationSettings(BaseModel):
     folds: bool = False
     max_length: int | None = None
     protocol: str = "zero-shot"
+    tfidf: bool = True
 
     def eval_options(self, folder: Path, data: Path | None) -> list[str]:
         """Return the options of `tmde eval run` for all systems.
@@ -81,6 +83,8 @@ class EvaluationSettings(BaseModel):
             options += ["--set", setting]
         if self.protocol != "zero-shot":
             options += ["--protocol", self.protocol]
+        if not self.tfidf:
+            options.append("--no-tfidf")
         options.append("--no-figures")
         options.append("--folds" if self.folds else "--no-folds")
         return options
@@ -257,6 +261,8 @@ def trainings_of_claims(
 ) -> list[Training]:
     """Return the trainings of the systems of some claims, after the starts that they need.
 
+    They take part in the evaluations that the claims need, and in that of all systems.
+
     Args:
         file: The comparison.
         trainings: All its trainings, starts first.
@@ -265,16 +271,25 @@ def trainings_of_claims(
     Raises:
         TmdeError: There is no such claim, or it is not tested.
     """
-    systems: set[str] = set()
+    needed_evaluations: dict[str, set[str]] = {}  # By system.
     for claim_id in claim_ids:
         if claim_id not in file.claims:
             raise TmdeError(unknown_name_message("--only: claim", claim_id, file.claims))
         claim = file.claims[claim_id]
         if not claim.is_tested:
             raise TmdeError(f"--only {claim_id}: the claim is not tested: {claim.why_not}")
-        systems.update(claim.systems)
-    starts = [training for training in trainings if training.system is None]
-    return starts + [training for training in trainings if training.system in systems]
+        for system in claim.systems:
+            needed = needed_evaluations.setdefault(system, {MAIN_EVALUATION})
+            needed.update(measure.evaluation or MAIN_EVALUATION for measure in claim.all_measures)
+    chosen = []
+    for training in trainings:
+        if training.system is None:
+            chosen.append(training)
+        elif training.system in needed_evaluations:
+            needed = needed_evaluations[training.system]
+            evaluations = [name for name in training.evaluations if name in needed]
+            chosen.append(replace(training, evaluations=evaluations))
+    return chosen
 
 
 def _read_with_base(name_or_path: str) -> dict[str, Any]:

@@ -249,7 +249,7 @@ class TaskResult:
         settings: What decided the numbers beside data and system: head, scoring, seeds ...
         data: The fingerprint, the provenance and the numbers of rows of the data.
         system_fingerprint: The fingerprint of the system.
-        seconds: The wall-clock time by part.
+        seconds: The wall-clock time by part, and that of CPU cores for embedding.
         truncated: The number of texts that were longer than the system's limit, and the number of
             all texts; None for a system that never truncates.
     """

@@ -191,6 +191,7 @@ def _measure(
     }
     seconds = {
         "embedding": system.seconds,
+        "embedding on CPU cores": system.cpu_seconds,
         "measuring": measured - start - system.seconds,
         "intervals": finished - measured,
     }

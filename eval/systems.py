@@ -65,6 +65,7 @@ class System(Protocol):
         texts: The number of different texts that were represented since `begin`.
         truncated: The number of them that were longer than the system's limit.
         seconds: The time that their encoding took since `begin`; 0 where all came from a cache.
+        cpu_seconds: The time that the processor's cores worked on it, all together.
     """
 
     name: str
@@ -72,6 +73,7 @@ class System(Protocol):
     texts: int
     truncated: int
     seconds: float
+    cpu_seconds: float
 
     @property
     def fingerprint(self) -> str:
@@ -170,6 +172,7 @@ class EmbeddingSystem:
         self.texts = 0
         self.truncated = 0
         self.seconds = 0.0
+        self.cpu_seconds = 0.0
         self._vectors_in_memory: dict[str, np.ndarray] = {}
         self._counted_keys: set[str] = set()
         # By role, the prompts that were used.
@@ -277,6 +280,7 @@ class EmbeddingSystem:
     def _encode(
         self, texts: list[str], language: Language, prompt: str
     ) -> tuple[np.ndarray, _Counts]:
+        cpu_start = time.process_time()
         with _truncation_counted():
             vectors, report = self.embedder.encode_with_report(
                 texts,
@@ -288,6 +292,7 @@ class EmbeddingSystem:
         array = np.asarray(vectors)
         self._check_finite(array)
         self.seconds += report.seconds
+        self.cpu_seconds += time.process_time() - cpu_start
         return array, _Counts(report.texts, report.truncated)
 
     def _check_finite(self, vectors: np.ndarray) -> None:
@@ -347,6 +352,7 @@ class CharacterTfidf:
     def begin(self) -> None:
         """Start a new task: forget the n-gram counts of the last one."""
         self.seconds = 0.0
+        self.cpu_seconds = 0.0
         self._row_of_text: dict[str, int] = {}
         self._counts = scipy.sparse.csr_matrix((0, self.COLUMNS), dtype=np.float32)
 
@@ -397,8 +403,10 @@ class CharacterTfidf:
         new_texts = [text for text in dict.fromkeys(texts) if text not in self._row_of_text]
         if new_texts:
             start = time.perf_counter()
+            cpu_start = time.process_time()
             new_counts = self._vectorizer.transform(new_texts).astype(np.float32)
             self.seconds += time.perf_counter() - start
+            self.cpu_seconds += time.process_time() - cpu_start
             for text in new_texts:
                 self._row_of_text[text] = len(self._row_of_text)
             self._counts = scipy.sparse.vstack([self._counts, new_counts], format="csr")

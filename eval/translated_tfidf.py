@@ -137,6 +137,7 @@ class TranslatedTfidf:
         self.texts = 0
         self.truncated = 0
         self.seconds = 0.0
+        self.cpu_seconds = 0.0
         # By text and its language.
         self._translations: dict[tuple[str, str], str] = {}
 
@@ -198,10 +199,12 @@ class TranslatedTfidf:
             if (text, code) not in self._translations:
                 new_texts.setdefault(code, []).append(text)
         start = time.perf_counter()
+        cpu_start = time.process_time()
         for code, texts_of_language in new_texts.items():
             self._translate_language(texts_of_language, code)
             self.texts += len(texts_of_language)
         self.seconds += time.perf_counter() - start
+        self.cpu_seconds += time.process_time() - cpu_start
         return [self._translations[key] for key in keys]
 
     def _translate_language(self, texts: list[str], code: str) -> None:

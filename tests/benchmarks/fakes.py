@@ -14,6 +14,7 @@ class FakeSystem:
     texts = 0
     truncated = 0
     seconds = 0.0
+    cpu_seconds = 0.0
 
     def __init__(self, name, prompt, document_prompt):
         self.name = name

@@ -86,6 +86,23 @@ def test_a_claim_needs_two_seeds(tmp_path):
         load(tmp_path, content)
 
 
+def test_only_the_evaluations_of_a_claim_are_run(tmp_path):
+    long_measure = {**SENTENCES, "evaluation": "long"}
+    content = with_claim(
+        better="warm", worse="warm", equal="the model", worse_measures=[long_measure]
+    )
+    file, trainings = load(tmp_path, content)
+    chosen = trainings_of_claims(file, trainings, ["above"])
+    assert list(chosen[-1].evaluations) == ["eval", "long"]
+
+
+def test_tfidf_can_be_left_out(tmp_path):
+    file, _ = load(tmp_path, {**FILE, "tfidf": False})
+    options = file.options_of_evaluations(tmp_path, None)
+    assert "--no-tfidf" in options["eval"]
+    assert "--no-tfidf" not in options["long"]
+
+
 def test_both_systems_of_a_claim_need_the_same_seeds(tmp_path):
     content = copy.deepcopy(FILE)
     content["systems"]["bag"]["seeds"] = [1, 2, 4]
@@ -140,6 +157,7 @@ def test_only_the_systems_of_a_claim_are_run(tmp_path):
         *[f"bag-{seed}" for seed in (1, 2, 3)],
         *[f"warm-{seed}" for seed in (1, 2, 3)],
     ]
+    assert all(list(training.evaluations) == ["eval"] for training in chosen[1:])
     with pytest.raises(ValueError, match="--only: claim 'abov' is unknown; did you mean above"):
         trainings_of_claims(file, trainings, ["abov"])
     with pytest.raises(ValueError, match="--only unknown: the claim is not tested: No data"):
@@ -201,7 +219,7 @@ def result(system: str, share: float) -> TaskResult:
         "zero-shot",
         cells,
         data={"fingerprint": "f"},
-        seconds={"embedding": 4.0},
+        seconds={"embedding": 9.0, "embedding on CPU cores": 4.0},
         truncated=(0, 100),
     )
 
@@ -263,7 +281,7 @@ def test_all_claims_are_corrected_together(tmp_path):
 def test_variances_of_one_unit_moderate_each_other(tmp_path):
     """Five systems above `bag`, all with the variance 0.01².
 
-    Equal variances resemble each other as much as can be: d0 = 10, the degrees of all five. By hand,
+    Equal variances resemble each other as much as can be: d0 = 10, all degrees. By hand,
     s0² = 0.01² exp(-digamma(1) + digamma(5) - log(5)) = 0.01² * exp(0.473895), the moderated
     variance (10 s0² + 2 * 0.01²) / 12 = 0.00015052, and t has 10 degrees of freedom and not 12.
     """

@@ -36,6 +36,7 @@ class FakeSystem:
     def begin(self):
         self.texts = 0
         self.seconds = 0.0
+        self.cpu_seconds = 0.0
 
     def describe(self):
         return {"fingerprint": self.fingerprint}

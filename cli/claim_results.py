@@ -15,6 +15,7 @@ from tmde.cli.comparison_file import MAIN_EVALUATION, ComparisonFile, Training
 from tmde.data.io import write_atomically
 from tmde.eval.environment import environment
 from tmde.eval.results import TaskResult, group_cells, read_results
+from tmde.eval.tasks import VectorGeometry
 from tmde.eval.training_log import LOG_NAME, read_log
 from tmde.eval.verdicts import (
     NO_PRIOR,
@@ -408,7 +409,7 @@ def _count_runs(runs: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, int]:
 
 
 def _describe_system(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
-    """Return rows, time and learning curve of a system by seed, of the runs that are finished."""
+    """Return rows, time, learning curve and vectors of a system, of the runs that are finished."""
     by_seed: dict[int, dict[str, Any]] = {}
     for run in runs:
         record = run.record
@@ -422,7 +423,35 @@ def _describe_system(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
             "words_per_second": round(words_per_second(record), 1),
             "curve": [asdict(point) for point in learning_curve(run.training.run)],
         }
-    return {"seeds": by_seed, "curve": _mean_curve([seed["curve"] for seed in by_seed.values()])}
+    return {
+        "seeds": by_seed,
+        "curve": _mean_curve([seed["curve"] for seed in by_seed.values()]),
+        "geometry": _mean_geometry(runs),
+    }
+
+
+GEOMETRY_VALUES = (
+    VALUE,
+    "language_accuracy_debiased",
+    "debiased_rank",
+    "components_90",
+    "precision_at_1_cosine",
+    "precision_at_1_euclidean",
+    "precision_at_1_debiased",
+)
+
+
+def _mean_geometry(runs: Sequence[MeasuredRun]) -> dict[str, float]:
+    """Return the measures of the task `vector_geometry`, means over the seeds that have them."""
+    means = {}
+    for name in GEOMETRY_VALUES:
+        measure = Measure(title=name, tasks=[VectorGeometry.name], value=name)
+        values = [run.value_of(measure) for run in runs]
+        measured = [value for value in values if value is not None]
+        if measured:
+            key = "language_accuracy" if name == VALUE else name
+            means[key] = fmean(measured)
+    return means
 
 
 def _mean_curve(curves: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:

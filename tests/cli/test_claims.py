@@ -205,7 +205,7 @@ def test_a_run_without_log_has_no_curve(tmp_path):
 # ---- The results
 
 
-def result(system: str, share: float) -> TaskResult:
+def result(system: str, share: float, task: str = "found") -> TaskResult:
     """A share of right answers from German to English, and all within German."""
     ids = [str(number) for number in range(1000)]
     cells = []
@@ -214,7 +214,7 @@ def result(system: str, share: float) -> TaskResult:
         extra = {"components_90": 100 * value}
         cells.append(Cell("de", target, "accuracy", value, ids, outcomes, 0.25, extra=extra))
     return TaskResult(
-        "found",
+        task,
         system,
         "zero-shot",
         cells,
@@ -230,7 +230,8 @@ def finish(training, share: float, cpu_minutes: float = 4.0) -> None:
     (training.run / "results.json").write_text(
         json.dumps({**RECORD, "cpu_minutes": cpu_minutes}), encoding="utf-8"
     )
-    write_results(training.evaluation, [result(training.name, share)], {})
+    results = [result(training.name, share), result(training.name, share, "vector_geometry")]
+    write_results(training.evaluation, results, {})
 
 
 def claims_of(folder: Path, content: dict, shares: dict[str, float]) -> tuple[dict, dict]:
@@ -264,6 +265,15 @@ def test_a_verdict_by_hand(tmp_path):
     assert written["runs"] == {"planned": 6, "measured": 6}
     assert written["cpu_hours"] == pytest.approx(6 * 4 / 60)
     assert written["systems"]["warm"]["seeds"]["2"]["words_per_second"] == 30.0
+
+
+def test_the_vectors_of_a_system_are_described_by_means_over_seeds(tmp_path):
+    """Both cells of a seed have 100 components times their value: 100 and 60, 71 or 82."""
+    written, _ = claims_of(tmp_path, FILE, CLEAR)
+    geometry = written["systems"]["warm"]["geometry"]
+    assert geometry["components_90"] == pytest.approx((100 + 71) / 2)
+    assert geometry["language_accuracy"] == pytest.approx((1.0 + 0.71) / 2)
+    assert "debiased_rank" not in geometry  # These cells lack it.
 
 
 def test_all_claims_are_corrected_together(tmp_path):
@@ -319,7 +329,7 @@ def test_nothing_is_run_yet(tmp_path):
     written, claims = claims_of(tmp_path, FILE, {})
     assert claims["above"]["verdict"] == NOT_RUN
     assert claims["above"]["measures"][0]["difference"] is None
-    assert written["systems"]["bag"] == {"seeds": {}, "curve": []}
+    assert written["systems"]["bag"] == {"seeds": {}, "curve": [], "geometry": {}}
     assert written["cpu_hours"] == 0
 
 

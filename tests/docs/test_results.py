@@ -280,6 +280,19 @@ def measured(better: dict, worse: dict, unit: str, mean: float, half: float) -> 
     }
 
 
+def forget_results(content: dict) -> None:
+    """Turn `claims.json` into that of a comparison of which nothing is run yet."""
+    for claim in content["claims"]:
+        if claim["verdict"] == "not tested":
+            continue
+        claim |= {"verdict": "not run yet", "corrected_p": None, "seeds_done": [0, 0]}
+        for pair in claim["measures"]:
+            pair |= {"better": {}, "worse": {}, "difference": None}
+    for system in content["systems"].values():
+        system |= {"seeds": {}, "curve": [], "geometry": {}}
+    content |= {"runs": {"planned": 129, "measured": 0}, "cpu_hours": 0.0}
+
+
 def section_of(page: str, claim: str) -> str:
     return page.partition(f"### {claim}\n")[2].partition("\n### ")[0]
 
@@ -304,6 +317,7 @@ def test_the_page_of_claims_with_some_results(folder):
     """One claim with a verdict, one in the middle of its seeds; all others are not run yet."""
 
     def add_results(content):
+        forget_results(content)
         claims = {claim["id"]: claim for claim in content["claims"]}
         holding = claims["tmde-above-laser-6"]
         holding["verdict"] = "holds"
@@ -324,6 +338,15 @@ def test_the_page_of_claims_with_some_results(folder):
         content["systems"]["tmde"]["curve"] = points
         others = [{**point, "retrieval": 0.2} for point in points]
         content["systems"]["laser_6"]["curve"] = others
+        content["systems"]["tmde"]["geometry"] = {
+            "language_accuracy": 0.81,
+            "language_accuracy_debiased": 0.54,
+            "debiased_rank": 4.0,
+            "components_90": 30.25,
+            "precision_at_1_cosine": 0.5,
+            "precision_at_1_euclidean": 0.4,
+            "precision_at_1_debiased": 0.55,
+        }
         content["runs"]["measured"] = 6
         content["cpu_hours"] = 1.26
 
@@ -338,7 +361,9 @@ def test_the_page_of_claims_with_some_results(folder):
     assert "| the measure | 5,050 (2 seeds) | 5,050 (1 seed) | × 1.00 (× 0.91 to × 1.10) |" in begun
     assert "| P@1 documents | not run yet | not run yet |  |" in section_of(page, "laser-depth")
     assert "| holds | 1 |" in page
+    assert "- [tmde-above-laser-6](#tmde-above-laser-6): the measure +10.0 (+7.5 to +12.5)" in page
     assert "**6 of 129 runs are measured**, in 1.3 CPU hours" in page
+    assert "| T-MDE | 30 | 50.0 | 40.0 | 81.0 | 54.0 | 4.0 | 55.0 |" in page
     assert "| T-MDE | 2,000 | 25.0 (2.0) | 25.0 (4.0) |  |  |  |" in page
     assert "| T-MDE − LASER_6 | +5.0 | +5.0 |  |  |  |" in page
 

@@ -51,6 +51,7 @@ class EvaluationSettings(BaseModel):
         task_options: The options of tasks, by `TASK.OPTION`.
         folds: Whether the ten folds of the thesis are run.
         max_length: The longest input, as `tmde eval run` takes it.
+        long_documents: What becomes of longer documents, as `tmde eval run` takes it.
         protocol: What a classifier is tuned on, as `tmde eval run` takes it.
         tfidf: Whether TF-IDF of characters is measured beside the systems.
     """
@@ -61,6 +62,7 @@ class EvaluationSettings(BaseModel):
     task_options: dict[str, Any] = {}
     folds: bool = False
     max_length: int | None = None
+    long_documents: str | None = None
     protocol: str = "zero-shot"
     tfidf: bool = True
 
@@ -76,6 +78,8 @@ class EvaluationSettings(BaseModel):
             options += ["--data", str(data)]
         if self.max_length is not None:
             options += ["--max-length", str(self.max_length)]
+        if self.long_documents is not None:
+            options += ["--long-documents", self.long_documents]
         options += ["--cache-dir", str(folder / "cache")]
         for task in self.located_tasks(data):
             options += ["--tasks", task]

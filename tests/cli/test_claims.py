@@ -96,9 +96,11 @@ def test_only_the_evaluations_of_a_claim_are_run(tmp_path):
     assert list(chosen[-1].evaluations) == ["eval", "long"]
 
 
-def test_tfidf_can_be_left_out(tmp_path):
-    file, _ = load(tmp_path, {**FILE, "tfidf": False})
+def test_tfidf_can_be_left_out_and_long_documents_be_split(tmp_path):
+    file, _ = load(tmp_path, {**FILE, "tfidf": False, "long_documents": "words"})
     options = file.options_of_evaluations(tmp_path, None)
+    assert options["eval"][options["eval"].index("--long-documents") + 1] == "words"
+    assert "--long-documents" not in options["long"]
     assert "--no-tfidf" in options["eval"]
     assert "--no-tfidf" not in options["long"]
 

@@ -25,6 +25,7 @@
     tasks: [sib200, sentence_retrieval=FILE]
     task_options: {sentence_retrieval.max_rows: 1000}  # as `tmde eval --set`
     max_length: 512                                    # as `tmde eval --max-length`
+    long_documents: truncate                           # as `tmde eval --long-documents`
     folds: false  # whether classification runs the ten folds of thesis 4.6, too
     tfidf: true   # whether TF-IDF of characters is measured, too
     titles: {sib200: SIB-200, tmde: T-MDE}  # of tasks and systems in the table

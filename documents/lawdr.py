@@ -58,8 +58,10 @@ class Lawdr:
 
     Args:
         embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`.
-        rank: The number of directions to remove, of every language or by language, or `"auto"`; see
-            [`LanguageDebiaser`][tmde.documents.language_debiaser.LanguageDebiaser].
+        rank: The number of directions to remove, of every language or by language; 0 removes none.
+            `"auto"` takes the smallest of 0, 1, 2, 4, 8 ... that hides the language, as section
+            10.1 of the paper does; see `LanguageDebiaser`. It needs 100 sentences of each of two
+            languages or more.
         density: A `SentenceDensity` with the settings of each language's; None for a plain mean.
         debias: Whether directions are removed.
 

@@ -37,10 +37,8 @@ def evaluate_geometry(
       vectors do not tell it. The features are standardized.
     - `debiased_rank` is the smallest number of directions, 0 or a power of two, that
       have to be removed until that accuracy, the classifier being trained again, is below 55 %
-      (paper 003, section 10.1; see
-      [`debias_until_unknown`](tmde.documents.debiased_rank.debias_until_unknown)). If no rank
-      suffices, it is the highest that was tried. `language_accuracy_debiased` is the accuracy
-      there.
+      (paper 003, section 10.1; see `debias_until_unknown`). If no rank suffices, it is the highest
+      that was tried. `language_accuracy_debiased` is the accuracy there.
     - `precision_at_1_cosine` and `precision_at_1_euclidean` are the means of both directions of
       search; equal distances count as misses. `precision_at_1_debiased` is by cosine after
       `debiased_rank` directions are removed.

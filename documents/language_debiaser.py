@@ -52,10 +52,11 @@ class LanguageDebiaser:
         debiaser = cls(rank)
         debiaser.components_ = components
         debiaser.languages_ = list(components)
-        debiaser.rank_ = rank
         if rank == AUTO:
             # It is the same number for each language.
             debiaser.rank_ = len(components[debiaser.languages_[0]])
+        else:
+            debiaser.rank_ = rank
         return debiaser
 
     def fit(self, vectors: np.ndarray, languages: str | Sequence[str]) -> LanguageDebiaser:

@@ -236,7 +236,7 @@ class Lawdr:
         return lawdr
 
     @property
-    def rank_(self) -> Rank:
+    def rank_(self) -> int | Mapping[str, int]:
         """The rank that was used: `rank`, or what `"auto"` found; 0 without debiasing."""
         self._check_fitted()
         return 0 if self.debiaser_ is None else self.debiaser_.rank_

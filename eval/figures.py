@@ -202,7 +202,7 @@ def draw_principal_components(
     return figure
 
 
-def _language_styles(pairs: Sequence[DebiasedPair]) -> dict[str, dict[str, str]]:
+def _language_styles(pairs: Sequence[DebiasedPair]) -> dict[str, tuple[str, str]]:
     """Return the color and the marker of each language, the same in all panels."""
     languages: set[str] = set()
     for pair in pairs:
@@ -211,7 +211,7 @@ def _language_styles(pairs: Sequence[DebiasedPair]) -> dict[str, dict[str, str]]
     for index, language in enumerate(sorted(languages)):
         color = COLORS[index % len(COLORS)]
         marker = MARKERS[index % len(MARKERS)]
-        styles[language] = {"color": color, "marker": marker}
+        styles[language] = (color, marker)
     return styles
 
 
@@ -219,21 +219,23 @@ def _draw_components(
     axes: Axes,
     languages: Sequence[str],
     vectors: Sequence[np.ndarray],
-    styles: Mapping[str, Mapping[str, str]],
+    styles: Mapping[str, tuple[str, str]],
 ) -> None:
     """Draw the first two principal components of the vectors (n, d) of two languages."""
     analysis = PCA(2, svd_solver="full")
     points = analysis.fit_transform(np.vstack(vectors))  # (all vectors, 2)
     points_of_languages = np.split(points, [len(vectors[0])])
     for language, language_points in zip(languages, points_of_languages, strict=True):
+        color, marker = styles[language]
         axes.scatter(
             language_points[:, 0],
             language_points[:, 1],
             s=12,
             label=language,
+            color=color,
+            marker=marker,
             alpha=0.6,
             linewidths=0,
-            **styles[language],
         )
     first_share, second_share = 100 * analysis.explained_variance_ratio_
     axes.set_xlabel(f"component 1 ({first_share:.1f} % of the variance)")

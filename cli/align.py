@@ -1,7 +1,7 @@
 """`tmde align`: documents of two languages in, pairs out, and their sentences as a corpus."""
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from typer import Argument, Option
 
@@ -42,7 +42,12 @@ def align(
         float | None, Option(help="Lowest score of a pair that is not one by URL.")
     ] = None,
     lawdr_rank: Annotated[
-        int | None, Option(min=1, help="Embed by LAWDR, and remove this many directions.")
+        str | None,
+        Option(
+            metavar="N|auto",
+            help="Embed by LAWDR, and remove this many directions; auto: as many as hide the "
+            "language.",
+        ),
     ] = None,
     pairs: Annotated[
         Path | None, Option(help="Known pairs: OUT of an earlier run, or id of A, tab, id of B.")
@@ -103,6 +108,7 @@ def align(
         raise OptionError(
             "--same-domain needs --url-field: the URLs say which website a document belongs to"
         )
+    rank = None if lawdr_rank is None else _parse_rank(lawdr_rank)
     pairs_target = None
     rows_target = None
     if out is not None:
@@ -129,10 +135,23 @@ def align(
         scoring=scoring,
         k=k,
         threshold=threshold,
-        lawdr_rank=lawdr_rank,
+        lawdr_rank=rank,
         known_pairs=pairs,
         reference=reference,
         paragraphs=paragraphs,
         min_score=min_score,
     )
     align_files(job)
+
+
+def _parse_rank(text: str) -> int | Literal["auto"]:
+    """Return the number of directions of `--lawdr-rank`, or `"auto"`.
+
+    Raises:
+        OptionError: It is neither.
+    """
+    if text == "auto":
+        return "auto"
+    if not text.isdecimal():
+        raise OptionError(f"--lawdr-rank: found {text!r}, expected 0, 1, 2 ... or auto")
+    return int(text)

@@ -15,6 +15,7 @@ from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, wa
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration
+from tmde.documents.language_debiaser import Rank
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
 from tmde.documents.parallel_rows import Outcome, ParallelRowsReport, parallel_rows
@@ -51,7 +52,7 @@ class AlignmentJob:
     scoring: str
     k: int
     threshold: float | None
-    lawdr_rank: int | None
+    lawdr_rank: Rank | None
     known_pairs: Path | None
     reference: Path | None
     paragraphs: bool
@@ -165,7 +166,7 @@ def _url_languages(sides: Sides) -> list[str] | None:
 
 
 def _embed_by_lawdr(
-    rank: int, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
+    rank: Rank, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the LAWDR vectors of some rows of both sides, (rows, d) each."""
     texts: list[str] = []
@@ -176,7 +177,9 @@ def _embed_by_lawdr(
     lawdr = Lawdr(embedder, rank=rank)
     vectors = lawdr.fit_transform(texts, languages)
     typer.echo(
-        f"{len(texts):,} documents by LAWDR ({lawdr.truncated_:,} sentences truncated)", err=True
+        f"{len(texts):,} documents by LAWDR, {lawdr.rank_} directions removed "
+        f"({lawdr.truncated_:,} sentences truncated)",
+        err=True,
     )
     first_count = len(rows_of_sides[0])
     return vectors[:first_count], vectors[first_count:]

@@ -26,15 +26,19 @@ from tmde.embedding.loading import reading
 from tmde.embedding.progress import progress_bar
 from tmde.eval.figures import (
     FEWEST_MAPPED_DOCUMENTS,
+    MAX_PAIRS,
+    DebiasedPair,
     draw_accuracy_matrix,
     draw_embedding_space,
+    draw_principal_components,
 )
+from tmde.eval.geometry import raw_and_debiased
 from tmde.eval.planning import LoadedTask, PlannedTask
 from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
-from tmde.eval.tasks import ClassificationData
+from tmde.eval.tasks import ClassificationData, GeometryData
 from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 from tmde.eval.translated_tfidf import TranslatedTfidf
 
@@ -172,7 +176,7 @@ def run_evaluation(job: EvaluationJob) -> None:
         _write_results(job.output, measurements.results, options, models, model_paths)
         if job.has_figures:
             figures = _draw_figures(
-                job.output / "figures", measurements.results, tasks, models, job.seed
+                job.output / "figures", measurements.results, tasks, systems, models, job.seed
             )
         _write_report(job.output, measurements.results, differences, figures)
         console.print(f"Everything is in {job.output}/")
@@ -291,7 +295,7 @@ def _differences_from_first(
 
 def _delete_figures(output: Path) -> None:
     """Delete the figures of an earlier evaluation, which may be of other models."""
-    for pattern in ("*-matrix.png", "*-space.png"):
+    for pattern in ("*-matrix.png", "*-space.png", "*-components.png"):
         for path in output.glob(f"figures/{pattern}"):
             path.unlink()
 
@@ -331,32 +335,60 @@ def _draw_figures(
     folder: Path,
     results: Sequence[TaskResult],
     tasks: Sequence[LoadedTask],
+    systems: Sequence[System],
     models: Sequence[EmbeddingSystem],
     seed: int,
 ) -> list[str]:
-    """Draw accuracy matrices by task, and maps of the test documents by task and model.
+    """Draw what shows the results of each task.
+
+    These are accuracy matrices by task, maps of the test documents by task and model, and principal
+    components by task and system.
 
     Returns:
         The names of all pictures in the folder.
     """
     folder.mkdir(exist_ok=True)
     for task in tasks:
-        _draw_matrix(folder, results, task)
+        results_of_task = [result for result in results if result.task == task.name]
+        _draw_matrix(folder, results_of_task, task.name)
+        if isinstance(task.data, GeometryData):
+            _draw_components(folder, results_of_task, task.data, systems)
         if isinstance(task.data, ClassificationData):
             _draw_spaces(folder, task.name, task.data, models, seed)
     return sorted(path.name for path in folder.glob("*.png"))
 
 
-def _draw_matrix(folder: Path, results: Sequence[TaskResult], task: LoadedTask) -> None:
+def _draw_matrix(folder: Path, results: Sequence[TaskResult], task_name: str) -> None:
     """Draw the accuracies by languages of training and test, if there are several of training."""
-    matrices = {result.system: result.cells for result in results if result.task == task.name}
+    matrices = {result.system: result.cells for result in results}
     for cells in matrices.values():
         source_languages = {cell.source for cell in cells}
         if len(source_languages) < 2:
             return
     if matrices:
-        path = folder / f"{_file_name(task.name)}-matrix.png"
-        draw_accuracy_matrix(path, matrices, task.name)
+        path = folder / f"{_file_name(task_name)}-matrix.png"
+        draw_accuracy_matrix(path, matrices, task_name)
+
+
+def _draw_components(
+    folder: Path, results: Sequence[TaskResult], data: GeometryData, systems: Sequence[System]
+) -> None:
+    """Draw the vectors of each pair of languages, raw and debiased, a picture for each system."""
+    system_of_name = {system.name: system for system in systems}
+    for result in results:
+        title = f"{result.task}: {result.system}"
+        if len(result.cells) > MAX_PAIRS:
+            title += f" ({MAX_PAIRS} of {len(result.cells)} pairs of languages)"
+        system = system_of_name[result.system]
+        pairs = []
+        for cell in result.cells[:MAX_PAIRS]:
+            rank = int(cell.extra["debiased_rank"])
+            raw, debiased = raw_and_debiased(data, system, cell.source, cell.target, rank)
+            accuracies = (cell.value, cell.extra["language_accuracy_debiased"])
+            languages = (cell.source, cell.target)
+            pairs.append(DebiasedPair(languages, raw, debiased, rank, accuracies))
+        path = folder / _file_name(f"{result.task}-{result.system}-components.png")
+        draw_principal_components(path, pairs, title)
 
 
 def _draw_spaces(

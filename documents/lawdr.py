@@ -26,7 +26,9 @@ from sklearn.exceptions import NotFittedError
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing
-from tmde.documents.language_debiaser import LanguageDebiaser, gram, rows_by_language
+from tmde.documents.debiased_rank import MOST_VECTORS
+from tmde.documents.language_debiaser import LanguageDebiaser, Rank, rows_by_language
+from tmde.documents.language_directions import gram
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.sentence_density import SentenceDensity
@@ -36,6 +38,7 @@ Document = str | Sequence[str]
 
 FILE_NAME = "lawdr.npz"
 PAPER_DENSITY = SentenceDensity()
+_RANK_SEED = 42  # of the sentences by which the rank is chosen
 _CHUNK = 8192  # sentences embedded at once, not counting the rest of the last document
 
 
@@ -51,12 +54,14 @@ class Lawdr:
 
     Documents are read once by `fit` and once by `transform`, some 8,192 sentences at a time: any
     iterable will do. Memory holds for each language a Gram matrix (8 d^2 bytes) and in `fit` a
-    sample of sentences.
+    sample of sentences for the density, and one of 2,000 for the rank.
 
     Args:
         embedder: A `DocumentEmbedder`, or anything with `encode(list of n str) -> (n, d)`.
-        rank: The number of directions to remove, of every language or by language; see
-            `LanguageDebiaser`.
+        rank: The number of directions to remove, of every language or by language; 0 removes none.
+            `"auto"` takes the smallest of 0, 1, 2, 4, 8 ... that hides the language, as section
+            10.1 of the paper does; see `LanguageDebiaser`. It needs 100 sentences of each of two
+            languages or more.
         density: A `SentenceDensity` with the settings of each language's; None for a plain mean.
         debias: Whether directions are removed.
 
@@ -71,7 +76,7 @@ class Lawdr:
     def __init__(
         self,
         embedder: Any,
-        rank: int | Mapping[str, int] = 1,
+        rank: Rank = 1,
         density: SentenceDensity | None = PAPER_DENSITY,
         debias: bool = True,
     ) -> None:
@@ -91,36 +96,35 @@ class Lawdr:
         Raises:
             TmdeError: No documents, a document without a sentence (its number is named), not as
                 many codes as documents, a language with fewer sentences than the rank, vectors that
-                are not finite.
+                are not finite; what `LanguageDebiaser` cannot take with the rank `"auto"`.
         """
         grams: dict[str, np.ndarray] = {}
-        samples: dict[str, _Reservoir] = {}
+        density_samples = _Samples.for_density(self.density)
+        rank_samples = _Samples(MOST_VECTORS, _RANK_SEED)
         self.truncated_ = 0
         for chunk in sentence_chunks(documents, languages):
             vectors = self._embed(chunk)
             for language, rows in rows_by_language(chunk.languages, len(vectors)).items():
                 language_vectors = vectors[rows]
                 grams[language] = grams.get(language, 0) + gram(language_vectors)
-                if self.density is not None:
-                    if language not in samples:
-                        samples[language] = _Reservoir(
-                            self.density.sample, self.density.seed, like=language_vectors
-                        )
-                    samples[language].add(language_vectors)
+                density_samples.add(language, language_vectors)
+                rank_samples.add(language, language_vectors)
         if not grams:
             raise TmdeError("documents: found none, expected at least one")
         self.languages_ = sorted(grams)
-        self.debiaser_ = LanguageDebiaser(self.rank).fit_grams(grams) if self.debias else None
+        self.debiaser_ = None
+        if self.debias:
+            self.debiaser_ = LanguageDebiaser(self.rank).fit_grams(grams, rank_samples.vectors)
         self.densities_ = {}
         if self.density is None:
             return self
-        for language, sample in sorted(samples.items()):
-            if len(sample.vectors) < 2:
+        for language, sample in sorted(density_samples.vectors.items()):
+            if len(sample) < 2:
                 raise TmdeError(
                     f"documents: found one sentence of {language!r}, expected 2 for a density"
                 )
             # A copy of the settings is fitted, because each language has a density of its own.
-            self.densities_[language] = replace(self.density).fit(sample.vectors)
+            self.densities_[language] = replace(self.density).fit(sample)
         return self
 
     def transform(
@@ -231,6 +235,12 @@ class Lawdr:
                 lawdr.densities_[language] = SentenceDensity.from_arrays(learned)
         return lawdr
 
+    @property
+    def rank_(self) -> int | Mapping[str, int]:
+        """The rank that was used: `rank`, or what `"auto"` found; 0 without debiasing."""
+        self._check_fitted()
+        return 0 if self.debiaser_ is None else self.debiaser_.rank_
+
     def _check_fitted(self) -> None:
         if not hasattr(self, "languages_"):
             raise NotFittedError("Lawdr is not fitted: call `fit` first")
@@ -272,6 +282,38 @@ def _density_arrays(arrays: Mapping[str, np.ndarray], number: int) -> dict[str, 
         if key.startswith(prefix):
             learned[key.removeprefix(prefix)] = array
     return learned
+
+
+class _Samples:
+    """A uniform sample of the vectors of each language, which come in parts.
+
+    Args:
+        size: The number of vectors of a language; 0 keeps none.
+        seed: The seed of the draw.
+    """
+
+    def __init__(self, size: int, seed: int) -> None:
+        self.size = size
+        self.seed = seed
+        self._reservoirs: dict[str, _Reservoir] = {}
+
+    @classmethod
+    def for_density(cls, density: SentenceDensity | None) -> _Samples:
+        """Return empty samples as large as a density needs them; for None, they stay empty."""
+        if density is None:
+            return cls(0, 0)
+        return cls(density.sample, density.seed)
+
+    def add(self, language: str, vectors: np.ndarray) -> None:
+        """Let vectors of a language, (n, d), into its sample."""
+        if language not in self._reservoirs:
+            self._reservoirs[language] = _Reservoir(self.size, self.seed, like=vectors)
+        self._reservoirs[language].add(vectors)
+
+    @property
+    def vectors(self) -> dict[str, np.ndarray]:
+        """The sample of each language, (up to `size`, d)."""
+        return {language: sample.vectors for language, sample in self._reservoirs.items()}
 
 
 class _Reservoir:

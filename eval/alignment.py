@@ -5,16 +5,15 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import cast
 
 import numpy as np
 
 from tmde.documents.alignment import align_documents
-from tmde.documents.lawdr import Lawdr
 from tmde.documents.quality import alignment_quality
 from tmde.documents.unit_rows import Matrix
+from tmde.eval.lawdr_system import lawdr_measures, with_lawdr
 from tmde.eval.results import Cell
-from tmde.eval.systems import EmbeddingSystem, System
+from tmde.eval.systems import System
 from tmde.eval.tasks import AlignmentData, DocumentCollection, TaskError
 
 LanguagePair = tuple[str, str]
@@ -36,8 +35,8 @@ def evaluate_alignment(
 
     Args:
         data: Collections of documents. With `by_url`, documents whose ids are URLs that differ in
-            their marks of language alone are paired first; with `lawdr_rank`, an embedder
-            represents documents by LAWDR.
+            their marks of language alone are paired first; with `lawdr`, an embedder represents
+            documents by LAWDR.
         system: What represents texts; it may be fitted on all texts.
         scoring: `cosine`, `ratio` or `distance`.
         k: Neighbors of a margin.
@@ -45,15 +44,17 @@ def evaluate_alignment(
 
     Returns:
         One cell a pair of languages, over all its collections. `outcomes` says which known pairs
-        were found; a document without text is never found. `extra` holds `size` (known pairs) and
-        `documents`.
+        were found; a document without text is never found. `extra` holds `size` (known pairs),
+        `documents` and, with LAWDR, `debiased_rank` (directions removed).
 
     Raises:
         TaskError: There is no known pair.
         TmdeError: Unknown scoring; `k` below 1; vectors that are not finite; a rank that LAWDR
             cannot have.
     """
-    vectors = _represent(data, system)
+    columns = _unique_texts(data)
+    system = with_lawdr(system, data.lawdr, columns)
+    vectors = _represent(columns, system)
     scores: dict[LanguagePair, _Score] = defaultdict(_Score)
     for name, collection in data.collections.items():
         if progress is not None:
@@ -62,6 +63,8 @@ def evaluate_alignment(
         aligned_pairs = _align(collection, vectors, scoring, k, data.by_url)
         scores[collection.languages].add(name, collection, aligned_pairs)
     cells = [score.cell(languages) for languages, score in scores.items() if score.ids]
+    for cell in cells:
+        cell.extra.update(lawdr_measures(system))
     if not cells:
         raise TaskError("Found no pair of documents to find, expected at least one")
     return cells
@@ -122,38 +125,25 @@ class _TextVectors:
         return self.matrix[[self.row_of[text] for text in documents.values()]]
 
 
-def _represent(data: AlignmentData, system: System) -> dict[str, _TextVectors]:
-    """Represent the different texts of each language."""
+def _unique_texts(data: AlignmentData) -> dict[str, list[str]]:
+    """Return the different texts of each language."""
     texts: dict[str, dict[str, None]] = defaultdict(dict)
     for collection in data.collections.values():
         for language, documents in zip(collection.languages, collection.documents, strict=True):
             texts[language].update(dict.fromkeys(documents.values()))
-    columns = {language: list(unique_texts) for language, unique_texts in texts.items()}
-    vectors = {}
-    for language, matrix in _matrices(columns, system, data.lawdr_rank).items():
-        row_of = {text: row for row, text in enumerate(columns[language])}
-        vectors[language] = _TextVectors(row_of, matrix)
-    return vectors
+    return {language: list(unique_texts) for language, unique_texts in texts.items()}
 
 
-def _matrices(
-    columns: Mapping[str, Sequence[str]], system: System, lawdr_rank: int | None
-) -> dict[str, Matrix]:
-    """Return vectors (n, d) of the texts of each language, by LAWDR if it has a rank."""
-    matrices = {}
-    if lawdr_rank is not None and system.dense:
-        # LAWDR embeds sentences, so it needs the embedder behind the vectors.
-        embedder = cast(EmbeddingSystem, system).embedder
-        lawdr = Lawdr(embedder, rank=lawdr_rank)
-        for language, column in columns.items():
-            matrices[language] = lawdr.fit_transform(column, language)
-        return matrices
+def _represent(columns: Mapping[str, Sequence[str]], system: System) -> dict[str, _TextVectors]:
+    """Represent the texts of each language; the system may be fitted on all of them."""
     fit_on: list[str] = []
     for column in columns.values():
         fit_on += column
+    vectors = {}
     for language, column in columns.items():
-        matrices[language] = system.represent(column, fit_on, language)
-    return matrices
+        row_of = {text: row for row, text in enumerate(column)}
+        vectors[language] = _TextVectors(row_of, system.represent(column, fit_on, language))
+    return vectors
 
 
 def _align(

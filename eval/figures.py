@@ -1,14 +1,16 @@
-"""Figures of embedding spaces, of accuracy by language pair, and of training curves."""
+"""Figures of embedding spaces, principal components, accuracy by language pair, training curves."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
+from sklearn.decomposition import PCA
 from sklearn.manifold import TSNE
 
 from modeling_tmde import TmdeError
@@ -23,8 +25,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "COLORS",
+    "DebiasedPair",
     "draw_accuracy_matrix",
     "draw_embedding_space",
+    "draw_principal_components",
     "draw_training_curves",
 ]
 
@@ -37,6 +41,8 @@ LINES = ("-", "--", ":", "-.", (0, (5, 1, 1, 1, 1, 1)))
 
 # So many entries of a legend fit beside a map.
 MAX_LEGEND_ROWS = 24
+# So many pairs of languages fit into a figure of principal components.
+MAX_PAIRS = 12
 
 
 # ---- Embedding spaces
@@ -127,6 +133,115 @@ def _draw_map(axes: Axes, title: str, points: np.ndarray, groups: pd.Series, siz
 def _add_legend(axes: Axes, groups: pd.Series) -> None:
     columns = math.ceil(len(set(groups)) / MAX_LEGEND_ROWS)
     axes.legend(loc="center left", bbox_to_anchor=(1, 0.5), fontsize=8, ncols=columns)
+
+
+# ---- Principal components
+
+
+@dataclass(frozen=True)
+class DebiasedPair:
+    """The vectors of parallel texts in two languages, as they are and debiased.
+
+    Args:
+        languages: The two languages.
+        raw: The vectors of each language, (n, d).
+        debiased: The same without the directions of their language.
+        rank: The number of directions that were removed from each language.
+        accuracies: How often a linear classifier tells the language of raw and of debiased vectors.
+    """
+
+    languages: tuple[str, str]
+    raw: Sequence[np.ndarray]
+    debiased: Sequence[np.ndarray]
+    rank: int
+    accuracies: tuple[float, float]
+
+
+def draw_principal_components(
+    path: str | Path, pairs: Sequence[DebiasedPair], title: str = ""
+) -> Figure:
+    """Draw the first two principal components of vectors of two languages, raw beside debiased.
+
+    The raw vectors are drawn as in paper 003, figures 1 and 2: languages separate where vectors are
+    biased. Each panel has components of its own.
+
+    Args:
+        path: The PNG, SVG or PDF to write.
+        pairs: The pairs of languages; no more than `MAX_PAIRS` can be read easily.
+        title: The title of the figure.
+
+    Returns:
+        The figure, with two panels a pair.
+
+    Raises:
+        ImportError: Matplotlib is missing.
+    """
+    columns = min(2, len(pairs))
+    rows = math.ceil(len(pairs) / columns)
+    figure = _figure(width=8.4 * columns, height=4 * rows + 0.5)
+    grid = figure.subplots(rows, 2 * columns, squeeze=False).reshape(-1, 2)
+    for axes in grid[len(pairs) :].flat:
+        axes.set_axis_off()
+    styles = _language_styles(pairs)
+    for (raw_axes, debiased_axes), pair in zip(grid, pairs, strict=False):
+        first, second = pair.languages
+        raw_accuracy, debiased_accuracy = pair.accuracies
+        removed = "1 direction" if pair.rank == 1 else f"{pair.rank} directions"
+        raw_axes.set_title(
+            f"{first} and {second}, raw\nlanguage told: {100 * raw_accuracy:.0f} %", fontsize=11
+        )
+        debiased_axes.set_title(
+            f"{first} and {second}, {removed} removed\n"
+            f"language told: {100 * debiased_accuracy:.0f} %",
+            fontsize=11,
+        )
+        _draw_components(raw_axes, pair.languages, pair.raw, styles)
+        _draw_components(debiased_axes, pair.languages, pair.debiased, styles)
+    figure.suptitle(title)
+    _save(figure, path)
+    return figure
+
+
+def _language_styles(pairs: Sequence[DebiasedPair]) -> dict[str, tuple[str, str]]:
+    """Return the color and the marker of each language, the same in all panels."""
+    languages: set[str] = set()
+    for pair in pairs:
+        languages.update(pair.languages)
+    styles = {}
+    for index, language in enumerate(sorted(languages)):
+        color = COLORS[index % len(COLORS)]
+        marker = MARKERS[index % len(MARKERS)]
+        styles[language] = (color, marker)
+    return styles
+
+
+def _draw_components(
+    axes: Axes,
+    languages: Sequence[str],
+    vectors: Sequence[np.ndarray],
+    styles: Mapping[str, tuple[str, str]],
+) -> None:
+    """Draw the first two principal components of the vectors (n, d) of two languages."""
+    analysis = PCA(2, svd_solver="full")
+    points = analysis.fit_transform(np.vstack(vectors))  # (all vectors, 2)
+    points_of_languages = np.split(points, [len(vectors[0])])
+    for language, language_points in zip(languages, points_of_languages, strict=True):
+        color, marker = styles[language]
+        axes.scatter(
+            language_points[:, 0],
+            language_points[:, 1],
+            s=12,
+            label=language,
+            color=color,
+            marker=marker,
+            alpha=0.6,
+            linewidths=0,
+        )
+    first_share, second_share = 100 * analysis.explained_variance_ratio_
+    axes.set_xlabel(f"component 1 ({first_share:.1f} % of the variance)")
+    axes.set_ylabel(f"component 2 ({second_share:.1f} %)")
+    axes.tick_params(labelsize=8)
+    axes.legend(fontsize=9, markerscale=1.6)
 
 
 # ---- Accuracy by language pair

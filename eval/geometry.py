@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import scipy.sparse
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from threadpoolctl import threadpool_limits
 
-from tmde.documents.language_debiaser import LanguageDebiaser, gram, highest_debiased_rank
+from tmde.documents.debiased_rank import (
+    SplitVectors,
+    debias_by_rank,
+    debias_until_unknown,
+    language_outcomes,
+)
 from tmde.documents.unit_rows import TIE
 from tmde.eval.results import Cell
 from tmde.eval.retrieval import precision_at_1, unrepeated_rows, vectors_of_rows
@@ -22,8 +23,6 @@ from tmde.eval.tasks import GeometryData, TaskError
 
 FEWEST_ROWS = 20  # Fewer rows span so few directions that the spectrum says nothing.
 VARIANCE_SHARE = 0.9
-# Paper 003, section 10.1: directions are removed until the language is told less often than this.
-LANGUAGE_LIMIT = 0.55
 
 
 def evaluate_geometry(
@@ -37,9 +36,9 @@ def evaluate_geometry(
     - `value` is the accuracy on both languages of a linear classifier of the language: 0.5 where
       vectors do not tell it. The features are standardized.
     - `debiased_rank` is the smallest number of directions, 0 or a power of two, that
-      [`LanguageDebiaser`](tmde.documents.LanguageDebiaser) has to remove until that accuracy, the
-      classifier being trained again, is below 55 % (paper 003, section 10.1). If no rank suffices,
-      it is the highest that was tried. `language_accuracy_debiased` is the accuracy there.
+      have to be removed until that accuracy, the classifier being trained again, is below 55 %
+      (paper 003, section 10.1; see `debias_until_unknown`). If no rank suffices, it is the highest
+      that was tried. `language_accuracy_debiased` is the accuracy there.
     - `precision_at_1_cosine` and `precision_at_1_euclidean` are the means of both directions of
       search; equal distances count as misses. `precision_at_1_debiased` is by cosine after
       `debiased_rank` directions are removed.
@@ -61,7 +60,7 @@ def evaluate_geometry(
     """
     cells = []
     for source, target in itertools.combinations(data.languages, 2):
-        rows = unrepeated_rows(data.texts[source], data.texts[target])[: data.max_rows]
+        rows = _rows_of_pair(data, source, target)
         if len(rows) < FEWEST_ROWS:
             continue
         if progress is not None:
@@ -77,6 +76,36 @@ def evaluate_geometry(
             f"{', '.join(data.languages) or '(none)'}, expected at least one"
         )
     return cells
+
+
+def raw_and_debiased(
+    data: GeometryData, system: System, source: str, target: str, rank: int
+) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the tested vectors of a pair of languages as they are, and debiased.
+
+    Args:
+        data: The texts that `evaluate_geometry` measured.
+        system: The system that it measured.
+        source: The first language of a cell.
+        target: Its second language.
+        rank: Its `debiased_rank`.
+
+    Returns:
+        Vectors (n, d) of both languages, and the same without the directions of their language.
+    """
+    rows = _rows_of_pair(data, source, target)
+    sources, targets = _vectors_of_pair(data, system, source, target, rows)
+    vectors = {source: SplitVectors.every_other(sources), target: SplitVectors.every_other(targets)}
+    with threadpool_limits(1):
+        debiased = debias_by_rank(vectors, rank)
+    raw_vectors = [vectors[source].tested, vectors[target].tested]
+    debiased_vectors = [debiased[source].tested, debiased[target].tested]
+    return raw_vectors, debiased_vectors
+
+
+def _rows_of_pair(data: GeometryData, source: str, target: str) -> list[int]:
+    """Return the rows that have both languages and repeat no text of either."""
+    return unrepeated_rows(data.texts[source], data.texts[target])[: data.max_rows]
 
 
 def _vectors_of_pair(
@@ -115,10 +144,11 @@ def _cell(
     tested_ids: Sequence[str],
 ) -> Cell:
     """Return the measures of one pair of languages."""
-    learned = Sides(sources[0::2], targets[0::2])
-    tested = Sides(sources[1::2], targets[1::2])
-    outcomes = language_outcomes(learned, tested)
-    debiased = debias_until_unknown(learned, tested)
+    vectors = {source: SplitVectors.every_other(sources), target: SplitVectors.every_other(targets)}
+    outcomes = language_outcomes(vectors[source], vectors[target])
+    debiased = debias_until_unknown(vectors)
+    tested_sources = vectors[source].tested
+    tested_targets = vectors[target].tested
     return Cell(
         source=source,
         target=target,
@@ -130,10 +160,10 @@ def _cell(
         extra={
             "language_accuracy_debiased": debiased.accuracy,
             "debiased_rank": debiased.rank,
-            "precision_at_1_cosine": precision_at_1(tested.sources, tested.targets),
-            "precision_at_1_euclidean": euclidean_precision_at_1(tested.sources, tested.targets),
+            "precision_at_1_cosine": precision_at_1(tested_sources, tested_targets),
+            "precision_at_1_euclidean": euclidean_precision_at_1(tested_sources, tested_targets),
             "precision_at_1_debiased": precision_at_1(
-                debiased.vectors.sources, debiased.vectors.targets
+                debiased.vectors[source].tested, debiased.vectors[target].tested
             ),
             "components_90": principal_components(np.vstack([sources, targets])),
             "size": len(outcomes),
@@ -185,76 +215,3 @@ def euclidean_precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
     is_forward_hit = squared.min(axis=1) > own + tolerance
     is_backward_hit = squared.min(axis=0) > own + tolerance
     return float(np.mean([is_forward_hit, is_backward_hit]))
-
-
-# ---- The language of a vector
-
-
-@dataclass(frozen=True)
-class Sides:
-    """The vectors of two languages, (n, d) each, translations at equal rows."""
-
-    sources: np.ndarray
-    targets: np.ndarray
-
-    def stacked(self) -> np.ndarray:
-        """Return the vectors of the first language, and then those of the second, (2n, d)."""
-        return np.vstack([self.sources, self.targets])
-
-    def labels(self) -> np.ndarray:
-        """Return the side of each stacked vector, (2n,)."""
-        return np.repeat([0, 1], [len(self.sources), len(self.targets)])
-
-
-@dataclass(frozen=True)
-class Debiased:
-    """Vectors from which directions of their language were removed.
-
-    Attributes:
-        rank: The number of directions; 0 if the vectors did not tell the language before.
-        accuracy: How often a linear classifier still tells the language.
-        vectors: The tested vectors without these directions.
-    """
-
-    rank: int
-    accuracy: float
-    vectors: Sides
-
-
-def language_outcomes(learned: Sides, tested: Sides) -> np.ndarray:
-    """Return whether a linear classifier tells the language of each tested vector, (2n,) floats."""
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    classifier.fit(learned.stacked(), learned.labels())
-    predicted = classifier.predict(tested.stacked())
-    return (predicted == tested.labels()).astype(float)
-
-
-def debias_until_unknown(learned: Sides, tested: Sides) -> Debiased:
-    """Remove 1, 2, 4, 8 ... directions of each language, until the language is hardly told.
-
-    Directions and classifiers are learned from `learned`. The first rank with an accuracy below
-    `LANGUAGE_LIMIT` on `tested` is taken, as in paper 003, section 10.1; without one, the last that
-    the vectors allow.
-    """
-    highest_rank = min(
-        highest_debiased_rank(gram(learned.sources)), highest_debiased_rank(gram(learned.targets))
-    )
-    accuracy = float(language_outcomes(learned, tested).mean())
-    debiased = Debiased(rank=0, accuracy=accuracy, vectors=tested)
-    rank = 1
-    while debiased.accuracy >= LANGUAGE_LIMIT and rank <= highest_rank:
-        debiaser = LanguageDebiaser(rank).fit(learned.stacked(), _codes(learned))
-        vectors = _without_language(debiaser, tested)
-        outcomes = language_outcomes(_without_language(debiaser, learned), vectors)
-        debiased = Debiased(rank, float(outcomes.mean()), vectors)
-        rank *= 2
-    return debiased
-
-
-def _codes(sides: Sides) -> list[str]:
-    return ["source"] * len(sides.sources) + ["target"] * len(sides.targets)
-
-
-def _without_language(debiaser: LanguageDebiaser, sides: Sides) -> Sides:
-    stacked = debiaser.transform(sides.stacked(), _codes(sides))
-    return Sides(stacked[: len(sides.sources)], stacked[len(sides.sources) :])

@@ -10,6 +10,7 @@ import numpy as np
 
 from tmde.documents.ranks import target_ranks
 from tmde.documents.unit_rows import Matrix
+from tmde.eval.lawdr_system import lawdr_measures, with_lawdr
 from tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
@@ -112,7 +113,7 @@ def evaluate_retrieval(
     represented once, however many pairs it is in.
 
     Args:
-        data: Aligned texts.
+        data: Aligned texts; with `lawdr`, an embedder represents them by LAWDR.
         system: What represents texts; it may be fitted on both sides of a pair's pool.
         scoring: `cosine`, or a margin: `ratio`, `distance`.
         margin: The scoring of the error rate (the xsim of Artetxe & Schwenk 2019, arXiv
@@ -127,13 +128,14 @@ def evaluate_retrieval(
     Returns:
         One cell a pair with at least two rows. `value` is precision at 1 by `scoring`; `extra`
         holds `mrr` and `recall_at_10` by `scoring`, `error_rate` and `precision_at_1_margin` by
-        `margin`, `size` (queries), `candidates`, and `left_out`: rows that have both languages, but
-        repeat a text of an earlier row.
+        `margin`, `size` (queries), `candidates`, `left_out`: rows that have both languages, but
+        repeat a text of an earlier row; and, with LAWDR, `debiased_rank` (directions removed).
 
     Raises:
         TaskError: No pair has two rows.
         TmdeError: Unknown scoring or margin; `k` below 1; vectors that are not finite.
     """
+    system = with_lawdr(system, data.lawdr, data.texts)
     cells = []
     for source, target in itertools.permutations(data.languages, 2):
         rows = unrepeated_rows(data.texts[source], data.texts[target])
@@ -148,7 +150,9 @@ def evaluate_retrieval(
         margin_ranks = ranks
         if margin != scoring:
             margin_ranks = target_ranks(queries, candidates, translations, margin, k)
-        cells.append(_cell(data, source, target, rows, query_rows, ranks, margin_ranks))
+        cell = _cell(data, source, target, rows, query_rows, ranks, margin_ranks)
+        cell.extra.update(lawdr_measures(system))
+        cells.append(cell)
     if not cells:
         listed = ", ".join(data.languages) or "(none)"
         raise TaskError(

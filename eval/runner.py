@@ -19,6 +19,7 @@ from tmde.eval.folds import run_folds
 from tmde.eval.geometry import evaluate_geometry
 from tmde.eval.heads import Head, get_head
 from tmde.eval.imported_code import imported_files
+from tmde.eval.lawdr_system import lawdr_record
 from tmde.eval.planning import LoadedTask
 from tmde.eval.questions import evaluate_questions
 from tmde.eval.results import Cell, TaskResult, read_results, write_results
@@ -248,7 +249,7 @@ def _retrieve(
         "max_queries": options.max_queries or data.queries,
     }
     cells = evaluate_retrieval(data, system, progress=progress, seed=options.seed, **settings)
-    return _Measurement("retrieval", cells, settings)
+    return _Measurement("retrieval", cells, settings | lawdr_record(system, data.lawdr))
 
 
 def _ask(
@@ -277,9 +278,8 @@ def _align(
         "scoring": options.scoring,
         "k": options.k,
         "by_url": data.by_url,
-        "lawdr_rank": data.lawdr_rank if system.dense else None,
     }
-    return _Measurement("alignment", cells, settings)
+    return _Measurement("alignment", cells, settings | lawdr_record(system, data.lawdr))
 
 
 def _classify(

@@ -11,8 +11,16 @@ from typing import NamedTuple
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
 
-from .base import AlignmentData, DocumentCollection, Languages, Provenance, Source, Task
-from .sources import choose_languages, pair_of, provenance_of, source_of
+from .base import (
+    AlignmentData,
+    DocumentCollection,
+    Languages,
+    LawdrRank,
+    Provenance,
+    Source,
+    Task,
+)
+from .sources import choose_languages, lawdr_settings, pair_of, provenance_of, source_of
 
 Documents = dict[str, str]  # text by id
 LanguagePair = tuple[str, str]
@@ -42,7 +50,8 @@ class WMT16(Task):
         streaming: bool = False,
         split: str = "test",
         by_url: bool = False,
-        lawdr_rank: int | None = None,
+        lawdr_rank: LawdrRank = None,
+        lawdr_weighted: bool = True,
     ) -> AlignmentData:
         """Load the pages of every website that have a text, and the pairs of URLs to be found.
 
@@ -55,12 +64,14 @@ class WMT16(Task):
             streaming: Ignored.
             split: `test` or `train`.
             by_url: See [`AlignmentData`].
-            lawdr_rank: See [`AlignmentData`].
+            lawdr_rank: See [`LawdrSettings`]; None if LAWDR is not used.
+            lawdr_weighted: See [`LawdrSettings`].
 
         Raises:
-            CorpusError: No source, a missing file, a line that is not as published, or a pair of
-                unknown URLs.
+            CorpusError: No source, a missing file, a line that is not as published, a pair of
+                unknown URLs, or bad settings of LAWDR.
         """
+        lawdr = lawdr_settings(self, lawdr_rank, lawdr_weighted)
         advice = (
             f"Pass the folder of the shared task's files: {split}.pairs, and lett.{split} with "
             "*.lett.gz."
@@ -74,7 +85,7 @@ class WMT16(Task):
             if name in pairs:
                 collections[name] = DocumentCollection(WMT16.languages, documents, pairs[name])
         provenance = provenance_of(self, str(folder), split, copy=True)
-        return AlignmentData(collections, provenance, by_url, lawdr_rank)
+        return AlignmentData(collections, provenance, by_url, lawdr)
 
 
 def _find_wmt16_files(folder: Path, split: str, advice: str) -> tuple[Path, list[Path]]:
@@ -198,7 +209,8 @@ class WMT19(Task):
         source: Source = None,
         languages: Languages = None,
         streaming: bool = False,
-        lawdr_rank: int | None = None,
+        lawdr_rank: LawdrRank = None,
+        lawdr_weighted: bool = True,
     ) -> AlignmentData:
         """Load the documents of every pair of the languages.
 
@@ -209,11 +221,14 @@ class WMT19(Task):
                 a line with a tab between, and a line without text between two documents.
             languages: None for those of the task that the folder has.
             streaming: Ignored.
-            lawdr_rank: See [`AlignmentData`].
+            lawdr_rank: See [`LawdrSettings`]; None if LAWDR is not used.
+            lawdr_weighted: See [`LawdrSettings`].
 
         Raises:
-            CorpusError: No source or files, missing languages, or a line without a tab.
+            CorpusError: No source or files, missing languages, a line without a tab, or bad
+                settings of LAWDR.
         """
+        lawdr = lawdr_settings(self, lawdr_rank, lawdr_weighted)
         advice = (
             "Pass the folder with the files news-commentary-v14.de-en.tsv.gz ... of "
             "data.statmt.org."
@@ -235,7 +250,7 @@ class WMT19(Task):
             expected = f"both languages of one file: {listed}"
             raise bad_value(source, None, "languages", chosen, expected, "Pass languages=[...].")
         provenance = provenance_of(self, source, None, copy=True)
-        return AlignmentData(collections, provenance, lawdr_rank=lawdr_rank)
+        return AlignmentData(collections, provenance, lawdr=lawdr)
 
 
 def _find_commentaries(folder: str) -> dict[LanguagePair, str]:

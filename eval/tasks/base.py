@@ -8,7 +8,7 @@ import os
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, Literal, NamedTuple
 
 from tmde.data.checks import CorpusError
 
@@ -16,6 +16,7 @@ from tmde.data.checks import CorpusError
 TaskError = CorpusError
 Source = str | os.PathLike | None
 Languages = Sequence[str] | None
+LawdrRank = int | Literal["auto"] | None
 
 
 @dataclass(frozen=True)
@@ -203,6 +204,21 @@ class _AlignedTexts:
 
 
 @dataclass(frozen=True)
+class LawdrSettings:
+    """How LAWDR (paper 003) represents documents.
+
+    Args:
+        rank: How many directions are removed from the sentences of each language; 0 for none,
+            `"auto"` for as many as hide the language.
+        weighted: Whether sentences are weighted by inverse density; otherwise a document is the
+            mean of its sentences.
+    """
+
+    rank: int | Literal["auto"]
+    weighted: bool = True
+
+
+@dataclass(frozen=True)
 class RetrievalData(_AlignedTexts):
     """Aligned texts of several languages: row i of every language has the same content.
 
@@ -212,17 +228,21 @@ class RetrievalData(_AlignedTexts):
         provenance: Where the data come from.
         queries: How many rows are queries, the others being candidates alone (XSR: 2,000 of
             200,000); None if all are.
+        lawdr: How LAWDR represents the texts of an embedder; None if the system does.
     """
 
     ids: Sequence[str]
     texts: Mapping[str, Sequence[str | None]]
     provenance: Provenance
     queries: int | None = None
+    lawdr: LawdrSettings | None = None
 
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Yield everything that decides a result, for a fingerprint."""
         yield self.ids
         yield [str(self.queries)]
+        if self.lawdr is not None:
+            yield [repr(self.lawdr)]
         for language, texts in self.texts.items():
             yield [language]
             yield texts
@@ -446,14 +466,13 @@ class AlignmentData:
         collections: By name.
         provenance: Where the data come from.
         by_url: Whether documents are first paired by their URLs, which are their ids.
-        lawdr_rank: How many directions LAWDR (paper 003), which represents the documents, removes
-            from the sentences of each language; None if the system represents them.
+        lawdr: How LAWDR represents the documents of an embedder; None if the system does.
     """
 
     collections: Mapping[str, DocumentCollection]
     provenance: Provenance
     by_url: bool = False
-    lawdr_rank: int | None = None
+    lawdr: LawdrSettings | None = None
 
     @property
     def languages(self) -> list[str]:
@@ -470,7 +489,7 @@ class AlignmentData:
 
     def columns(self) -> Iterator[Sequence[str | None]]:
         """Yield everything that decides a result, for a fingerprint."""
-        yield [str(self.by_url), str(self.lawdr_rank)]
+        yield [str(self.by_url), str(self.lawdr)]
         for name, collection in self.collections.items():
             yield [name, *collection.languages]
             yield from zip(*collection.pairs, strict=True)

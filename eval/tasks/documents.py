@@ -6,13 +6,22 @@ import os
 
 from tmde.data.checks import Unquoted, bad_value
 
-from .base import ClassificationData, Languages, Provenance, RetrievalData, Source, Task
+from .base import (
+    ClassificationData,
+    Languages,
+    LawdrRank,
+    Provenance,
+    RetrievalData,
+    Source,
+    Task,
+)
 from .sources import (
     SPLIT_NAMES,
     Splits,
     check_parallel,
     choose_languages,
     labeled_splits,
+    lawdr_settings,
     named_files,
     open_tables,
     provenance_of,
@@ -98,6 +107,8 @@ class DocumentRetrieval(_DocumentationPages):
         languages: Languages = None,
         streaming: bool = False,
         split: str = "test",
+        lawdr_rank: LawdrRank = None,
+        lawdr_weighted: bool = True,
     ) -> RetrievalData:
         """Load documents aligned by `doc_id`, in the order of the first language.
 
@@ -107,11 +118,14 @@ class DocumentRetrieval(_DocumentationPages):
             languages: None for those of the task that the source has.
             streaming: Read the Hub without downloading whole files first.
             split: The split of the documents. A file without a column split has only this one.
+            lawdr_rank: See [`LawdrSettings`]; None if LAWDR is not used.
+            lawdr_weighted: See [`LawdrSettings`].
 
         Raises:
-            CorpusError: Missing languages or columns, a split without documents, or a document that
-                comes twice in a language.
+            CorpusError: Missing languages or columns, a split without documents, a document that
+                comes twice in a language, or bad settings of LAWDR.
         """
+        lawdr = lawdr_settings(self, lawdr_rank, lawdr_weighted)
         source = source_of(self, source, ADVICE)
         text_of, has_splits = _read_documents(self, source, streaming, split)
         chosen = choose_languages(source, languages, text_of, self.languages)
@@ -122,7 +136,7 @@ class DocumentRetrieval(_DocumentationPages):
         for language in chosen:
             texts[language] = [text_of[language].get(doc_id) for doc_id in ids]
         provenance = self._provenance_of(source, split if has_splits else None)
-        return RetrievalData(list(ids), texts, provenance)
+        return RetrievalData(list(ids), texts, provenance, lawdr=lawdr)
 
 
 def _read_documents(

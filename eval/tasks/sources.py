@@ -26,7 +26,16 @@ from tmde.data.files import (
 )
 from tmde.embedding.hub_names import check_repository
 
-from .base import Languages, Provenance, RetrievalData, Source, Split, Task
+from .base import (
+    Languages,
+    LawdrRank,
+    LawdrSettings,
+    Provenance,
+    RetrievalData,
+    Source,
+    Split,
+    Task,
+)
 
 logger = logging.getLogger("tmde.eval.tasks")
 
@@ -484,6 +493,32 @@ def check_count(task: Task, option: str, value: object) -> None:
         return
     if not isinstance(value, int) or value < 1:
         raise bad_value(task.name, None, option, value, "a whole number from 1", "Correct it.")
+
+
+def lawdr_settings(task: Task, rank: LawdrRank, weighted: bool) -> LawdrSettings | None:
+    """Return the settings of LAWDR, as the options `lawdr_rank` and `lawdr_weighted` name them.
+
+    Args:
+        task: The task.
+        rank: A number of directions, or `"auto"`; None if LAWDR is not used.
+        weighted: Whether sentences are weighted.
+
+    Raises:
+        CorpusError: One of them has another value, or sentences are not weighted where LAWDR is not
+            used.
+    """
+    if not isinstance(weighted, bool):
+        raise bad_value(task.name, None, "lawdr_weighted", weighted, "true or false", "Correct it.")
+    if rank is None:
+        if not weighted:
+            advice = f"Pass --set {task.name}.lawdr_rank=auto, too."
+            raise bad_value(task.name, None, "lawdr_rank", rank, "a rank", advice)
+        return None
+    is_number = isinstance(rank, int) and not isinstance(rank, bool) and rank >= 0
+    if not is_number and rank != "auto":
+        expected = "a whole number from 0, or 'auto'"
+        raise bad_value(task.name, None, "lawdr_rank", rank, expected, "Correct it.")
+    return LawdrSettings(rank, weighted)
 
 
 def provenance_of(task: Task, source: str, split: str | None, copy: bool = False) -> Provenance:

@@ -200,12 +200,32 @@ def test_lawdr(bag, inputs):
     out = inputs / "pairs.tsv"
     options = ["-o", out, "--lawdr-rank", 2, *LANGUAGE_OPTIONS]
     result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
-    assert "16 documents by LAWDR (0 sentences truncated)" in result.stderr, result.output
+    message = "16 documents by LAWDR, 2 directions removed (0 sentences truncated)"
+    assert message in result.stderr, result.output
     lawdr = Lawdr(DocumentEmbedder.from_pretrained(bag, device="cpu"), rank=2)
     vectors = lawdr.fit_transform(GERMAN + ENGLISH_IN_ORDER, ["de"] * 8 + ["en"] * 8)
     expected = [pair.score for pair in align_documents(vectors[:8], vectors[8:])]
     scores = read_tsv(out)["score"].astype(float)
     assert scores.tolist() == pytest.approx(expected, abs=1e-5)
+
+
+def test_the_rank_of_lawdr_is_found(bag, inputs, monkeypatch):
+    """The sentences of both files choose it."""
+    samples = {}
+
+    def choose_three(of_languages):
+        samples.update(of_languages)
+        return 3
+
+    monkeypatch.setattr("tmde.documents.language_debiaser.choose_rank", choose_three)
+    out = inputs / "pairs.tsv"
+    options = ["-o", out, "--lawdr-rank", "auto", *LANGUAGE_OPTIONS]
+    result = ok("align", inputs / "a.jsonl", inputs / "b.jsonl", "-m", bag, *options)
+    assert "16 documents by LAWDR, 3 directions removed" in result.stderr
+    assert {code: len(vectors) for code, vectors in samples.items()} == {
+        "de": sum(len(text.splitlines()) for text in GERMAN),
+        "en": sum(len(text.splitlines()) for text in ENGLISH),
+    }
 
 
 def test_a_model_that_needs_languages(tokenizer, inputs, tmp_path):
@@ -239,6 +259,15 @@ BAD = [
         "--pairs needs --rows and",
     ),
     (["-o", "out.tsv", "--url-field", "link"], "no column 'link'"),
+    (
+        ["-o", "out.tsv", "--lawdr-rank", "-1", *LANGUAGE_OPTIONS],
+        "--lawdr-rank: found '-1', expected 0, 1, 2 ... or auto",
+    ),
+    (
+        ["-o", "out.tsv", "--lawdr-rank", "auto", *LANGUAGE_OPTIONS],
+        f"rank: found 'auto' for {sum(map(len, map(str.splitlines, GERMAN)))} vectors of 'de', "
+        "expected at least 100",
+    ),
 ]
 
 

@@ -6,10 +6,12 @@ import math
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 from scipy import stats
 
+from tests.cli.conftest import run
 from tests.cli.test_compare import CONTENT
 from tmde.cli.claim_results import (
     learning_curve,
@@ -18,7 +20,8 @@ from tmde.cli.claim_results import (
     write_claims,
 )
 from tmde.cli.comparison_file import load_comparison, trainings_of_claims
-from tmde.eval.results import Cell, TaskResult, write_results
+from tmde.data import load_parallel
+from tmde.eval.results import Cell, TaskResult, read_results, write_results
 from tmde.eval.verdicts import CANNOT_BE_TOLD, HOLDS, NOT_RUN, NOT_TESTED
 
 SENTENCES = {"title": "P@1", "tasks": ["found"], "group": "Cross"}
@@ -389,3 +392,45 @@ def test_two_measures_of_one_system(tmp_path):
     (measure,) = claims["above"]["measures"]
     assert measure["difference"]["mean"] == pytest.approx((0.4 + 0.29 + 0.18) / 3)
     assert claims["above"]["seeds"] == [3, 3]
+
+
+# ---- A claim of the package
+
+
+def write_pages(path: Path, count: int = 40) -> None:
+    """Write documents of five sentences of the sample, in German and English."""
+    rows = []
+    sample = load_parallel("sample", ["de", "en"])["translation"][: 5 * count]
+    for number in range(count):
+        for language in ("de", "en"):
+            sentences = [row[language] for row in sample[5 * number : 5 * number + 5]]
+            text = "\n".join(sentences)
+            rows.append({"doc_id": str(number), "language": language, "text": text})
+    path.parent.mkdir(parents=True)
+    pd.DataFrame(rows).to_parquet(path)
+
+
+def test_weighting_is_measured_against_the_mean(tmp_path):
+    """Both evaluations of the claim, by the options of `claims`, of the packaged model."""
+    data = tmp_path / "data"
+    write_pages(data / "test" / "tldr_documents.parquet")
+    (data / "topic_documents.parquet").touch()
+    file, trainings = load_comparison("claims", tmp_path / "out", {"data.train": "sample"}, data)
+    (training,) = [training for training in trainings if training.name == "mlm-42"]
+    options = file.options_of_evaluations(tmp_path / "out", data)
+    weighted = {}
+    for name in ("weighted sentences", "mean of sentences"):
+        assert name in training.evaluations
+        folder = training.evaluation_folder(name)
+        command = run("eval", "mlm-42=default", "-o", folder, "--no-tfidf", *options[name])
+        assert command.exit_code == 0, command.output
+        (result,) = read_results(folder)
+        weighted[name] = result.settings["lawdr_weighted"]
+    assert weighted == {"weighted sentences": True, "mean of sentences": False}
+    write_claims(file, trainings)
+    written = json.loads((tmp_path / "out" / "claims.json").read_text())
+    (claim,) = [claim for claim in written["claims"] if claim["id"] == "weighting-above-mean"]
+    assert claim["seeds_done"] == [1, 1]
+    for measure in claim["measures"]:
+        assert 0 < measure["better"]["42"] <= 1
+        assert 0 < measure["worse"]["42"] <= 1

@@ -15,6 +15,7 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval import tasks as eval_tasks
 from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.results import read_results, summarize
+from tmde.eval.retrieval import precision_at_1
 from tmde.eval.runner import evaluate
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
@@ -175,6 +176,54 @@ def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkey
     assert len(set(ids)) == 20
     (result,) = read_results(out)
     assert result.data["rows"] == {"de": {"train": 18, "dev": 2, "test": 20, "mirrored": 20}}
+
+
+def test_principal_components_of_each_system(models, tmp_path, monkeypatch):
+    """More pairs of languages than a figure has place for are left out, and the title says so."""
+    rows = []
+    for number in range(24):
+        row = {code: f"{code} {number} {number * number}" for code in ("de", "en", "fr")}
+        rows.append(json.dumps({"translation": row}))
+    (tmp_path / "rows.jsonl").write_text("\n".join(rows))
+    out = tmp_path / "out"
+    task = f"vector_geometry={tmp_path / 'rows.jsonl'}"
+    options = ["--tasks", task, "--languages", "de,en,fr", "-o", out]
+    call(models[0], *options)
+    names = ["vector_geometry-TF-IDF-components.png", "vector_geometry-tiny0-components.png"]
+    for name in names:
+        assert (out / "figures" / name).stat().st_size > 10_000
+        assert f"![{name}](figures/{name})" in (out / "report.md").read_text()
+
+    drawings = []
+    monkeypatch.setattr(
+        "tmde.cli.run_evaluation.draw_principal_components",
+        lambda *arguments: drawings.append(arguments),
+    )
+    monkeypatch.setattr("tmde.cli.run_evaluation.MAX_PAIRS", 2)
+    call(
+        models[0],
+        "--tasks",
+        task,
+        "--languages",
+        "de,en,fr",
+        "--no-tfidf",
+        "-o",
+        out,
+        "--overwrite",
+    )
+    assert not (out / "figures" / names[0]).exists()
+    ((path, pairs, title),) = drawings
+    assert path.name == names[1]
+    assert title == "vector_geometry: tiny0 (2 of 3 pairs of languages)"
+    assert [pair.languages for pair in pairs] == [("de", "en"), ("de", "fr")]
+    (result,) = read_results(out)
+    for pair, cell in zip(pairs, result.cells, strict=False):
+        assert pair.rank == cell.extra["debiased_rank"]
+        assert pair.accuracies == (cell.value, cell.extra["language_accuracy_debiased"])
+        # Every other row of 24 is tested.
+        assert [len(vectors) for vectors in (*pair.raw, *pair.debiased)] == [12] * 4
+        precision = precision_at_1(*pair.debiased)
+        assert precision == pytest.approx(cell.extra["precision_at_1_debiased"])
 
 
 def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_path):

@@ -151,6 +151,83 @@ def test_what_is_loaded_gives_the_same_vectors(tmp_path, options):
     )
 
 
+# ---- The rank that hides the language
+
+
+class Blended(Planted):
+    """Contents have components in all dimensions, also in those of the offsets."""
+
+    @staticmethod
+    def _vector(sentence):
+        code, content = sentence.split(" ", 1)
+        vector = np.random.default_rng(zlib.crc32(content.encode())).standard_normal(DIMENSION)
+        return vector + OFFSETS[["de", "en", "fr"].index(code)]
+
+
+def three_languages(count=300):
+    """Some four sentences a document; all languages have the same contents."""
+    documents = []
+    languages = []
+    for code in ("de", "en", "fr"):
+        documents += corpus(code, count)
+        languages += [code] * count
+    return documents, languages
+
+
+def test_the_rank_of_planted_languages():
+    """The offset of a language is one direction."""
+    documents, languages = three_languages()
+    found = Lawdr(Blended(), "auto", density=None).fit(documents, languages)
+    given = Lawdr(Blended(), 1, density=None).fit(documents, languages)
+    assert found.rank_ == given.rank_ == 1
+    np.testing.assert_array_equal(
+        found.transform(documents, languages), given.transform(documents, languages)
+    )
+
+
+def test_the_chunks_of_a_stream_do_not_matter_to_the_rank(monkeypatch):
+    samples = []
+    monkeypatch.setattr(module, "MOST_VECTORS", 150)
+    monkeypatch.setattr(
+        "tmde.documents.language_debiaser.choose_rank",
+        lambda of_languages: samples.append(of_languages) or 1,
+    )
+    documents, languages = three_languages(50)
+    for chunk in (7, 10_000):
+        monkeypatch.setattr(module, "_CHUNK", chunk)
+        Lawdr(Blended(), "auto", density=None).fit(iter(documents), iter(languages))
+    small, large = samples
+    assert list(large) == ["de", "en", "fr"]
+    for code, sample in large.items():
+        assert sample.shape == (150, DIMENSION)
+        np.testing.assert_array_equal(small[code], sample)
+
+
+@pytest.mark.parametrize(("offset", "rank"), [(20.0, 1), (0.0, 0)])
+def test_a_loaded_rank(tmp_path, monkeypatch, offset, rank):
+    """Without an offset, no direction is removed; the empty directions are kept, too."""
+    monkeypatch.setitem(globals(), "OFFSETS", offset * np.eye(DIMENSION)[:3])
+    documents, languages = three_languages()
+    lawdr = Lawdr(Blended(), "auto", density=None).fit(documents, languages)
+    lawdr.save(tmp_path)
+    loaded = Lawdr.load(tmp_path, Blended())
+    assert lawdr.rank_ == loaded.rank_ == rank
+    assert loaded.rank == "auto"
+    assert loaded.debiaser_.rank_ == rank
+    np.testing.assert_array_equal(
+        loaded.transform(documents, languages), lawdr.transform(documents, languages)
+    )
+
+
+def test_without_debiasing_there_is_no_rank():
+    assert Lawdr(Planted(), "auto", debias=False).fit(GOOD, "de").rank_ == 0
+    with pytest.raises(ValueError, match="not fitted"):
+        _ = Lawdr(Planted()).rank_
+
+
+# ---- What is refused
+
+
 GOOD = [["de a", "de b"], ["de c"]]
 
 
@@ -221,7 +298,7 @@ def test_the_rows_of_a_table_are_vectors():
     ("rank", "vectors", "message"),
     [
         (3, two_directions(), "rank: found 3 for 'de', .* span 2 of the 32"),
-        (1, np.zeros((4, 8)), "rank: found 1 for 'de', expected an integer from 1 to 0"),
+        (1, np.zeros((4, 8)), "rank: found 1 for 'de', expected 'auto', or an integer from 0 to 0"),
         (1, two_directions() * np.nan, "not finite"),
     ],
 )

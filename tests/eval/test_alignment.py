@@ -11,6 +11,7 @@ from tests.eval.fake_system import FakeSystem
 from tmde.documents.alignment import align_documents
 from tmde.documents.lawdr import Lawdr
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.sentence_density import SentenceDensity
 from tmde.eval.planning import plan_tasks
 from tmde.eval.results import pairs_of, values_of
 from tmde.eval.runner import EvaluationOptions, evaluate
@@ -184,14 +185,20 @@ def test_languages_that_no_file_pairs_are_an_error(wmt19):
         TASKS["wmt19"]().load(wmt19, ["de", "fr"])
 
 
-def test_documents_by_lawdr(wmt19, tokenizer):
+@pytest.mark.parametrize("weighted", [True, False])
+def test_documents_by_lawdr(wmt19, tokenizer, weighted):
     embedder = DocumentEmbedder(tiny_model(), tokenizer)
     system = EmbeddingSystem("tiny", embedder)
     german, english = TASKS["wmt19"]().load(wmt19, ["de", "en"]).collections["de-en"].documents
 
-    (cell,) = measure(wmt19, system, "wmt19", ["de", "en"], lawdr_rank=2).cells
+    result = measure(wmt19, system, "wmt19", ["de", "en"], lawdr_rank=2, lawdr_weighted=weighted)
+    assert result.settings["lawdr_rank"] == 2
+    assert result.settings["lawdr_weighted"] == weighted
+    (cell,) = result.cells
+    assert cell.extra["debiased_rank"] == 2
 
-    lawdr = Lawdr(embedder, rank=2)
+    # Each language alone gives the same vectors.
+    lawdr = Lawdr(embedder, 2, SentenceDensity() if weighted else None)
     german_vectors = lawdr.fit_transform(german.values(), "de")
     english_vectors = lawdr.fit_transform(english.values(), "en")
     aligned = align_documents(german_vectors, english_vectors)

@@ -5,8 +5,17 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.colors import to_hex
+from sklearn.decomposition import PCA
 
-from tmde.eval.figures import draw_accuracy_matrix, draw_embedding_space, draw_training_curves
+from tmde.eval.figures import (
+    COLORS,
+    DebiasedPair,
+    draw_accuracy_matrix,
+    draw_embedding_space,
+    draw_principal_components,
+    draw_training_curves,
+)
 from tmde.eval.results import Cell
 from tmde.eval.training_log import read_log
 
@@ -94,6 +103,88 @@ def test_too_many_documents_are_sampled_with_their_translations(tmp_path, monkey
     first_side = drawn["ids"][:3]
     assert len(drawn["ids"]) == 6
     assert drawn["ids"][3:] == first_side
+
+
+# ---- Principal components
+
+
+def make_pair(languages: tuple[str, str], seed: int) -> DebiasedPair:
+    """Vectors around means that differ between the languages, and around none."""
+    generator = np.random.default_rng(seed)
+    debiased = [generator.normal(size=(30, 6)), generator.normal(size=(20, 6))]
+    raw = [debiased[0] + 3, debiased[1] - 2]
+    return DebiasedPair(languages, raw, debiased, rank=seed, accuracies=(0.987, 0.501))
+
+
+@pytest.fixture
+def components_figure(tmp_path):
+    pairs = [make_pair(("de", "en"), 1), make_pair(("en", "fr"), 2), make_pair(("de", "fr"), 4)]
+    return pairs, draw_principal_components(tmp_path / "components.png", pairs, "geometry: bag")
+
+
+def drawn_points(axes) -> list[np.ndarray]:
+    """The points of both languages, (n, 2) each."""
+    return [np.asarray(scatter.get_offsets()) for scatter in axes.collections]
+
+
+def projected(vectors: list[np.ndarray]) -> np.ndarray:
+    """The first two principal components by the SVD of centered vectors, (n, 2)."""
+    centered = np.vstack(vectors) - np.vstack(vectors).mean(axis=0)
+    return centered @ np.linalg.svd(centered)[2][:2].T
+
+
+def test_points_are_the_first_two_principal_components(components_figure):
+    """The sign of a component is arbitrary."""
+    pairs, figure = components_figure
+    panels = figure.axes[:6]
+    for number, pair in enumerate(pairs):
+        for axes, vectors in zip(panels[2 * number :], (pair.raw, pair.debiased), strict=False):
+            first, second = drawn_points(axes)
+            assert (len(first), len(second)) == (30, 20)
+            points = np.vstack([first, second])
+            for expected in (projected(vectors), PCA(2).fit_transform(np.vstack(vectors))):
+                np.testing.assert_allclose(np.abs(points), np.abs(expected), atol=1e-9)
+
+
+def test_raw_vectors_of_two_languages_are_apart(components_figure):
+    _, figure = components_figure
+    first, second = drawn_points(figure.axes[0])
+    assert (np.sign(first[:, 0]) == -np.sign(second[0, 0])).all()
+
+
+def test_axes_say_the_share_of_the_variance(components_figure):
+    pairs, figure = components_figure
+    variances = np.linalg.eigvalsh(np.cov(np.vstack(pairs[0].debiased).T))[::-1]
+    shares = 100 * variances / variances.sum()
+    axes = figure.axes[1]
+    assert axes.get_xlabel() == f"component 1 ({shares[0]:.1f} % of the variance)"
+    assert axes.get_ylabel() == f"component 2 ({shares[1]:.1f} %)"
+
+
+def test_titles_of_components(components_figure):
+    _, figure = components_figure
+    assert [axes.get_title() for axes in figure.axes[:4]] == [
+        "de and en, raw\nlanguage told: 99 %",
+        "de and en, 1 direction removed\nlanguage told: 50 %",
+        "en and fr, raw\nlanguage told: 99 %",
+        "en and fr, 2 directions removed\nlanguage told: 50 %",
+    ]
+    assert figure.get_suptitle() == "geometry: bag"
+
+
+def test_a_language_has_one_color_in_all_panels(components_figure):
+    _, figure = components_figure
+    colors = {}
+    for axes in figure.axes[:6]:
+        for scatter, text in zip(axes.collections, axes.get_legend().texts, strict=True):
+            color = to_hex(scatter.get_facecolor()[0])
+            colors.setdefault(text.get_text(), set()).add(color)
+    assert colors == {"de": {COLORS[0]}, "en": {COLORS[1]}, "fr": {COLORS[2]}}
+
+
+def test_panels_without_a_pair_stay_empty(components_figure):
+    _, figure = components_figure
+    assert [axes.axison for axes in figure.axes] == [True] * 6 + [False] * 2
 
 
 # ---- Training curves

@@ -8,13 +8,12 @@ from scipy.spatial.distance import cdist
 from tests.eval.fake_system import FakeSystem
 from tests.eval.numbered import numbered, numbered_by_language
 from tmde.eval.geometry import (
-    Sides,
-    debias_until_unknown,
     euclidean_precision_at_1,
     evaluate_geometry,
-    language_outcomes,
     principal_components,
+    raw_and_debiased,
 )
+from tmde.eval.retrieval import precision_at_1
 from tmde.eval.tasks import TASKS, GeometryData, Provenance, TaskError
 
 PROVENANCE = Provenance(citation="by hand", license="CC0")
@@ -78,50 +77,6 @@ def test_equal_distances_are_misses():
     assert euclidean_precision_at_1(np.ones((3, 2)), np.ones((3, 2))) == 0.0
 
 
-# ---- The language
-
-
-def sides(count: int, offset: np.ndarray, seed: int) -> Sides:
-    """Translations that differ by an offset and by noise, around a mean that is not 0."""
-    generator = np.random.default_rng(seed)
-    contents = generator.normal(size=(count, len(offset)))
-    noise = 0.1 * generator.normal(size=(count, len(offset)))
-    return Sides(contents, contents + noise + offset)
-
-
-def test_an_offset_tells_the_language():
-    offset = np.zeros(8)
-    offset[3] = 20.0
-    outcomes = language_outcomes(sides(100, offset, 0), sides(100, offset, 1))
-    assert outcomes.mean() == 1.0
-
-
-def test_one_direction_hides_an_offset():
-    """The offset is the dominant direction of the second language."""
-    offset = np.zeros(8)
-    offset[3] = 20.0
-    debiased = debias_until_unknown(sides(300, offset, 0), sides(300, offset, 1))
-    assert debiased.rank == 1
-    assert debiased.accuracy < 0.55
-    assert np.abs(debiased.vectors.targets[:, 3]).max() < 1
-
-
-def test_vectors_that_tell_nothing_stay_as_they_are():
-    tested = sides(2000, np.zeros(4), 1)
-    debiased = debias_until_unknown(sides(2000, np.zeros(4), 0), tested)
-    assert debiased.rank == 0
-    assert debiased.vectors is tested
-
-
-def test_the_last_rank_is_taken_where_none_suffices():
-    """Of vectors that span three directions, two can be removed, and the third tells all."""
-    levels = np.tile([[1.0, 0.0, 0.0, 0.0], [0.0, 1.0, 0.0, 0.0], [0.0, 0.0, 1.0, 0.0]], (20, 1))
-    flipped = levels * [3.0, 2.0, -1.0, 0.0]
-    debiased = debias_until_unknown(Sides(levels, flipped), Sides(levels, flipped))
-    assert debiased.rank == 2
-    assert debiased.accuracy >= 0.55
-
-
 # ---- The task
 
 
@@ -153,6 +108,23 @@ def test_cells():
         german[1::2], english[1::2]
     )
     assert cell.extra["components_90"] == principal_components(np.vstack([german, english]))
+
+
+def test_debiased_vectors_are_those_that_were_measured():
+    """The languages of 40 texts are told by one direction."""
+    data = geometry_data()
+    system = FakeSystem(vector_of)
+    (cell,) = evaluate_geometry(data, system)
+    rank = cell.extra["debiased_rank"]
+    assert rank == 1
+    raw, debiased = raw_and_debiased(data, system, "de", "en", rank)
+    german = np.array([vector_of(text) for text in numbered("de ", range(40))])
+    np.testing.assert_allclose(raw[0], german[1::2], rtol=1e-6)
+    # Directions are those of the other half.
+    direction = np.linalg.svd(german[0::2])[2][0]
+    expected = german[1::2] - np.outer(german[1::2] @ direction, direction)
+    np.testing.assert_allclose(debiased[0], expected, atol=1e-5)
+    assert precision_at_1(*debiased) == cell.extra["precision_at_1_debiased"]
 
 
 def test_rows_are_limited():

@@ -1,0 +1,209 @@
+"""How many directions hide the language of vectors: the rule of paper 003, section 10.1."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from threadpoolctl import threadpool_limits
+
+from modeling_tmde import TmdeError
+from tmde.documents.language_directions import (
+    dominant_directions,
+    gram,
+    highest_rank,
+    without_directions,
+)
+
+# Directions are removed until the language is told less often than this.
+LANGUAGE_LIMIT = 0.55
+# A choice looks at so many vectors of a language; the paper's has some 1,300.
+MOST_VECTORS = 2000
+# Chance moves the accuracy of 2 x 50 tested vectors by 0.05, as far as the limit is from one half.
+FEWEST_VECTORS = 100
+
+
+@dataclass(frozen=True)
+class SplitVectors:
+    """The vectors of a language: those that are learned from, and those that are tested.
+
+    Args:
+        learned: (n, d).
+        tested: (m, d).
+    """
+
+    learned: np.ndarray
+    tested: np.ndarray
+
+    @classmethod
+    def every_other(cls, vectors: np.ndarray) -> SplitVectors:
+        """Learn from rows 0, 2, 4 ... of vectors (n, d), and test the rows between."""
+        return cls(vectors[0::2], vectors[1::2])
+
+    def first(self, learned_count: int, tested_count: int) -> SplitVectors:
+        """Return the first vectors of both parts."""
+        return SplitVectors(self.learned[:learned_count], self.tested[:tested_count])
+
+    def without_directions(self, directions: np.ndarray) -> SplitVectors:
+        """Return the vectors without directions (rank, d)."""
+        return SplitVectors(
+            without_directions(self.learned, directions),
+            without_directions(self.tested, directions),
+        )
+
+
+@dataclass(frozen=True)
+class DebiasedLanguages:
+    """Vectors from which directions of their language were removed.
+
+    Attributes:
+        rank: The number of directions of each language; 0 if the vectors did not tell the language
+            before.
+        accuracy: How often a linear classifier still tells the language.
+        vectors: The vectors of each language without these directions.
+    """
+
+    rank: int
+    accuracy: float
+    vectors: Mapping[str, SplitVectors]
+
+
+def debias_until_unknown(vectors: Mapping[str, SplitVectors]) -> DebiasedLanguages:
+    """Remove 1, 2, 4, 8 ... directions of each language, until the language is hardly told.
+
+    The first rank, 0 included, with a `language_accuracy` below `LANGUAGE_LIMIT` is taken, as in
+    paper 003, section 10.1; without one, the last that the vectors allow.
+
+    Args:
+        vectors: By language. Directions are those of the learned vectors.
+    """
+    directions = _directions_by_language(vectors)
+    last_rank = min(map(highest_rank, directions.values()))
+    debiased = DebiasedLanguages(0, language_accuracy(vectors), vectors)
+    rank = 1
+    while debiased.accuracy >= LANGUAGE_LIMIT and rank <= last_rank:
+        remaining = _without_first(vectors, directions, rank)
+        debiased = DebiasedLanguages(rank, language_accuracy(remaining), remaining)
+        rank *= 2
+    return debiased
+
+
+def debias_by_rank(vectors: Mapping[str, SplitVectors], rank: int) -> dict[str, SplitVectors]:
+    """Return vectors without the first directions of their language, as `debias_until_unknown`.
+
+    Args:
+        vectors: By language. Directions are those of the learned vectors.
+        rank: The number of directions, 0 or one that `debias_until_unknown` has found.
+    """
+    return _without_first(vectors, _directions_by_language(vectors), rank)
+
+
+def _directions_by_language(vectors: Mapping[str, SplitVectors]) -> dict[str, np.ndarray]:
+    """Return all directions that the learned vectors of each language span."""
+    directions = {}
+    for language, language_vectors in vectors.items():
+        directions[language] = dominant_directions(gram(language_vectors.learned))
+    return directions
+
+
+def _without_first(
+    vectors: Mapping[str, SplitVectors], directions: Mapping[str, np.ndarray], rank: int
+) -> dict[str, SplitVectors]:
+    """Return vectors without the first `rank` directions of their language."""
+    remaining = {}
+    for language, language_vectors in vectors.items():
+        removed = directions[language][:rank]
+        remaining[language] = language_vectors.without_directions(removed)
+    return remaining
+
+
+def language_accuracy(vectors: Mapping[str, SplitVectors]) -> float:
+    """Return how often a linear classifier tells the language of a tested vector from another one.
+
+    With two languages this is the accuracy of paper 003, and with more its mean over all pairs of
+    languages: one half is chance with any number of them. A pair has as many vectors of one
+    language as of the other.
+
+    Args:
+        vectors: By language, two or more.
+    """
+    accuracies = []
+    for first, second in itertools.combinations(vectors.values(), 2):
+        learned_count = min(len(first.learned), len(second.learned))
+        tested_count = min(len(first.tested), len(second.tested))
+        outcomes = language_outcomes(
+            first.first(learned_count, tested_count), second.first(learned_count, tested_count)
+        )
+        accuracies.append(outcomes.mean())
+    return float(np.mean(accuracies))
+
+
+def language_outcomes(first: SplitVectors, second: SplitVectors) -> np.ndarray:
+    """Return whether a linear classifier tells the language of each tested vector.
+
+    Args:
+        first: The vectors of a language; `learned` is (n, d) and `tested` (m, d).
+        second: Those of another one, in the same numbers.
+
+    Returns:
+        (2m,) floats, those of the first language before those of the second.
+    """
+    # Importing these takes a second.
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    learned_labels = np.repeat([0, 1], [len(first.learned), len(second.learned)])
+    tested_labels = np.repeat([0, 1], [len(first.tested), len(second.tested)])
+    # Threads wait for each other in products as small as these.
+    with threadpool_limits(1):
+        classifier.fit(np.vstack([first.learned, second.learned]), learned_labels)
+        predicted = classifier.predict(np.vstack([first.tested, second.tested]))
+    return (predicted == tested_labels).astype(float)
+
+
+def choose_rank(samples: Mapping[str, np.ndarray]) -> int:
+    """Return the smallest rank that hides the language, as in paper 003, section 10.1.
+
+    Every other vector is learned from, and those between are tested; see `debias_until_unknown`.
+
+    Args:
+        samples: By language, vectors (n, d). Of more than `MOST_VECTORS`, as many are taken, evenly
+            spaced.
+
+    Raises:
+        TmdeError: There is one language only, a language has fewer than `FEWEST_VECTORS` vectors,
+            or every rank leaves the language to be told.
+    """
+    if len(samples) < 2:
+        listed = ", ".join(samples)
+        raise TmdeError(
+            f"rank: found 'auto' for one language ({listed}), expected vectors of two languages or "
+            "more: they are told apart. Give a number"
+        )
+    vectors = {}
+    for language, sample in samples.items():
+        if len(sample) < FEWEST_VECTORS:
+            raise TmdeError(
+                f"rank: found 'auto' for {len(sample)} vectors of {language!r}, expected at least "
+                f"{FEWEST_VECTORS} of each language: with fewer, chance decides. Give a number"
+            )
+        vectors[language] = SplitVectors.every_other(_evenly_spaced(np.asarray(sample, np.float64)))
+    debiased = debias_until_unknown(vectors)
+    if debiased.accuracy >= LANGUAGE_LIMIT:
+        raise TmdeError(
+            f"rank: found 'auto', but with {debiased.rank} directions removed, the most that were "
+            f"tried, a classifier still tells {debiased.accuracy:.0%} of the vectors' languages, "
+            f"expected less than {LANGUAGE_LIMIT:.0%}. Give a number, or more vectors"
+        )
+    return debiased.rank
+
+
+def _evenly_spaced(vectors: np.ndarray) -> np.ndarray:
+    """Return up to `MOST_VECTORS` of vectors (n, d), evenly spaced, in their order."""
+    count = min(len(vectors), MOST_VECTORS)
+    rows = np.linspace(0, len(vectors) - 1, count).astype(int)
+    return vectors[rows]

@@ -114,7 +114,11 @@ class Claim(BaseModel):
         """The measures of `better` and of `worse` that are compared."""
         return list(zip(self.measures, self.worse_measures or self.measures, strict=True))
 
-    @property
-    def all_measures(self) -> list[Measure]:
-        """The measures of both systems."""
-        return [*self.measures, *(self.worse_measures or [])]
+    def evaluations_of(self, system: str) -> set[str]:
+        """Return the further evaluations that the measures of a system need."""
+        measures: list[Measure] = []
+        if system == self.better:
+            measures += self.measures
+        if system == self.worse:
+            measures += self.worse_measures or self.measures
+        return {measure.evaluation for measure in measures if measure.evaluation is not None}

@@ -1,7 +1,7 @@
 """The file of a comparison, and the trainings that it asks for."""
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -284,7 +284,7 @@ def trainings_of_claims(
             raise TmdeError(f"--only {claim_id}: the claim is not tested: {claim.why_not}")
         for system in claim.systems:
             needed = needed_evaluations.setdefault(system, {MAIN_EVALUATION})
-            needed.update(measure.evaluation or MAIN_EVALUATION for measure in claim.all_measures)
+            needed |= claim.evaluations_of(system)
     chosen = []
     for training in trainings:
         if training.system is None:
@@ -404,7 +404,7 @@ def _check_claims(file: ComparisonFile) -> None:
                     f"{place}: found the seeds {seeds} of {system}, expected at least "
                     f"{FEWEST_SEEDS}: the seed is the unit of the test"
                 )
-            _check_evaluations(file, place, claim, system)
+            _check_evaluations(file, place, system, claim.evaluations_of(system))
         _check_equal_seeds(file, place, claim)
 
 
@@ -425,13 +425,16 @@ def _check_system(file: ComparisonFile, place: str, system: str) -> None:
         raise TmdeError(unknown_name_message(f"{place}: system", system, file.systems))
 
 
-def _check_evaluations(file: ComparisonFile, place: str, claim: Claim, system: str) -> None:
-    """Check that a system takes part in the evaluations of a claim's measures."""
+def _check_evaluations(
+    file: ComparisonFile, place: str, system: str, evaluations: Iterable[str]
+) -> None:
+    """Check that a system takes part in evaluations."""
     known = file.evaluations_of(system)
-    for measure in claim.all_measures:
-        if measure.evaluation is not None and measure.evaluation not in known:
-            name = f"{place}: evaluation of {system}"
-            raise TmdeError(unknown_name_message(name, measure.evaluation, known))
+    for evaluation in evaluations:
+        if evaluation != MAIN_EVALUATION and evaluation not in known:
+            raise TmdeError(
+                unknown_name_message(f"{place}: evaluation of {system}", evaluation, known)
+            )
 
 
 # ---- Recipes

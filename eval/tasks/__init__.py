@@ -35,6 +35,7 @@ from .sample import Sample
 from .sentence_alignment import SentenceAlignment
 from .senteval import SENTEVAL
 from .sib200 import SIB200
+from .snli import SNLI
 from .sts import STS
 from .tatoeba import Tatoeba
 from .vector_geometry import VectorGeometry
@@ -73,6 +74,7 @@ _CLASSES: tuple[type[Task], ...] = (
     QuestionRetrieval,
     RCV,
     SIB200,
+    SNLI,
     STS,
     Sample,
     SentenceAlignment,

@@ -237,7 +237,7 @@ class ClaimResult:
         return self.claim.is_tested and self.seeds_done == self.seeds
 
 
-COUNTS = ("components_90", "debiased_rank")  # Measures that are no shares.
+COUNTS = ("components_90", "debiased_rank", "median_rank")  # Measures that are no shares.
 
 
 def claim_results(

@@ -34,7 +34,7 @@ from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
-from tmde.eval.tasks import ClassificationData
+from tmde.eval.tasks import CaptionData, ClassificationData
 from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 from tmde.eval.translated_tfidf import TranslatedTfidf
 
@@ -341,7 +341,9 @@ def _draw_figures(
     """
     folder.mkdir(exist_ok=True)
     for task in tasks:
-        _draw_matrix(folder, results, task)
+        # Captions and images are no languages: half of their matrix would be empty.
+        if not isinstance(task.data, CaptionData):
+            _draw_matrix(folder, results, task)
         if isinstance(task.data, ClassificationData):
             _draw_spaces(folder, task.name, task.data, models, seed)
     return sorted(path.name for path in folder.glob("*.png"))

@@ -11,6 +11,7 @@ print(markdown_report(results))
 ```
 """
 
+from .captions import evaluate_captions
 from .classification import evaluate_classification
 from .contrast import evaluate_contrast
 from .planning import plan_tasks
@@ -33,6 +34,7 @@ __all__ = [
     "TranslatedTfidf",
     "compare",
     "evaluate",
+    "evaluate_captions",
     "evaluate_classification",
     "evaluate_contrast",
     "evaluate_questions",

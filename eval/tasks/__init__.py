@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from .alignment import WMT16, WMT19
 from .base import (
     AlignmentData,
+    CaptionData,
+    CaptionedImages,
     ClassificationData,
     ContrastData,
     DocumentCollection,
@@ -24,6 +26,7 @@ from .base import (
     data_fingerprint,
     text_fingerprint,
 )
+from .coco_captions import CocoCaptions
 from .documents import DocumentRetrieval, TopicDocuments
 from .labeled_documents import LabeledDocuments
 from .mldoc import MLDoc
@@ -46,6 +49,8 @@ __all__ = [
     "GROUPS",
     "TASKS",
     "AlignmentData",
+    "CaptionData",
+    "CaptionedImages",
     "ClassificationData",
     "ContrastData",
     "DocumentCollection",
@@ -67,6 +72,7 @@ __all__ = [
 ]
 
 _CLASSES: tuple[type[Task], ...] = (
+    CocoCaptions,
     DocumentRetrieval,
     EuroparlMatrix,
     LabeledDocuments,

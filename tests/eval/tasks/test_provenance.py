@@ -48,6 +48,7 @@ OPTIONS = {"europarl_matrix": {"rows": 3}, "xsr": {"queries": 2, "candidates": 3
 COPIES = {"sib200", "snli", "xnli", "xnli_translate_train", "mldoc"}
 TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval", "vector_geometry"}
 FROM_FILES = {
+    "coco_captions",
     "labeled_documents",
     "question_retrieval",
     "sample",

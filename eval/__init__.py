@@ -14,6 +14,7 @@ print(markdown_report(results))
 from .captions import evaluate_captions
 from .classification import evaluate_classification
 from .contrast import evaluate_contrast
+from .correlations import correlate_tasks
 from .planning import plan_tasks
 from .questions import evaluate_questions
 from .report import markdown_report
@@ -33,6 +34,7 @@ __all__ = [
     "EvaluationOptions",
     "TranslatedTfidf",
     "compare",
+    "correlate_tasks",
     "evaluate",
     "evaluate_captions",
     "evaluate_classification",

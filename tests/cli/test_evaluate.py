@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -175,6 +176,24 @@ def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkey
     assert len(set(ids)) == 20
     (result,) = read_results(out)
     assert result.data["rows"] == {"de": {"train": 18, "dev": 2, "test": 20, "mirrored": 20}}
+
+
+def test_captions_and_images(models, tmp_path):
+    """Captions and images are no languages: there is a table, and no matrix to draw."""
+    folder = tmp_path / "coco"
+    folder.mkdir()
+    lines = ["image_id,split,caption"]
+    splits = ["train"] * 30 + ["val"] * 5 + ["test"] * 5
+    for image, (split, row) in enumerate(zip(splits, make_rows(40, seed=3), strict=True)):
+        lines += [f"{image},{split},{row['en']}", f"{image},{split},{row['en']} {image}"]
+    (folder / "captions.csv").write_text("\n".join(lines))
+    np.save(folder / "image_features.npy", np.eye(40, dtype=np.float32))
+    (folder / "image_ids.txt").write_text("\n".join(map(str, range(40))))
+    out = tmp_path / "out"
+    output = call(models[0], "--tasks", f"coco_captions={folder}", "-o", out, "--seeds", 1)
+    assert "captions → images" in output
+    assert measured_pairs(out) == [("coco_captions", "tiny0"), ("coco_captions", "TF-IDF")]
+    assert names_in(out / "figures") == []
 
 
 def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_path):

@@ -76,6 +76,9 @@ class MeasuredRun:
             return None
         if cost == "words_per_second":
             return words_per_second(self.record)
+        if cost == "peak_memory_mib":
+            # Runs of earlier versions lack it.
+            return self.record.get("peak_memory_mib")
         return training_cpu_minutes(self.record)
 
     def _results_of(self, evaluation: str) -> dict[str, TaskResult]:
@@ -242,7 +245,7 @@ class ClaimResult:
         return self.claim.is_tested and self.seeds_done == self.seeds
 
 
-COUNTS = ("components_90", "debiased_rank")  # Measures that are no shares.
+COUNTS = ("components_90", "debiased_rank", "median_rank")  # Measures that are no shares.
 UNITS = ("share", "ratio", "count")
 
 

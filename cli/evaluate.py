@@ -11,6 +11,7 @@ from tmde.cli.errors import CommandGroup
 from tmde.cli.options import (
     LONG_OPTIONS,
     MODEL_OPTIONS,
+    CorrelationMethod,
     Head,
     Protocol,
     Scoring,
@@ -186,6 +187,42 @@ def compare_command(
     from tmde.cli.stored_results import compare_stored_results
 
     compare_stored_results(a, b, each_cell)
+
+
+@app.command("correlate")
+def correlate_command(
+    results: Annotated[
+        list[str],
+        Argument(metavar="RESULTS", help="Evaluation folders, of one or several systems each."),
+    ],
+    tasks: Annotated[
+        list[str] | None,
+        Option("-t", "--tasks", help="Only these tasks and groups, comma-separated. Default: all."),
+    ] = None,
+    method: Annotated[
+        CorrelationMethod, Option(help="Correlation of ranks, or of the results themselves.")
+    ] = "spearman",
+    output: Annotated[
+        Path | None,
+        Option("-o", "--output", help="TSV to write, with a row for each pair of tasks."),
+    ] = None,
+    overwrite: Annotated[bool, Option("--overwrite", help="Replace the file of -o.")] = False,
+) -> None:
+    """Correlate probing tasks with all other tasks, over the systems that have all of them.
+
+        tmde eval correlate results/*/ --tasks probing,senteval -o correlations.tsv
+
+    It needs four systems. Each p-value, of a permutation test, is corrected by Holm's method for
+    the number of pairs of tasks. TF-IDF is left out.
+    """
+    target = None
+    if output is not None:
+        target = check_output(output, overwrite, (".tsv",), "-o")
+    from tmde.cli.correlate_results import correlate_stored_results
+    from tmde.cli.evaluation_options import split_list
+
+    names = split_list(",".join(tasks)) if tasks else None
+    correlate_stored_results(results, names, method, target)
 
 
 @app.command("tasks")

@@ -25,8 +25,9 @@ InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 IndexPrecision = Literal["float32", "int8", "ubinary"]
 Scoring = Literal["cosine", "ratio", "distance"]
+CorrelationMethod = Literal["spearman", "pearson"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
-Head = Literal["mlp", "ffn", "ffn_nli", "ffn_128", "logistic_regression", "svm"]
+Head = Literal["mlp", "ffn", "ffn_nli", "ffn_128", "ffn_512", "logistic_regression", "svm"]
 
 # The comma before the next `NAME=` of --columns.
 _NEXT_COLUMN = re.compile(r",(?=\s*[\w.@-]+\s*=)")

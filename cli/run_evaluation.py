@@ -38,7 +38,7 @@ from tmde.eval.report import markdown_report, print_report
 from tmde.eval.results import EVAL_NAME, TaskResult, write_results
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_cache_dir
-from tmde.eval.tasks import ClassificationData, GeometryData
+from tmde.eval.tasks import CaptionData, ClassificationData, GeometryData
 from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 from tmde.eval.translated_tfidf import TranslatedTfidf
 
@@ -350,7 +350,9 @@ def _draw_figures(
     folder.mkdir(exist_ok=True)
     for task in tasks:
         results_of_task = [result for result in results if result.task == task.name]
-        _draw_matrix(folder, results_of_task, task.name)
+        # Captions and images are no languages: half of their matrix would be empty.
+        if not isinstance(task.data, CaptionData):
+            _draw_matrix(folder, results_of_task, task.name)
         if isinstance(task.data, GeometryData):
             _draw_components(folder, results_of_task, task.data, systems)
         if isinstance(task.data, ClassificationData):

@@ -11,8 +11,10 @@ print(markdown_report(results))
 ```
 """
 
+from .captions import evaluate_captions
 from .classification import evaluate_classification
 from .contrast import evaluate_contrast
+from .correlations import correlate_tasks
 from .planning import plan_tasks
 from .questions import evaluate_questions
 from .report import markdown_report
@@ -32,7 +34,9 @@ __all__ = [
     "EvaluationOptions",
     "TranslatedTfidf",
     "compare",
+    "correlate_tasks",
     "evaluate",
+    "evaluate_captions",
     "evaluate_classification",
     "evaluate_contrast",
     "evaluate_questions",

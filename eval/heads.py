@@ -289,10 +289,10 @@ class FfnHead:
         network = nn.Sequential()
         width = input_size
         for hidden_size in self.hidden:
-            layer = _drawn_linear(width, hidden_size, generator)
+            layer = drawn_linear(width, hidden_size, generator)
             network.append(nn.Sequential(layer, activation_class()))
             width = hidden_size
-        network.append(_drawn_linear(width, class_count, generator))
+        network.append(drawn_linear(width, class_count, generator))
         return network
 
     def _train_epoch(
@@ -333,8 +333,11 @@ class FfnHead:
         return {"head": name, **settings, "standardised": "no"}
 
 
-def _drawn_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
-    """Return a linear layer whose parameters come from the generator, not from the global state."""
+def drawn_linear(inputs: int, outputs: int, generator: torch.Generator) -> nn.Linear:
+    """Return a linear layer whose parameters come from the generator, not from the global state.
+
+    Their distribution is that of `torch.nn.Linear`.
+    """
     layer = nn.utils.skip_init(nn.Linear, inputs, outputs)
     bound = 1 / math.sqrt(inputs)
     nn.init.uniform_(layer.weight, -bound, bound, generator=generator)
@@ -406,6 +409,9 @@ _HEADS: tuple[Head, ...] = (
     # The head of XNLI's baselines (004, section 4.2.5). The paper states the width, the dropout and
     # Adam's defaults, and leaves the other settings open.
     FfnHead("ffn_128", epochs=50, hidden=(128,), dropout=0.1, batch_size=64, patience=5),
+    # The head of SNLI: the width is that of InferSent's classifier (004, section 3.2.3); Adam, the
+    # batch size and the number of epochs are those of SentEval's code.
+    FfnHead("ffn_512", epochs=15, hidden=(512,), dropout=0.0, batch_size=64, patience=5),
     # The model is multinomial. Each C of the path starts from the coefficients of the last.
     LinearHead(
         "logistic_regression",

@@ -99,6 +99,15 @@ METRICS = {
         hub_type="precision_at_1",
         hub_name="Precision at 1",
     ),
+    "recall_at_1": Metric(
+        title="Recall at 1 (%)",
+        rows="query",
+        columns="found among",
+        task_type="caption-image-retrieval",
+        task_name="Caption-image retrieval",
+        hub_type="recall_at_1",
+        hub_name="Recall at 1",
+    ),
     "recall": Metric(
         title="Recall (%)",
         rows="documents",
@@ -157,7 +166,9 @@ EXTRAS = {
         "Error rate by margin (%, lower is better)", "error_rate", "Error rate by margin"
     ),
     "mrr": ExtraMeasure("MRR (%)", "mrr", "Mean reciprocal rank"),
+    "recall_at_5": ExtraMeasure("R@5 (%)", "recall_at_5", "Recall at 5"),
     "recall_at_10": ExtraMeasure("R@10 (%)", "recall_at_10", "Recall at 10"),
+    "median_rank": ExtraMeasure("Median rank", "median_rank", "Median rank", is_share=False),
     "pearson": ExtraMeasure("Pearson correlation × 100", "pearsonr", "Pearson correlation"),
     "precision_at_1_cosine": ExtraMeasure(
         "P@1 by cosine (%)", "precision_at_1", "Precision at 1 by cosine"
@@ -202,7 +213,8 @@ class Cell:
         metric: A key of `METRICS`.
         value: A share (0 to 1) or a correlation (-1 to 1), averaged over seeds.
         ids: n ids of test items. Items with the same id are resampled together: translations in
-            different cells, or questions about one paragraph in the same cell.
+            different cells, or questions about one paragraph or captions of one image in the same
+            cell.
         outcomes: The outcome of each item, (n,), averaged over seeds; their mean is `value`. For
             `spearman` the gold and the measured similarity, (n, 2). For `strict_f1` the numbers of
             predicted, right, gold and found pairs at each place, (n, 4).
@@ -241,7 +253,7 @@ class TaskResult:
         task: The name of the task, as in the report.
         system: The name of the system.
         protocol: `zero-shot`, `targeted`, `leave-one-out`, `retrieval`, `questions`, `alignment`,
-            `sentence-alignment`, `contrast`, `geometry` or `similarity`.
+            `sentence-alignment`, `contrast`, `geometry`, `similarity` or `captions`.
         cells: The numbers, all of one metric.
         intervals: The bootstrap confidence intervals of the means `Same`, `Cross` and `All`.
         folds: `Cross` in each of the ten folds of thesis 4.6, or of the six of 3.3; empty if they

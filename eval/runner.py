@@ -6,12 +6,13 @@ import itertools
 import json
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from tmde.eval.alignment import evaluate_alignment
+from tmde.eval.captions import RankingSettings, evaluate_captions
 from tmde.eval.classification import PROTOCOLS, TEN_FOLDS, evaluate_classification
 from tmde.eval.contrast import evaluate_contrast
 from tmde.eval.environment import environment
@@ -31,6 +32,7 @@ from tmde.eval.systems import System
 from tmde.eval.tasks import TaskError, text_fingerprint
 from tmde.eval.tasks.base import (
     AlignmentData,
+    CaptionData,
     ClassificationData,
     ContrastData,
     GeometryData,
@@ -224,6 +226,8 @@ def _run_protocol(
         return _ask(data, system, options, progress)
     if isinstance(data, AlignmentData | SentenceAlignmentData):
         return _align(data, system, options, progress)
+    if isinstance(data, CaptionData):
+        return _rank_captions(data, system, options, progress)
     return _compare_vectors(data, system, progress)
 
 
@@ -282,6 +286,15 @@ def _align(
     return _Measurement("alignment", cells, settings | lawdr_record(system, data.lawdr))
 
 
+def _rank_captions(
+    data: CaptionData, system: System, options: EvaluationOptions, progress: Progress
+) -> _Measurement:
+    ranking = RankingSettings()
+    seeds = _seeds_of(options)
+    cells = evaluate_captions(data, system, ranking, seeds, progress)
+    return _Measurement("captions", cells, {"ranking": asdict(ranking), "seeds": seeds})
+
+
 def _classify(
     task: LoadedTask,
     data: ClassificationData,
@@ -291,7 +304,7 @@ def _classify(
 ) -> _Measurement:
     head = _choose_head(data, system, options)
     train_languages = _choose_train_languages(task, data, options)
-    seeds = list(range(options.seed, options.seed + options.seeds))
+    seeds = _seeds_of(options)
     cells = evaluate_classification(
         data,
         system,
@@ -318,6 +331,11 @@ def _classify(
         except TaskError as error:
             settings["folds"] = {"left_out": str(error)}
     return _Measurement(options.protocol, cells, settings, folds)
+
+
+def _seeds_of(options: EvaluationOptions) -> list[int]:
+    """Return the seeds of what is trained on vectors."""
+    return list(range(options.seed, options.seed + options.seeds))
 
 
 def _choose_head(data: ClassificationData, system: System, options: EvaluationOptions) -> Head:

@@ -132,6 +132,8 @@ def write_results(
         # Without the evaluation before the first step, which `cpu_minutes` leaves out as well.
         "evaluation_cpu_minutes": round(meter.evaluation_cpu_seconds / 60, 6),
         "teacher_cpu_minutes": round(teacher_cpu_seconds / 60, 6),
+        # Of the first process: on a GPU the memory of tensors, else that of the whole process.
+        "peak_memory_mib": trainer.peak_memory.mib,
         "seen": {name: value * args.world_size for name, value in meter.seen.items()},
         "rows": dict(counts),
         "corpus": asdict(data.report),

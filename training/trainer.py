@@ -41,7 +41,7 @@ from tmde.training.distributed import (
 )
 from tmde.training.evaluation import evaluate_model
 from tmde.training.interruption import Interruption
-from tmde.training.memory import keep_freed_memory
+from tmde.training.memory import PeakMemory, keep_freed_memory
 from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
 from tmde.training.parallel_model import ParallelModel
@@ -107,6 +107,7 @@ class TmdeTrainer(HubTrainer):
         self.position = Position()
         self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
+        self.peak_memory = PeakMemory(args.device)
         self.interruption = Interruption()
         self._components = ComponentSums()
         if not eval_dataset:
@@ -463,6 +464,7 @@ class TmdeTrainer(HubTrainer):
         state = {
             "position": asdict(self.position),
             "chunk_done": self.chunk_done,
+            "peak_memory_mib": self.peak_memory.mib,
             **self.meter.state(),
         }
         (folder / DATA_STATE_NAME).write_text(json.dumps(state, indent=2))
@@ -471,6 +473,8 @@ class TmdeTrainer(HubTrainer):
         state = json.loads((folder / DATA_STATE_NAME).read_text())
         self.position = Position(**state["position"])
         self.chunk_done = state["chunk_done"]
+        # Checkpoints of earlier versions lack it.
+        self.peak_memory.before = state.get("peak_memory_mib") or 0.0
         self.meter.load_state(state, (self.position.epoch, self.position.chunk))
 
     def _load_from_checkpoint(
@@ -526,6 +530,7 @@ class TmdeTrainer(HubTrainer):
             # Before the batches are made; weights that are sharded are loaded after.
             self._load_data_state(Path(resume_from_checkpoint))
         self.meter.start()
+        self.peak_memory.start()
         try:
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:

@@ -5,6 +5,8 @@ from collections.abc import Sequence
 from .alignment import WMT16, WMT19
 from .base import (
     AlignmentData,
+    CaptionData,
+    CaptionedImages,
     ClassificationData,
     ContrastData,
     DocumentCollection,
@@ -24,6 +26,7 @@ from .base import (
     data_fingerprint,
     text_fingerprint,
 )
+from .coco_captions import CocoCaptions
 from .documents import DocumentRetrieval, TopicDocuments
 from .labeled_documents import LabeledDocuments
 from .mldoc import MLDoc
@@ -35,6 +38,7 @@ from .sample import Sample
 from .sentence_alignment import SentenceAlignment
 from .senteval import SENTEVAL
 from .sib200 import SIB200
+from .snli import SNLI
 from .sts import STS
 from .tatoeba import Tatoeba
 from .vector_geometry import VectorGeometry
@@ -45,6 +49,8 @@ __all__ = [
     "GROUPS",
     "TASKS",
     "AlignmentData",
+    "CaptionData",
+    "CaptionedImages",
     "ClassificationData",
     "ContrastData",
     "DocumentCollection",
@@ -66,6 +72,7 @@ __all__ = [
 ]
 
 _CLASSES: tuple[type[Task], ...] = (
+    CocoCaptions,
     DocumentRetrieval,
     EuroparlMatrix,
     LabeledDocuments,
@@ -73,6 +80,7 @@ _CLASSES: tuple[type[Task], ...] = (
     QuestionRetrieval,
     RCV,
     SIB200,
+    SNLI,
     STS,
     Sample,
     SentenceAlignment,

@@ -10,6 +10,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, NamedTuple
 
+import numpy as np
+
 from tmde.data.checks import CorpusError
 
 # Bad data of a task. The message names file or split, row, value found and value expected.
@@ -498,6 +500,65 @@ class AlignmentData:
                 yield list(documents.values())
 
 
+@dataclass(frozen=True)
+class CaptionedImages:
+    """The images of a split, and their captions.
+
+    Args:
+        image_ids: The ids of the m images, each once.
+        feature_rows: The row of each image in the features of [`CaptionData`], (m,).
+        captions: The n captions.
+        image_numbers: The number of the image of each caption, from 0 to m - 1, (n,).
+    """
+
+    image_ids: Sequence[str]
+    feature_rows: np.ndarray
+    captions: Sequence[str]
+    image_numbers: np.ndarray
+
+
+@dataclass(frozen=True)
+class CaptionData:
+    """Captions of images, and a vector of features for each image.
+
+    Args:
+        splits: The images and captions of `train`, `dev` and `test`.
+        features: A row for each image, (images, d); it may be mapped from a file.
+        features_fingerprint: A hash of the features.
+        language: The language of the captions.
+        provenance: Where the data come from.
+    """
+
+    splits: Mapping[str, CaptionedImages]
+    features: np.ndarray
+    features_fingerprint: str
+    language: str
+    provenance: Provenance
+
+    @property
+    def languages(self) -> list[str]:
+        """The language of the captions."""
+        return [self.language]
+
+    def rows(self) -> dict[str, dict[str, int]]:
+        """Return the numbers of images and of captions of each split."""
+        counts = {}
+        for name, split in self.splits.items():
+            counts[f"{name} images"] = len(split.image_ids)
+            counts[f"{name} captions"] = len(split.captions)
+        return {self.language: counts}
+
+    def columns(self) -> Iterator[Sequence[str | None]]:
+        """Yield everything that decides a result, for a fingerprint."""
+        yield [self.language, self.features_fingerprint]
+        for name, split in self.splits.items():
+            yield [name]
+            yield split.image_ids
+            yield [str(row) for row in split.feature_rows]
+            yield split.captions
+            yield [str(number) for number in split.image_numbers]
+
+
 # The sentences of both texts in a pair, by their number from 0.
 SentenceBead = tuple[tuple[int, ...], tuple[int, ...]]
 
@@ -570,6 +631,7 @@ TaskData = (
     | GeometryData
     | AlignmentData
     | SentenceAlignmentData
+    | CaptionData
 )
 
 

@@ -10,7 +10,8 @@ from typing import ClassVar
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import FileSource, read_rows
 
-from .base import ClassificationData, Languages, Provenance, Source, Split, Task
+from .base import ClassificationData, Languages, Provenance, Source, Task
+from .nli import read_pairs
 from .sources import (
     Splits,
     Table,
@@ -21,12 +22,9 @@ from .sources import (
     is_dataset,
     open_splits,
     provenance_of,
-    read_columns,
-    read_labels,
     source_of,
 )
 
-LABELS = ("entailment", "neutral", "contradiction")
 # The columns of the published files, and what the Hub calls them.
 COLUMNS = {
     "sentence1": "premise",
@@ -133,7 +131,9 @@ class XNLI(Task):
             by_name = {}
             for name in names:
                 if name in tables:
-                    by_name[name] = self._read_split(tables[name], name, max_train, seed)
+                    by_name[name] = read_pairs(
+                        tables[name], name, max_train, seed, self.translated_into
+                    )
             if by_name:
                 splits[language] = by_name
         check_parallel(source, splits)
@@ -147,23 +147,6 @@ class XNLI(Task):
         requested = train_languages or self.train_languages or ()
         trained = set(requested).intersection(languages)
         return trained or set(languages)
-
-    def _read_split(self, table: Table, name: str, max_train: int | None, seed: int) -> Split:
-        """Read a table; of a train table, at most `max_train` rows."""
-        head = None
-        if name == "train" and max_train is not None:
-            head = (max_train, seed)
-        numbers, rows = read_columns(
-            table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head
-        )
-        return Split(
-            ids=[f"{name}:{number - 1}" for number in numbers],
-            texts=rows["premise"],
-            labels=read_labels(table, "label", numbers, rows["label"], LABELS),
-            second_texts=rows["hypothesis"],
-            language=self.translated_into,
-            place=table.place,
-        )
 
     def _open_published(self, folder: Path) -> Tables:
         """Open the published files."""

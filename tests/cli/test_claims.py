@@ -229,11 +229,11 @@ def result(system: str, share: float, task: str = "found") -> TaskResult:
     )
 
 
-def finish(training, share: float, cpu_minutes: float = 4.0) -> None:
+def finish(training, share: float, cpu_minutes: float = 4.0, **changes) -> None:
     """Write what a finished run and its evaluation leave."""
     training.run.mkdir(parents=True)
     (training.run / "results.json").write_text(
-        json.dumps({**RECORD, "cpu_minutes": cpu_minutes}), encoding="utf-8"
+        json.dumps({**RECORD, "cpu_minutes": cpu_minutes, **changes}), encoding="utf-8"
     )
     results = [result(training.name, share), result(training.name, share, "vector_geometry")]
     write_results(training.evaluation, results, {})
@@ -381,6 +381,29 @@ def test_costs_are_compared_as_ratios_and_less_can_be_better(tmp_path):
     claim = written["claims"][0]
     assert claim["measures"][0]["difference"]["mean"] == pytest.approx(math.log(2))
     assert claim["verdict"] == HOLDS
+
+
+def test_peak_memory_is_a_cost(tmp_path):
+    """The better system takes 1,000 MiB with every seed, and the other one 2,500."""
+    measures = [{"title": "memory", "cost": "peak_memory_mib"}]
+    file, trainings = load(tmp_path, with_claim(measures=measures, less_is_better=True))
+    (tmp_path / "out").mkdir()
+    for training in trainings:
+        if training.system is not None:
+            finish(training, 0.5, peak_memory_mib=1000 if training.system == "warm" else 2500)
+    write_claims(file, trainings)
+    claim = json.loads((tmp_path / "out" / "claims.json").read_text())["claims"][0]
+    assert claim["measures"][0]["worse"] == {"1": 2500, "2": 2500, "3": 2500}
+    assert claim["measures"][0]["unit"] == "ratio"
+    assert claim["measures"][0]["difference"]["mean"] == pytest.approx(math.log(2.5))
+    assert claim["verdict"] == HOLDS
+
+
+def test_runs_that_did_not_record_their_memory_have_no_verdict(tmp_path):
+    measures = [{"title": "memory", "cost": "peak_memory_mib"}]
+    _, claims = claims_of(tmp_path, with_claim(measures=measures, less_is_better=True), CLEAR)
+    assert claims["above"]["verdict"] == NOT_RUN
+    assert claims["above"]["seeds_done"] == [0, 0]
 
 
 def test_two_measures_of_one_system(tmp_path):

@@ -5,6 +5,7 @@ import json
 import re
 import shutil
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -224,6 +225,24 @@ def test_principal_components_of_each_system(models, tmp_path, monkeypatch):
         assert [len(vectors) for vectors in (*pair.raw, *pair.debiased)] == [12] * 4
         precision = precision_at_1(*pair.debiased)
         assert precision == pytest.approx(cell.extra["precision_at_1_debiased"])
+
+
+def test_captions_and_images(models, tmp_path):
+    """Captions and images are no languages: there is a table, and no matrix to draw."""
+    folder = tmp_path / "coco"
+    folder.mkdir()
+    lines = ["image_id,split,caption"]
+    splits = ["train"] * 30 + ["val"] * 5 + ["test"] * 5
+    for image, (split, row) in enumerate(zip(splits, make_rows(40, seed=3), strict=True)):
+        lines += [f"{image},{split},{row['en']}", f"{image},{split},{row['en']} {image}"]
+    (folder / "captions.csv").write_text("\n".join(lines))
+    np.save(folder / "image_features.npy", np.eye(40, dtype=np.float32))
+    (folder / "image_ids.txt").write_text("\n".join(map(str, range(40))))
+    out = tmp_path / "out"
+    output = call(models[0], "--tasks", f"coco_captions={folder}", "-o", out, "--seeds", 1)
+    assert "captions → images" in output
+    assert measured_pairs(out) == [("coco_captions", "tiny0"), ("coco_captions", "TF-IDF")]
+    assert names_in(out / "figures") == []
 
 
 def test_a_task_that_cannot_be_measured_does_not_stop_the_others(models, tmp_path):

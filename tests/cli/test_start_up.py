@@ -14,6 +14,7 @@ from tmde.data import documents
 from tmde.documents.index_settings import SETTINGS
 from tmde.documents.margins import SCORINGS
 from tmde.embedding.quantization import PRECISIONS
+from tmde.eval import correlations
 from tmde.eval.classification import PROTOCOLS
 from tmde.eval.heads import HEADS
 
@@ -139,6 +140,7 @@ def test_a_command_imports_its_own_module_only():
         (options.Scoring, SCORINGS),
         (options.Protocol, PROTOCOLS),
         (options.Head, HEADS),
+        (options.CorrelationMethod, get_args(correlations.Method)),
     ],
 )
 def test_the_choices_of_an_option_are_those_of_the_library(choices, values):

@@ -149,6 +149,15 @@ def test_the_results_of_a_run_are_those_of_its_best_evaluation(finished):
     assert results["corpus"]["rows"] == 150
 
 
+def test_the_results_of_a_run_have_its_peak_memory(finished):
+    folder, _ = finished
+    states = [json.loads(path.read_text()) for path in folder.glob("checkpoint-*/data_state.json")]
+    peaks = sorted(state["peak_memory_mib"] for state in states)
+    assert len(peaks) == 2
+    # Libraries alone take more than 100 MiB, and a peak never falls.
+    assert 100 < peaks[0] <= peaks[1] <= read(folder)["peak_memory_mib"]
+
+
 def test_auto_classes_open_the_folder_of_a_run(finished):
     folder, trainer = finished
     encoder = AutoModel.from_pretrained(folder)

@@ -32,6 +32,7 @@ CONFIGS = {
     "sib200": labeled_configs(("deu_Latn", "eng_Latn"), TEXT),
     "xnli": labeled_configs(("de", "en"), PREMISE),
     "xnli_translate_train": labeled_configs(("de", "en"), PREMISE),
+    "snli": labeled_configs(("plain_text",), PREMISE),
     "mldoc": labeled_configs(("de", "en"), TEXT),
     "topic_documents": labeled_configs(("de", "en"), TEXT),
     "document_retrieval": labeled_configs(("de", "en"), TEXT),
@@ -44,9 +45,10 @@ CONFIGS = {
 }
 OPTIONS = {"europarl_matrix": {"rows": 3}, "xsr": {"queries": 2, "candidates": 3}}
 # Any source in their format is a copy of the benchmark.
-COPIES = {"sib200", "xnli", "xnli_translate_train", "mldoc"}
+COPIES = {"sib200", "snli", "xnli", "xnli_translate_train", "mldoc"}
 TESTED_ON_TRAIN = {"europarl_matrix", "xsr", "sentence_retrieval", "vector_geometry"}
 FROM_FILES = {
+    "coco_captions",
     "labeled_documents",
     "question_retrieval",
     "sample",

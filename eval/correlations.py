@@ -1,0 +1,271 @@
+"""Correlations of probing tasks with other tasks, over encoders (004, figure 3.11)."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+from scipy import stats
+
+from modeling_tmde import TmdeError
+from tmde.eval.results import TaskResult, mean_value
+from tmde.eval.tasks import GROUPS
+from tmde.eval.verdicts import holm
+
+Method = Literal["spearman", "pearson"]
+
+FEWEST_SYSTEMS = 4  # Three systems have six orders, so that no p-value is below 1/6.
+PERMUTATIONS = 99_999
+_MAX_ENUMERATED = 8  # All orders of so many systems, 40,320, are counted and not sampled.
+_ROUNDING = 1e-9  # Correlations that differ less are equal but for rounding.
+
+
+@dataclass(frozen=True)
+class Correlation:
+    """The correlation of the results of two tasks over systems.
+
+    Attributes:
+        probing_task: The probing task.
+        task: The other task.
+        value: The correlation; NaN if all systems are equal on one of the tasks.
+        p: The two-sided p-value of a permutation test, not corrected; NaN as `value`.
+        corrected_p: The p-value corrected by Holm's method for the number of pairs of tasks.
+    """
+
+    probing_task: str
+    task: str
+    value: float
+    p: float
+    corrected_p: float
+
+
+@dataclass(frozen=True)
+class TaskCorrelations:
+    """The correlations of all probing tasks with all other tasks.
+
+    Attributes:
+        method: `spearman` or `pearson`.
+        systems: The systems that have all tasks, in the order of their first results.
+        left_out: The tasks that each other system lacks.
+        correlations: By probing task, then by other task.
+    """
+
+    method: Method
+    systems: list[str]
+    left_out: dict[str, list[str]]
+    correlations: list[Correlation]
+
+
+def correlate_tasks(
+    results: Sequence[TaskResult], method: Method = "spearman", seed: int = 0
+) -> TaskCorrelations:
+    """Correlate the results of probing tasks with those of other tasks over systems.
+
+    The result of a task is the mean over all its cells. Baselines such as TF-IDF have no vectors of
+    a fixed length and are left out. Results that occur in several evaluations count once.
+
+    Args:
+        results: The results of several systems on the same tasks.
+        method: `spearman` for rank correlations, as in the thesis, or `pearson`.
+        seed: Seed of the permutations. Of up to eight systems, all permutations are counted.
+
+    Returns:
+        The correlations over the systems that were measured on all tasks.
+
+    Raises:
+        TmdeError: There is no probing task or no other one; fewer than four systems have all tasks;
+            or results of one task or one system don't belong together.
+    """
+    embedders = [result for result in results if result.truncated is not None]
+    _check_conditions(embedders)
+    values = _values_by_system(embedders)
+    probing_tasks, other_tasks = _split_tasks(embedders)
+    systems, left_out = _complete_systems(values, [*probing_tasks, *other_tasks])
+    probing_scores = _scores(values, systems, probing_tasks, method)
+    other_scores = _scores(values, systems, other_tasks, method)
+    coefficients = probing_scores @ other_scores.T  # (probing tasks, other tasks)
+    p_values = permutation_p_values(probing_scores, other_scores, seed)
+    correlations = []
+    for row, probing_task in enumerate(probing_tasks):
+        for column, task in enumerate(other_tasks):
+            value = float(coefficients[row, column])
+            p = float(p_values[row, column])
+            correlations.append(Correlation(probing_task, task, value, p, math.nan))
+    return TaskCorrelations(method, systems, left_out, _with_corrected_p(correlations))
+
+
+def _with_corrected_p(correlations: Sequence[Correlation]) -> list[Correlation]:
+    """Correct the p-values for the number of correlations that exist."""
+    defined = [correlation for correlation in correlations if not math.isnan(correlation.p)]
+    corrected = iter(holm([correlation.p for correlation in defined]))
+    completed = []
+    for correlation in correlations:
+        if not math.isnan(correlation.p):
+            correlation = replace(correlation, corrected_p=next(corrected))
+        completed.append(correlation)
+    return completed
+
+
+# ---- Results of systems
+
+
+def _is_probing(task: str) -> bool:
+    """Return whether a task probes; a task of several files is called `probing_sentlen/FILE`."""
+    name, _, _ = task.partition("/")
+    return name in GROUPS["probing"]
+
+
+def _split_tasks(results: Sequence[TaskResult]) -> tuple[list[str], list[str]]:
+    """Return the probing tasks and the other ones, in the order of their first results."""
+    tasks = list(dict.fromkeys(result.task for result in results))
+    probing_tasks = [task for task in tasks if _is_probing(task)]
+    other_tasks = [task for task in tasks if not _is_probing(task)]
+    listed = ", ".join(tasks) or "none"
+    if not probing_tasks:
+        raise TmdeError(
+            f"Found no probing task among the tasks {listed}; expected at least one, such as "
+            f"{GROUPS['probing'][0]} (tmde eval --tasks probing=FOLDER)"
+        )
+    if not other_tasks:
+        raise TmdeError(
+            f"Found only probing tasks ({listed}); expected another task to correlate them with, "
+            "such as those of senteval"
+        )
+    return probing_tasks, other_tasks
+
+
+def _check_conditions(results: Sequence[TaskResult]) -> None:
+    """Check that all results of a task have the same data, protocol and classifier.
+
+    Raises:
+        TmdeError: Two results differ.
+    """
+    first_results: dict[str, TaskResult] = {}
+    for result in results:
+        first = first_results.setdefault(result.task, result)
+        if _conditions(result) != _conditions(first):
+            raise TmdeError(
+                f"{result.task}: found {_describe(first)} for {first.system}, but "
+                f"{_describe(result)} for {result.system}; measure all systems on the same data by "
+                "the same protocol"
+            )
+
+
+def _conditions(result: TaskResult) -> tuple[str | None, ...]:
+    return result.data.get("fingerprint"), result.protocol, result.head
+
+
+def _describe(result: TaskResult) -> str:
+    fingerprint, protocol, head = _conditions(result)
+    return f"data {fingerprint}, protocol {protocol}, classifier {head}"
+
+
+def _values_by_system(results: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
+    """Return the mean of the cells of each task, by system and task.
+
+    Raises:
+        TmdeError: Two models have one name, or a system has two values on a task.
+    """
+    values: dict[str, dict[str, float]] = {}
+    fingerprints: dict[str, str] = {}
+    for result in results:
+        fingerprint = fingerprints.setdefault(result.system, result.system_fingerprint)
+        if result.system_fingerprint != fingerprint:
+            raise TmdeError(
+                f"Found two models called {result.system!r}; evaluate each under a name of its "
+                "own, tmde eval NAME=PATH"
+            )
+        value = mean_value(result.cells)
+        tasks = values.setdefault(result.system, {})
+        first_value = tasks.setdefault(result.task, value)
+        if not math.isclose(value, first_value, abs_tol=_ROUNDING):
+            raise TmdeError(
+                f"{result.task}: found {first_value:.4f} and {value:.4f} for {result.system}, "
+                "expected one result; leave one of the evaluations out"
+            )
+    return values
+
+
+def _complete_systems(
+    values: dict[str, dict[str, float]], tasks: Sequence[str]
+) -> tuple[list[str], dict[str, list[str]]]:
+    """Return the systems that have all tasks, and what the others lack.
+
+    Raises:
+        TmdeError: There are too few.
+    """
+    systems = []
+    left_out = {}
+    for system, measured in values.items():
+        missing = [task for task in tasks if task not in measured]
+        if missing:
+            left_out[system] = missing
+        else:
+            systems.append(system)
+    if len(systems) < FEWEST_SYSTEMS:
+        lacks = [f"{system} lacks {', '.join(missing)}" for system, missing in left_out.items()]
+        raise TmdeError(
+            f"Found {len(systems)} systems that were measured on all of {', '.join(tasks)}; "
+            f"expected at least {FEWEST_SYSTEMS}. Measure more systems, or name fewer tasks "
+            f"({'; '.join(lacks) or 'no system was left out'})"
+        )
+    return systems, left_out
+
+
+# ---- Correlations
+
+
+def _scores(
+    values: dict[str, dict[str, float]],
+    systems: Sequence[str],
+    tasks: Sequence[str],
+    method: Method,
+) -> np.ndarray:
+    """Return the results, or their ranks, with mean 0 and length 1: (tasks, systems).
+
+    A task on which all systems are equal is a row of NaN.
+    """
+    rows = np.array([[values[system][task] for system in systems] for task in tasks])
+    # Equal results may differ by rounding.
+    rows = rows.round(12)
+    if method == "spearman":
+        rows = stats.rankdata(rows, axis=1)
+    centered = rows - rows.mean(axis=1, keepdims=True)
+    is_constant = np.ptp(rows, axis=1) == 0
+    lengths = np.linalg.norm(centered, axis=1)
+    lengths[is_constant] = math.nan
+    return centered / lengths[:, None]
+
+
+def permutation_p_values(first: np.ndarray, second: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return two-sided p-values of correlations: how often chance alone gives as large a one.
+
+    The systems of the second rows are put into all orders, if there are at most eight, or else into
+    99,999 random ones, to which the one that was found is added.
+
+    Args:
+        first: Rows with mean 0 and length 1, (n, systems).
+        second: Rows with mean 0 and length 1, (m, systems).
+        seed: Seed of the random orders.
+
+    Returns:
+        (n, m) p-values, NaN for rows of NaN.
+    """
+    count = first.shape[1]
+    if count <= _MAX_ENUMERATED:
+        orders = np.array(list(itertools.permutations(range(count))))
+    else:
+        generator = np.random.default_rng(seed)
+        orders = generator.permuted(np.tile(np.arange(count), (PERMUTATIONS, 1)), axis=1)
+        orders = np.concatenate([orders, np.arange(count)[None]])
+    p_values = np.empty((len(first), len(second)))
+    for column, row in enumerate(second):
+        found = np.abs(first @ row)  # (n,)
+        by_chance = np.abs(row[orders] @ first.T)  # (orders, n)
+        p_values[:, column] = (by_chance >= found - _ROUNDING).mean(axis=0)
+        p_values[np.isnan(found), column] = math.nan
+    return p_values

@@ -1,0 +1,41 @@
+"""Pairs of a premise and a hypothesis, as the tasks of natural language inference read them."""
+
+from __future__ import annotations
+
+from .base import Split
+from .sources import Table, read_columns, read_labels
+
+LABELS = ("entailment", "neutral", "contradiction")  # The order of the Hub's class numbers.
+
+
+def read_pairs(
+    table: Table, name: str, max_train: int | None, seed: int, language: str | None = None
+) -> Split:
+    """Read the columns premise, hypothesis and label of a table.
+
+    The hypotheses are the `second_texts`, and `train:7` is the id of the eighth row of train.
+
+    Args:
+        table: The table.
+        name: The name of its split.
+        max_train: Of a train table, at most that many rows: the first after a shuffle.
+        seed: Seed of that shuffle.
+        language: The language of the texts, if it is not that of their place in the data.
+
+    Raises:
+        CorpusError: A column is missing, a text is none, or a label is none of `LABELS`.
+    """
+    head = None
+    if name == "train" and max_train is not None:
+        head = (max_train, seed)
+    numbers, rows = read_columns(
+        table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head
+    )
+    return Split(
+        ids=[f"{name}:{number - 1}" for number in numbers],
+        texts=rows["premise"],
+        labels=read_labels(table, "label", numbers, rows["label"], LABELS),
+        second_texts=rows["hypothesis"],
+        language=language,
+        place=table.place,
+    )

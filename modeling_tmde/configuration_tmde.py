@@ -53,7 +53,7 @@ class TmdeConfig(EmbedderConfig):
             add to a weighted bag of tokens. Not in the thesis, hence off.
         sublinear_counts: Whether, in this bag, a token that occurs n times in a text counts sqrt(n)
             times.
-        mask_token_id: The id of `<mask>`, which denoising puts in place of tokens; None without one.
+        mask_token_id: The id of `<mask>`, which denoising puts in place of tokens; or None.
         share_embeddings: Whether encoder input, decoder input and decoder output have one table.
         language_embedding_dim: The width of the vector of the target language, which is joined to
             every slot that the decoder sees.

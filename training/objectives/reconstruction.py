@@ -29,6 +29,8 @@ class Reconstruction(TranslationObjective):
 
     def __init__(self, weight: float = 1.0, label_smoothing: float = 0.0):
         super().__init__(weight, label_smoothing, targets=SELF)
+        # Its terms are counted by `count`, whatever a translation loss beside it predicts.
+        self.requirements = type(self).requirements
 
     def count(self, sizes: BatchSizes) -> int:
         """Return the number of tokens that are decoded, `</s>` among them and `<s>` not."""

@@ -1,6 +1,7 @@
 """Denoising and back-translation: the noise, what is read, the losses and their gradients."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -11,7 +12,9 @@ from torch import nn
 from modeling_tmde import TmdeForConditionalGeneration
 from tests.conftest import jittered, make_dataset, make_rows, tiny_model
 from tests.training.models import encoder, laser, ntdv
+from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatch, ParallelBatches
+from tmde.training.distributed import prepare_fsdp
 from tmde.training.objectives import BackTranslation, Denoising, TranslationObjective
 from tmde.training.objectives.back_translation import end_texts, other_languages
 from tmde.training.objectives.noise import blank_tokens, drop_tokens, shuffle_locally
@@ -373,6 +376,17 @@ def test_one_language_cannot_be_translated(tokenizer):
 
 
 # ---- Which models and rows
+
+
+def test_sharded_weights_are_refused(tmp_path):
+    """Processes write for different numbers of steps, and would wait for each other's weights."""
+    plugin = SimpleNamespace(fsdp_version=2, mixed_precision_policy=None)
+    accelerator = SimpleNamespace(state=SimpleNamespace(fsdp_plugin=plugin))
+    args = TmdeTrainingArguments(str(tmp_path), use_cpu=True)
+    model = tiny_model(mask_token_id=MASK)
+    prepare_fsdp(accelerator, args, ParallelModel(model, {"d": Denoising()}))
+    with pytest.raises(ValueError, match="fsdp: found objective back_translation, .*use DDP"):
+        prepare_fsdp(accelerator, args, ParallelModel(model, {"b": BackTranslation()}))
 
 
 def test_models_that_do_not_fit_are_refused():

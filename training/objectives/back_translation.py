@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import nn
@@ -46,7 +47,7 @@ class BackTranslation(Reconstruction):
     @torch.no_grad()
     def source_texts(self, encoded: EncodedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the texts of the batch as the model translates them now."""
-        model = encoded.model
+        model: Any = encoded.model  # transformers does not type `eval`, nor `generate` of a base.
         config = model.config
         batch = encoded.batch
         language_ids = other_languages(config.languages, batch.languages)
@@ -69,8 +70,8 @@ class BackTranslation(Reconstruction):
         input_ids, attention_mask = end_texts(
             translations, config.eos_token_id, config.pad_token_id
         )
-        by_language = (len(batch.languages), encoded.num_rows)
-        return input_ids.unflatten(0, by_language), attention_mask.unflatten(0, by_language)
+        by_language = (len(batch.languages), encoded.num_rows, -1)
+        return input_ids.view(by_language), attention_mask.view(by_language)
 
 
 def other_languages(languages: Sequence[str], read: Sequence[str]) -> torch.Tensor:

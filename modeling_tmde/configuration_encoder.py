@@ -36,7 +36,8 @@ class TmdeEncoderConfig(EmbedderConfig):
             section 4.3.5).
         prediction_head: The part between a state and the softmax over the vocabulary. `"linear"`:
             one linear layer (paper 002, section 3.1). `"transform"`: linear, activation, LayerNorm,
-            as in BERT and XLM-R.
+            as in BERT and XLM-R. `"none"`: nothing, as in XLM (thesis 004, section 4.3), so that
+            the last state of a decoder that begins with these layers predicts tokens at once.
         causal: Whether a token sees only those before it, for causal language modeling (thesis 004,
             section 4.3.3).
         mask_token_id: The id of `<mask>`.
@@ -67,7 +68,7 @@ class TmdeEncoderConfig(EmbedderConfig):
     max_position_embeddings: int = size(default=2048)
     pooling: Literal["first", "mean"] = "mean"
     position_embeddings: Literal["sinusoidal", "learned"] = "sinusoidal"
-    prediction_head: Literal["linear", "transform"] = "linear"
+    prediction_head: Literal["linear", "transform", "none"] = "linear"
     causal: bool = False
     mask_token_id: int | None = 4
     tie_word_embeddings: bool = True

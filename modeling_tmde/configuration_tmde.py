@@ -53,6 +53,7 @@ class TmdeConfig(EmbedderConfig):
             add to a weighted bag of tokens. Not in the thesis, hence off.
         sublinear_counts: Whether, in this bag, a token that occurs n times in a text counts sqrt(n)
             times.
+        mask_token_id: The id of `<mask>`, which denoising puts in place of tokens; or None.
         share_embeddings: Whether encoder input, decoder input and decoder output have one table.
         language_embedding_dim: The width of the vector of the target language, which is joined to
             every slot that the decoder sees.
@@ -89,6 +90,7 @@ class TmdeConfig(EmbedderConfig):
     bottleneck_loss_weight: float | int = 0.5
     bag_residual: bool = False
     sublinear_counts: bool = False
+    mask_token_id: int | None = None
     share_embeddings: bool = False
     language_embedding_dim: int = size(default=32)
     is_encoder_decoder: bool = True

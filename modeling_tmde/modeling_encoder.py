@@ -270,10 +270,15 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
 
     _tied_weights_keys = {"lm_head.weight": "model.embed_tokens.weight"}
 
+    head: nn.Module
+
     def __init__(self, config: TmdeEncoderConfig):
         super().__init__(config)
         self.model = TmdeEncoderModel(config)
-        self.head = TmdeEncoderPredictionHead(config)
+        if config.prediction_head == "none":
+            self.head = nn.Identity()
+        else:
+            self.head = TmdeEncoderPredictionHead(config)
         self.lm_head = nn.Linear(config.d_model, config.vocab_size, bias=False)
         self.post_init()
 

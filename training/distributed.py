@@ -20,6 +20,7 @@ from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objectives import BackTranslation
 from tmde.training.parallel_model import ParallelModel
 
 FSDP_VERSION = 2
@@ -33,7 +34,7 @@ def prepare_fsdp(
 
     Raises:
         TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, or for
-            an objective with weights of its own, which would be sharded.
+            an objective with weights of its own, which would be sharded, or that translates.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     version = None if plugin is None else plugin.fsdp_version
@@ -48,6 +49,12 @@ def prepare_fsdp(
         raise TmdeError(
             "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
         )
+    for objective in model.objectives.values():
+        if isinstance(objective, BackTranslation):
+            raise TmdeError(
+                "fsdp: found objective back_translation, whose processes write translations of "
+                "different lengths, expected it without FSDP: use DDP"
+            )
     policy = plugin.mixed_precision_policy
     if policy is not None:  # It would round losses and the sums of gradients.
         plugin.mixed_precision_policy = MixedPrecisionPolicy(

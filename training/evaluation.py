@@ -21,7 +21,12 @@ from tmde.training.teachers import RunTeachers
 from tmde.training.throughput import ComponentSums
 
 # Measures of losses that are also averaged over the dev sets.
-AVERAGED_LOSSES = ("nli_accuracy", "translation_nll")
+AVERAGED_LOSSES = (
+    "back_translation_nll",
+    "masked_lm_loss",
+    "nli_accuracy",
+    "translation_nll",
+)
 DEV_METRICS = ("retrieval", "document_retrieval", *AVERAGED_LOSSES)
 # Means, each of which counts once in `mix`.
 MIX = ("retrieval", "document_retrieval", "same", "cross")

@@ -14,6 +14,7 @@ from modeling_tmde import TmdeError
 from tmde.training.objectives.base import Objective, check_range
 from tmde.training.objectives.encoded_batch import (
     EncodedBatch,
+    encode_texts,
     encoder_of,
     make_language_ids,
     sees_states,
@@ -118,7 +119,8 @@ class ParallelModel(nn.Module):
             )
         if required.targets not in ((), (PIVOTS,)):
             self._check_decoders(name)
-        if required.texts is not None and self._needs_language_ids:
+        needs_one_encoder = required.one_encoder or required.texts is not None
+        if needs_one_encoder and self._needs_language_ids:
             raise TmdeError(f"Objective {name!r} needs one shared encoder, not {model_class}")
 
     def _check_decoders(self, name: str) -> None:
@@ -291,23 +293,14 @@ class ParallelModel(nn.Module):
         if len(indices) < len(input_ids):  # Indexing by a list copies it to the device.
             input_ids = input_ids[indices]
             attention_mask = attention_mask[indices]
-        if not getattr(self.config, "reads_bos", True):
-            # The decoder alone reads `<s>`.
-            input_ids = input_ids[..., 1:]
-            attention_mask = attention_mask[..., 1:]
         options = {}
         if self._needs_language_ids:
             languages = [batch.languages[index] for index in indices]
             options["language_ids"] = make_language_ids(
                 self.config, languages, encoded.num_rows, input_ids.device
             )
-        return self.encoder(
-            input_ids.flatten(0, 1),
-            attention_mask.flatten(0, 1),
-            pooled_only=not sees_states(self.model) and not self._requires("encoder_states"),
-            return_dict=True,
-            **options,
-        )
+        all_states = sees_states(self.model) or self._requires("encoder_states")
+        return encode_texts(self.model, input_ids, attention_mask, all_states, **options)
 
     def _drop_tokens(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> torch.Tensor:
         """Return the mask (languages, rows, length) after token dropout.

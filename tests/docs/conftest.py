@@ -1,6 +1,7 @@
 """Files that pages presuppose, by the names that the pages use, made from the built-in sample."""
 
 import csv
+import json
 import os
 import shutil
 import subprocess
@@ -64,6 +65,14 @@ def _make_tab_separated_memory(path: Path) -> None:
 
 def _make_dev_rows(path: Path) -> None:
     _parallel(60, "dev").to_json(path, force_ascii=False)
+
+
+def _make_single_texts(path: Path) -> None:
+    """Write rows of which each has German or English."""
+    with path.open("w", encoding="utf-8") as file:
+        for number, row in enumerate(sample_sentences(1000)["translation"]):
+            code = ("de", "en")[number % 2]
+            file.write(json.dumps({"translation": {code: row[code]}}, ensure_ascii=False) + "\n")
 
 
 def _make_unseen_rows(path: Path) -> None:
@@ -162,6 +171,7 @@ FILE_MAKERS = {
     "memory.tsv": _make_tab_separated_memory,
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
+    "texts.jsonl": _make_single_texts,
     "unseen.jsonl": _make_unseen_rows,
     "it-en.jsonl": _make_italian_rows,
     "memory.tmx": _make_tmx,

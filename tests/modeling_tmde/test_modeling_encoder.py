@@ -42,7 +42,8 @@ XLM = {
     "prediction_head": "transform",
     "activation_function": "gelu",
 }
-KINDS = pytest.mark.parametrize("kind", [LIGHT, XLM], ids=["light", "xlm"])
+NO_HEAD = {"prediction_head": "none"}
+KINDS = pytest.mark.parametrize("kind", [LIGHT, XLM, NO_HEAD], ids=["light", "xlm", "no head"])
 
 
 def make_model(**changes) -> TmdeEncoderForMaskedLM:
@@ -151,6 +152,8 @@ def test_given_positions_compile():
 
 def reference_logits(model: TmdeEncoderForMaskedLM, state: torch.Tensor) -> torch.Tensor:
     """The logits (vocab_size,) of a final state (d_model,), in float64."""
+    if model.config.prediction_head == "none":
+        return model.model.embed_tokens.weight.double() @ state
     head = model.head
     state = head.dense.weight.double() @ state + head.dense.bias.double()
     if model.config.prediction_head == "transform":

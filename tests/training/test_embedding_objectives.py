@@ -475,6 +475,8 @@ def test_counts_are_the_numbers_of_terms():
         "distillation": 4 * 3,
         "weight_regularization": 1,
         "causal_lm": 150 - 20,
+        "denoising": 150 - 20,
+        "back_translation": 150 - 20,
         "nli": 5,
         "masked_lm": round(0.15 * (150 - 2 * 20)),
         "translation_lm": round(0.15 * 2 * (150 - 2 * 20)),

@@ -4,7 +4,9 @@ A new objective is one file with a subclass of `Objective`, and one line in `OBJ
 """
 
 from tmde.training.objectives.alignment_softmax import AlignmentSoftmax
+from tmde.training.objectives.back_translation import BackTranslation
 from tmde.training.objectives.base import BatchSizes, Objective
+from tmde.training.objectives.denoising import Denoising
 from tmde.training.objectives.distance import DistanceConstraint
 from tmde.training.objectives.distillation import Distillation
 from tmde.training.objectives.infonce import InfoNCE
@@ -26,7 +28,9 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "distillation": Distillation,
     "infonce": InfoNCE,
     "alignment_softmax": AlignmentSoftmax,
+    "back_translation": BackTranslation,
     "causal_lm": CausalLanguageModel,
+    "denoising": Denoising,
     "masked_lm": MaskedLanguageModel,
     "nli": NaturalLanguageInference,
     "ntdv_distance": NtdvDistance,
@@ -41,8 +45,10 @@ OBJECTIVES: dict[str, type[Objective]] = {
 __all__ = [
     "OBJECTIVES",
     "AlignmentSoftmax",
+    "BackTranslation",
     "BatchSizes",
     "CausalLanguageModel",
+    "Denoising",
     "DistanceConstraint",
     "Distillation",
     "InfoNCE",

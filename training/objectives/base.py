@@ -85,6 +85,7 @@ class Requirements:
             objective masks them. At most one objective of a run may ask for it.
         pivot: Whether every row must hold a pivot language.
         several_languages: Whether every row must hold two languages or more.
+        one_encoder: Whether all languages must share one encoder.
         targets: What the decoder predicts, see `TranslationObjective`.
         texts: The columns of a row that are encoded; None for the languages of the model.
     """
@@ -96,6 +97,7 @@ class Requirements:
     masked_input: bool = False
     pivot: bool = False
     several_languages: bool = True
+    one_encoder: bool = False
     targets: tuple[str, ...] = ()
     texts: tuple[str, ...] | None = None
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
+from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tmde.training.objectives.masking import Masked
 
@@ -33,6 +34,36 @@ def make_language_ids(
     """Return (languages * rows,), the index of each text's language in the config."""
     indices = torch.tensor([config.languages.index(language) for language in languages])
     return indices.repeat_interleave(rows).to(device, non_blocking=True)
+
+
+def encode_texts(
+    model: PreTrainedModel,
+    input_ids: torch.Tensor,
+    attention_mask: torch.Tensor,
+    all_states: bool,
+    **options: torch.Tensor,
+) -> BaseModelOutputWithPooling:
+    """Return what the encoder of a model makes of texts, in one call.
+
+    Args:
+        model: The model that is trained.
+        input_ids: (languages, rows, length), `<s> tokens </s>`.
+        attention_mask: (languages, rows, length).
+        all_states: Whether more than the embeddings is needed.
+        options: Further arguments of the encoder.
+    """
+    if not getattr(model.config, "reads_bos", True):
+        # The decoder alone reads `<s>`.
+        input_ids = input_ids[..., 1:]
+        attention_mask = attention_mask[..., 1:]
+    output: BaseModelOutputWithPooling = encoder_of(model)(
+        input_ids.flatten(0, 1),
+        attention_mask.flatten(0, 1),
+        pooled_only=not all_states,
+        return_dict=True,
+        **options,
+    )
+    return output
 
 
 @dataclass
@@ -108,6 +139,21 @@ class EncodedBatch:
         """Return the states (tokens, d_model) of the encoder at places of the flattened texts."""
         states: torch.Tensor = self.encoder_output.token_states
         return states.flatten(0, 1).index_select(0, places)
+
+    def reencoded(self, input_ids: torch.Tensor, attention_mask: torch.Tensor) -> EncodedBatch:
+        """Return the batch with what the encoder makes of other texts in place of its own.
+
+        Args:
+            input_ids: A text for each of the batch, (languages, rows, any length).
+            attention_mask: Its mask, in the same shape.
+        """
+        output = encode_texts(self.model, input_ids, attention_mask, sees_states(self.model))
+        return replace(
+            self,
+            attention_mask=attention_mask,
+            encoded_languages=list(range(len(input_ids))),
+            encoder_output=output,
+        )
 
     def _by_language(self, texts: torch.Tensor) -> torch.Tensor:
         """Return (encoded languages, rows, ...) from (encoded languages * rows, ...)."""

@@ -6,7 +6,7 @@ from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import BatchSizes, check_range
-from tmde.training.objectives.masking import Masked, content_tokens, random_tokens
+from tmde.training.objectives.masking import Masked, content_tokens, hiding_token, random_tokens
 from tmde.training.objectives.sampling import draw_without_replacement
 from tmde.training.objectives.token_prediction import TokenPrediction
 
@@ -142,6 +142,6 @@ class MaskedLanguageModel(TokenPrediction):
         fate = torch.rand(targets.shape, device=targets.device)
         is_masked = fate < self.mask_share
         is_replaced = ~is_masked & (fate < self.mask_share + self.random_share)
-        shown = torch.where(is_masked, config.mask_token_id, targets)
+        shown = torch.where(is_masked, hiding_token(config), targets)
         replacements = random_tokens(len(targets), config, targets.device)
         return torch.where(is_replaced, replacements, shown)

@@ -58,17 +58,23 @@ class MaskingObjective(Objective):
 def content_tokens(
     ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
 ) -> torch.Tensor:
-    """Return which tokens are neither padding nor special, in the shape of `ids`.
+    """Return which tokens are neither padding nor special, in the shape of `ids`."""
+    special = torch.tensor(config.special_token_ids, device=ids.device)
+    return attention_mask.bool() & ~torch.isin(ids, special)
+
+
+def hiding_token(config: PreTrainedConfig) -> int:
+    """Return the id of the token that hides others.
 
     Raises:
-        TmdeError: The config has no token that hides others.
+        TmdeError: The config has none.
     """
-    if config.mask_token_id is None:
+    token_id: int | None = getattr(config, "mask_token_id", None)
+    if token_id is None:
         raise TmdeError(
             "mask_token_id=None, expected the id of the token that hides others, such as <mask>"
         )
-    special = torch.tensor(config.special_token_ids, device=ids.device)
-    return attention_mask.bool() & ~torch.isin(ids, special)
+    return token_id
 
 
 def random_tokens(number: int, config: PreTrainedConfig, device: torch.device) -> torch.Tensor:

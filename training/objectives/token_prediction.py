@@ -1,5 +1,7 @@
 """What causal, masked and translation language modeling share: the prediction of tokens."""
 
+from dataclasses import replace
+
 import torch
 
 from tmde.training.objectives.base import ObjectiveOutput
@@ -20,6 +22,9 @@ class TokenPrediction(MaskingObjective):
     Inputs: Outputs of the prediction head (tokens, d_model) at the places that predict, the output
         projection (vocab_size, d_model), and the predicted tokens (tokens,).
     """
+
+    # Texts are read one by one, so rows of one language are enough.
+    requirements = replace(MaskingObjective.requirements, several_languages=False)
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of the tokens that were chosen before the batch was encoded."""

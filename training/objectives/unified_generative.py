@@ -12,7 +12,7 @@ from modeling_tmde.common import occurrences
 from tmde.training.objectives.base import ObjectiveOutput
 from tmde.training.objectives.cross_entropy import cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch
-from tmde.training.objectives.masking import Masked, MaskingObjective, content_tokens
+from tmde.training.objectives.masking import Masked, MaskingObjective, content_tokens, hiding_token
 from tmde.training.objectives.sampling import draw_without_replacement
 
 
@@ -100,7 +100,7 @@ class UnifiedGenerativeTask(MaskingObjective):
             is_hidden = torch.zeros_like(is_hidden)
         places = is_hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
-        masked_ids = input_ids.masked_fill(is_hidden, config.mask_token_id)
+        masked_ids = input_ids.masked_fill(is_hidden, hiding_token(config))
         return Masked(masked_ids, places, targets, is_content)
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:

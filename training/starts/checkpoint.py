@@ -1,4 +1,4 @@
-"""A model that begins with a checkpoint: a bag, or a model of the same architecture."""
+"""A model that begins with a checkpoint: a bag, a language model, or one of its architecture."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerB
 from transformers.utils import logging
 
 from modeling_tmde.configuration_bag import BagConfig
+from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer
 from tmde.embedding.loading import local_or_hub
 from tmde.training.recipe.architectures import ADAPTED, BAG, TMDE, architecture_of
@@ -53,9 +54,9 @@ class FromCheckpoint(Start):
         return with_settings(recipe, {"tokenizer.path": self.checkpoint})
 
     def check(self) -> None:
-        """Refuse a checkpoint that is missing or foreign, or a bag that is too narrow."""
+        """Refuse a checkpoint that is missing or foreign, or whose weights do not fit."""
         check_options(self.recipe)
-        check_width(self.recipe, open_config(self.checkpoint))
+        check_fit(self.recipe, open_config(self.checkpoint))
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the checkpoint's tokenizer, or that of the `tokenizer` section."""
@@ -125,19 +126,22 @@ def take_checkpoint(
     return {**report, "minutes": minutes}
 
 
-# ---- Width
+# ---- Fit
 
 
-def check_width(recipe: Recipe, config: PreTrainedConfig) -> None:
-    """Refuse a bag whose missing columns would never be filled.
+def check_fit(recipe: Recipe, config: PreTrainedConfig) -> None:
+    """Refuse a checkpoint with which a model would not begin as the checkpoint ended.
 
     Args:
-        recipe: The recipe of the model that begins with the bag.
+        recipe: The recipe of the model that begins with the checkpoint.
         config: The configuration of the checkpoint or first stage.
 
     Raises:
-        RecipeError: The model is wider than the bag, and its tables do not learn.
+        RecipeError: The model is wider than a bag, and its tables do not learn; or it differs from
+            a language model in a setting by which the same weights compute something else.
     """
+    if recipe.architecture == TMDE and config.model_type == TmdeEncoderConfig.model_type:
+        _check_language_model(build_config(recipe), config)
     if _stays_narrow(recipe, config):
         raise RecipeError(
             f"d_model={build_config(recipe).d_model}: columns that a bag with "
@@ -152,6 +156,36 @@ def _stays_narrow(recipe: Recipe, config: PreTrainedConfig) -> bool:
         return False
     tables_learn = recipe.training.embedding_learning_rate != 0
     return not tables_learn and build_config(recipe).d_model > config.d_model
+
+
+def _check_language_model(config: PreTrainedConfig, source_config: PreTrainedConfig) -> None:
+    """Check that the layers of a language model fit encoder and decoder of a T-MDE.
+
+    Raises:
+        RecipeError: A setting differs.
+    """
+    if source_config.position_embeddings != "sinusoidal":
+        raise RecipeError(
+            "Warm start from a language model: found "
+            f"position_embeddings={source_config.position_embeddings}, but T-MDE has sinusoidal "
+            "positions; train the language model with model.position_embeddings=sinusoidal"
+        )
+    pairs = [
+        ("activation_function", "activation_function"),
+        ("encoder_layers", "encoder_layers"),
+        ("encoder_attention_heads", "encoder_attention_heads"),
+        ("encoder_attention_heads", "decoder_attention_heads"),
+        ("encoder_ffn_dim", "encoder_ffn_dim"),
+        ("encoder_ffn_dim", "decoder_ffn_dim"),
+    ]
+    for source_name, name in pairs:
+        source_value = getattr(source_config, source_name)
+        value = getattr(config, name)
+        if value != source_value:
+            raise RecipeError(
+                f"Warm start from a language model with {source_name}={source_value}: found "
+                f"{name}={value}; set model.{name}={source_value}"
+            )
 
 
 # ---- `--warm-start`

@@ -17,7 +17,7 @@ from tmde.training.recipe.overrides import with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import DataSection
 from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
-from tmde.training.starts.checkpoint import FromCheckpoint, check_width
+from tmde.training.starts.checkpoint import FromCheckpoint, check_fit
 from tmde.training.starts.packaged import without_automatic_start
 from tmde.training.starts.tokenizers import TOKENIZER_FOLDER, check_options, prepare_tokenizer
 
@@ -72,9 +72,9 @@ class FromFirstStage(Start):
         return FromCheckpoint(self.recipe, self.folder, str(self.stage_folder))
 
     def check(self) -> None:
-        """Refuse a stage that cannot be built, or a bag that stays too narrow."""
+        """Refuse a stage that cannot be built, or whose weights do not fit."""
         check_options(self.recipe)
-        check_width(self.recipe, build_config(self.stage))
+        check_fit(self.recipe, build_config(self.stage))
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of both stages, after the first one is trained."""

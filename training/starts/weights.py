@@ -15,6 +15,7 @@ from modeling_tmde import TmdeError
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.configuration_aligned import AlignedConfig
 from modeling_tmde.configuration_bag import BagConfig
+from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.modeling_bag import BagModel
@@ -65,6 +66,10 @@ def warm_start(
     embedding of a new one is the mean of the checkpoint's. A model with an encoder for each
     language takes another checkpoint's encoder for each of them.
 
+    From a language model (`architecture: encoder`) to T-MDE, encoder and decoder both take its
+    tables, layers and last norm (thesis 004, section 4.3.4). What a language model does not have
+    keeps its initial values: the attention from the decoder to the encoder, and the languages.
+
     In all of them, a token that the checkpoint's vocabulary lacks is the weighted mean of its
     pieces there, which keeps the sum of a bag, and a token without pieces has its initial vector,
     of the size of the others. Pieces know as much as they were used: towards a smaller vocabulary,
@@ -73,8 +78,8 @@ def warm_start(
     Args:
         model: A new model of one of the `ARCHITECTURES`.
         tokenizer: The tokenizer of the model.
-        checkpoint: Folder or Hub id of a bag or of a model of the same architecture with its
-            tokenizer.
+        checkpoint: Folder or Hub id of a bag, of a model of the same architecture, or for T-MDE of
+            a language model, with its tokenizer.
         direct_path: Whether T-MDE takes a bag's token weights for its `bag_residual`, or the tables
             alone.
 
@@ -82,7 +87,7 @@ def warm_start(
         A report of what the model took. `checkpoint` and its `model_type`; `checkpoint_width` and
         `width`, d_model of the two; `tokens_copied`, `tokens_mapped` and `tokens_left`, the numbers
         of tokens that the old vocabulary has as well, that are means of their pieces there, and
-        that keep their initial vectors. From a model of the same architecture also
+        that keep their initial vectors. From any checkpoint but a bag also
         `tensors_copied`, the number of parameters taken, tables included, and `tensors_kept`, the
         names of those that keep their initial values, since the checkpoint lacks them or has
         another shape.
@@ -192,6 +197,8 @@ def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesIn
     """
     if model.config.model_type == source.config.model_type:
         return lambda name: name
+    if _is_language_model_for(model.config, source.config):
+        return _name_in_language_model
     if _inner_model_type(model) != source.config.model_type:
         return None
     prefix = ""
@@ -199,6 +206,23 @@ def _names_in_source(model: PreTrainedModel, source: PreTrainedModel) -> NamesIn
         prefix = f"{source.base_model_prefix}."
     # The parameter `encoders.de.layers...` is called `layers...` in the checkpoint.
     return lambda name: prefix + name.split(".", 2)[2]
+
+
+def _is_language_model_for(config: PreTrainedConfig, source_config: PreTrainedConfig) -> bool:
+    """Return whether a checkpoint is a language model, and the new model a T-MDE."""
+    is_language_model = source_config.model_type == TmdeEncoderConfig.model_type
+    return is_language_model and config.model_type == TmdeConfig.model_type
+
+
+def _name_in_language_model(name: str) -> str:
+    """Return what a parameter of T-MDE is called in a language model.
+
+    The layers of encoder and decoder both begin as the layers of the language model, which are
+    called `model.layers...`.
+    """
+    if name.startswith("decoder."):
+        return name.replace("decoder.", "model.", 1)
+    return name
 
 
 def _has_direct_path(model: PreTrainedModel, direct_path: bool) -> bool:
@@ -216,6 +240,8 @@ def _check_model_type(model: PreTrainedModel, source: _Source, names: NamesInSou
         return
     model_type = model.config.model_type
     expected_types = {BagConfig.model_type, model_type}
+    if model_type == TmdeConfig.model_type:
+        expected_types.add(TmdeEncoderConfig.model_type)
     inner_type = _inner_model_type(model)
     if inner_type is not None:
         expected_types.add(inner_type)

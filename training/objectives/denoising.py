@@ -1,0 +1,82 @@
+"""Denoising auto-encoding: the decoder writes a text whose tokens the encoder reads in disorder."""
+
+from __future__ import annotations
+
+import torch
+from transformers import PreTrainedConfig
+
+from tmde.training.objectives.base import check_range
+from tmde.training.objectives.encoded_batch import EncodedBatch
+from tmde.training.objectives.masking import content_tokens, hiding_token
+from tmde.training.objectives.noise import blank_tokens, drop_tokens, shuffle_locally
+from tmde.training.objectives.reconstruction import Reconstruction
+
+
+class Denoising(Reconstruction):
+    """The cross-entropy of a text given a noisy version of it, `-log p(x | C(x), language of x)`.
+
+    The noise C moves tokens by a few places, drops some and blanks others. It teaches the decoder
+    every language, from texts of one language.
+
+    Args:
+        weight: Factor of this loss in the total.
+        label_smoothing: As for `TranslationObjective`.
+        shuffle_distance: The largest number of places by which a token moves; 0 for none.
+        drop_share: The probability that a token is dropped.
+        blank_share: The probability that one of the others becomes `<mask>`.
+
+    Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3); thesis 004, section 4.3.5.
+
+    Inputs: As for `TranslationObjective`.
+
+    Raises:
+        TmdeError: A number is out of range, or tokens are blanked and the model has no `<mask>`.
+
+    Example:
+        ```python
+        >>> objective = Denoising(drop_share=0.1, blank_share=0.1)
+        >>> ids, mask = objective.add_noise(input_ids, attention_mask, model.config)
+        ```
+    """
+
+    def __init__(
+        self,
+        weight: float = 1.0,
+        label_smoothing: float = 0.0,
+        shuffle_distance: int = 3,
+        drop_share: float = 0.1,
+        blank_share: float = 0.1,
+    ):
+        super().__init__(weight, label_smoothing)
+        check_range("denoising shuffle_distance", shuffle_distance, "[0, inf)")
+        check_range("denoising drop_share", drop_share, "[0, 1)")
+        check_range("denoising blank_share", blank_share, "[0, 1)")
+        self.shuffle_distance = shuffle_distance
+        self.drop_share = drop_share
+        self.blank_share = blank_share
+
+    def source_texts(self, encoded: EncodedBatch) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the texts of the batch with noise."""
+        batch = encoded.batch
+        return self.add_noise(batch.input_ids, batch.attention_mask, encoded.model.config)
+
+    def add_noise(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return texts with noise, and their mask.
+
+        Args:
+            input_ids: (..., length), `<s> tokens </s>`, padded on the right.
+            attention_mask: (..., length).
+            config: The model's, with its special tokens.
+        """
+        shape = input_ids.shape
+        ids = input_ids.flatten(0, -2)  # (texts, length)
+        mask = attention_mask.flatten(0, -2)
+        ids = shuffle_locally(ids, content_tokens(ids, mask, config), self.shuffle_distance)
+        is_content = content_tokens(ids, mask, config)
+        ids, mask = drop_tokens(ids, mask, is_content, self.drop_share, config.pad_token_id)
+        if self.blank_share:
+            is_content = content_tokens(ids, mask, config)
+            ids = blank_tokens(ids, is_content, self.blank_share, hiding_token(config))
+        return ids.view(shape), mask.view(shape)

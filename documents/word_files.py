@@ -258,5 +258,5 @@ def check_codes(*codes: str) -> None:
     """
     are_different = len(set(codes)) == len(codes)
     if not are_different or not all(map(is_code, codes)):
-        expected = "two codes such as de and pt-BR"
+        expected = "different codes such as de and pt-BR"
         raise bad_value("languages", None, None, list(codes), expected, "Correct the codes.")

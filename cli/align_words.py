@@ -1,5 +1,6 @@
 """`tmde align-words`: word vectors of two languages brought into one space, and made a bag."""
 
+import functools
 import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -98,11 +99,12 @@ def align_words(
 
     also_paths = _also_paths(also or [])
     word_vectors.check_codes(language_a, language_b, *also_paths)
-    source_words = word_vectors.read_word_vectors(source, max_words)
-    target_words = word_vectors.read_word_vectors(target, max_words)
-    also_words = {}
-    for code, path in also_paths.items():
-        also_words[code] = word_vectors.read_word_vectors(path, max_words)
+    read = functools.partial(word_vectors.read_word_vectors, max_words=max_words)
+    source_words = read(source)
+    if fit == "cca":
+        source_words = source_words.centered()
+    target_words = read(target)
+    also_words = {code: read(path) for code, path in also_paths.items()}
     pairs = tested_pairs = None
     if dictionary is not None:
         pairs = word_vectors.read_dictionary(dictionary, source_words, target_words)
@@ -135,17 +137,21 @@ def align_words(
     word_vectors.write_word_vectors(output / f"{language_a}.vec", mapped_words)
     content: dict[str, Any] = dict(results)
     if judged is not None:
-        content["similarity"] = correlations | {
-            "pairs": len(judged.scores),
-            "left_out": judged.left_out,
-        }
+        pairs_used = len(judged.scores)
+        content["similarity"] = correlations | {"pairs": pairs_used, "left_out": judged.left_out}
     write_atomically(output / "results.json", json.dumps(content, indent=2))
-    typer.echo(_results_table(results))
-    if judged is not None:
+    _show(content)
+
+
+def _show(content: dict[str, Any]) -> None:
+    """Print what `results.json` has."""
+    typer.echo(_results_table({state: content[state] for state in ("before", "after")}))
+    if "similarity" in content:
+        similarity = content["similarity"]
         typer.echo(
-            f"similarity of words: Pearson {correlations['before']:.3f} before, "
-            f"{correlations['after']:.3f} after, of {len(judged.scores):,} pairs "
-            f"({judged.left_out:,} without two vectors left out)"
+            f"similarity of words: Pearson {similarity['before']:.3f} before, "
+            f"{similarity['after']:.3f} after, of {similarity['pairs']:,} pairs "
+            f"({similarity['left_out']:,} without two vectors left out)"
         )
 
 

@@ -63,7 +63,8 @@ def align_words(
             one, as `start` says.
         refinements: The most rounds of [`refine`].
         fit: How a mapping is computed from a dictionary: `rotation` by [`procrustes`], or `cca` by
-            [`canonical_mapping`], which needs a dictionary.
+            [`canonical_mapping`], which needs a dictionary. For `cca`, center the source first
+            ([`~tmde.documents.word_files.WordVectors.centered`]), as multiCCA's code does.
         start: How a mapping is learned without a dictionary: `similarities` by
             [`align_by_similarities`], or `adversarial` by [`align_adversarially`].
         **settings: Further arguments of the function of `start`.
@@ -243,8 +244,8 @@ def align_by_similarities(
         (d, d), orthogonal: the one with the highest mean cosine of nearest neighbors.
     """
     count = min(frequent, len(source), len(target))
-    source_vectors = _centered_units(source.vectors[:count])
-    target_vectors = _centered_units(target.vectors[:count])
+    source_vectors = _centered_units(source[:count])
+    target_vectors = _centered_units(target[:count])
     generator = np.random.default_rng(seed)
     lists_of_source = _sorted_similarities(source_vectors)  # (count, count)
     lists_of_target = _sorted_similarities(target_vectors)
@@ -276,10 +277,9 @@ def align_by_similarities(
     return best_mapping
 
 
-def _centered_units(vectors: np.ndarray) -> np.ndarray:
-    """Return vectors (n, d) at length 1, after the mean of the unit vectors is taken away."""
-    units = unit_vectors(vectors)
-    return unit_vectors(units - units.mean(axis=0))
+def _centered_units(words: WordVectors) -> np.ndarray:
+    """Return the centered vectors of words, at length 1 again, (n, d)."""
+    return unit_vectors(words.centered().vectors)
 
 
 def _sorted_similarities(vectors: np.ndarray) -> np.ndarray:
@@ -289,7 +289,8 @@ def _sorted_similarities(vectors: np.ndarray) -> np.ndarray:
     """
     left, scales, _ = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
     similarities = (left * scales) @ left.T  # (n, n)
-    return _centered_units(np.sort(similarities, axis=1))
+    sorted_units = unit_vectors(np.sort(similarities, axis=1))
+    return unit_vectors(sorted_units - sorted_units.mean(axis=0))
 
 
 def _neighbor_pairs(

@@ -1,13 +1,18 @@
 """`tmde align-words`: word vectors of two languages brought into one space, and made a bag."""
 
+import functools
 import json
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 from typer import Argument, Option
 
+from tmde.cli.errors import OptionError
 from tmde.cli.options import check_new
+
+Fit = Literal["rotation", "cca"]
+Start = Literal["similarities", "adversarial"]
 
 
 def align_words(
@@ -34,14 +39,31 @@ def align_words(
     sentences: Annotated[
         str | None, Option(help="Parallel rows, as of `tmde train`: idf, retrieval.")
     ] = None,
+    also: Annotated[
+        list[str] | None,
+        Option(
+            metavar="CODE=FILE",
+            help="Vectors of a further language, in TARGET's space: join the bag. Repeatable.",
+        ),
+    ] = None,
+    fit: Annotated[
+        Fit, Option(help="rotation: MUSE. cca: multiCCA, which needs --dictionary.")
+    ] = "rotation",
     refinements: Annotated[int, Option(min=0, help="Most rounds of mutual CSLS neighbors.")] = 5,
-    epochs: Annotated[int, Option(min=1, help="Of adversarial training, 31,250 steps each.")] = 5,
-    seed: Annotated[int, Option(help="Of adversarial training.")] = 42,
+    start: Annotated[
+        Start | None,
+        Option(help="How to learn without --dictionary. Default: similarities."),
+    ] = None,
+    epochs: Annotated[
+        int | None,
+        Option(min=1, help="Of --start adversarial, 31,250 steps each. Default: 5."),
+    ] = None,
+    seed: Annotated[int, Option(help="Of learning without --dictionary.")] = 42,
     max_words: Annotated[
         int, Option(min=1, help="Most words of each language, the first.")
     ] = 200_000,
 ) -> None:
-    """Align word vectors of two languages (MUSE), and make them a bag.
+    """Align word vectors of two languages (MUSE, multiCCA), and make them a bag.
 
     FOLDER gets the bag, a checkpoint as any other; SOURCE mapped, as CODE.vec; and results.json.
     Words are lowercased.
@@ -58,17 +80,31 @@ def align_words(
 
         tmde align-words ... --similarity de-en.test.data.txt de-en.test.gold.txt
 
-    Without --dictionary, the mapping is learned against a discriminator. That takes a GPU, and
-    vectors of large and similar corpora; look at the result.
+    Without --dictionary, the mapping is learned from the similarities of words within each
+    language. That works for languages and corpora that are alike; check the result with --test.
+
+    One space for several languages, by multiCCA with English as the pivot:
+
+        tmde align-words de.vec en.vec -o runs/de --language-a de --language-b en
+        --dictionary de-en.txt --fit cca --refinements 0
+
+        tmde align-words es.vec en.vec -o runs/words --language-a es --language-b en
+        --dictionary es-en.txt --fit cca --refinements 0 --also de=runs/de/de.vec
     """
     check_new(output)
+    settings = _start_settings(dictionary, fit, start, epochs, seed)
     from tmde.data import load_parallel
     from tmde.data.io import write_atomically
     from tmde.documents import word_vectors
 
-    word_vectors.check_codes(language_a, language_b)
-    source_words = word_vectors.read_word_vectors(source, max_words)
-    target_words = word_vectors.read_word_vectors(target, max_words)
+    also_paths = _also_paths(also or [])
+    word_vectors.check_codes(language_a, language_b, *also_paths)
+    read = functools.partial(word_vectors.read_word_vectors, max_words=max_words)
+    source_words = read(source)
+    if fit == "cca":
+        source_words = source_words.centered()
+    target_words = read(target)
+    also_words = {code: read(path) for code, path in also_paths.items()}
     pairs = tested_pairs = None
     if dictionary is not None:
         pairs = word_vectors.read_dictionary(dictionary, source_words, target_words)
@@ -79,16 +115,18 @@ def align_words(
         judged = word_vectors.read_similarities(*similarity, source_words, target_words)
     rows = []
     if sentences is not None:
-        rows = load_parallel(sentences, [language_a, language_b], [])["translation"]
+        codes = [language_a, language_b, *also_words]
+        rows = load_parallel(sentences, codes, [])["translation"]
 
     mapping = word_vectors.align_words(
-        source_words, target_words, pairs, refinements, epochs=epochs, seed=seed
+        source_words, target_words, pairs, refinements, fit=fit, **settings
     )
     mapped_words = source_words.mapped(mapping)
     results = {}
     correlations = {}
     for state, words in (("before", source_words), ("after", mapped_words)):
-        bag = word_vectors.word_bag({language_a: words, language_b: target_words}, rows)
+        languages = {language_a: words, language_b: target_words, **also_words}
+        bag = word_vectors.word_bag(languages, rows)
         results[state] = word_vectors.measure(words, target_words, tested_pairs, bag, rows)
         if judged is not None:
             correlations[state] = word_vectors.similarity_correlation(words, target_words, judged)
@@ -99,18 +137,67 @@ def align_words(
     word_vectors.write_word_vectors(output / f"{language_a}.vec", mapped_words)
     content: dict[str, Any] = dict(results)
     if judged is not None:
-        content["similarity"] = correlations | {
-            "pairs": len(judged.scores),
-            "left_out": judged.left_out,
-        }
+        pairs_used = len(judged.scores)
+        content["similarity"] = correlations | {"pairs": pairs_used, "left_out": judged.left_out}
     write_atomically(output / "results.json", json.dumps(content, indent=2))
-    typer.echo(_results_table(results))
-    if judged is not None:
+    _show(content)
+
+
+def _show(content: dict[str, Any]) -> None:
+    """Print what `results.json` has."""
+    typer.echo(_results_table({state: content[state] for state in ("before", "after")}))
+    if "similarity" in content:
+        similarity = content["similarity"]
         typer.echo(
-            f"similarity of words: Pearson {correlations['before']:.3f} before, "
-            f"{correlations['after']:.3f} after, of {len(judged.scores):,} pairs "
-            f"({judged.left_out:,} without two vectors left out)"
+            f"similarity of words: Pearson {similarity['before']:.3f} before, "
+            f"{similarity['after']:.3f} after, of {similarity['pairs']:,} pairs "
+            f"({similarity['left_out']:,} without two vectors left out)"
         )
+
+
+def _start_settings(
+    dictionary: str | None, fit: Fit, start: Start | None, epochs: int | None, seed: int
+) -> dict[str, Any]:
+    """Return the arguments of `align_words` by which it learns without a dictionary.
+
+    Raises:
+        OptionError: Options that do not go together.
+    """
+    if dictionary is None and fit == "cca":
+        raise OptionError(
+            "--fit cca: found no --dictionary, expected one, or `identical` for the words of both"
+        )
+    if dictionary is not None and start is not None:
+        raise OptionError(
+            f"--start {start}: found --dictionary, expected one of the two, because --start says "
+            "how to learn without a dictionary"
+        )
+    if epochs is not None and start != "adversarial":
+        raise OptionError(
+            f"--epochs {epochs}: expected --start adversarial, which is what has epochs"
+        )
+    if dictionary is not None:
+        return {}
+    if start == "adversarial":
+        return {"start": start, "seed": seed, "epochs": epochs or 5}
+    return {"seed": seed}
+
+
+def _also_paths(options: list[str]) -> dict[str, Path]:
+    """Return the file of each language of `--also`.
+
+    Raises:
+        OptionError: A value that is not CODE=FILE, or a code that comes twice.
+    """
+    paths: dict[str, Path] = {}
+    for option in options:
+        code, separator, path = option.partition("=")
+        if not separator or not path:
+            raise OptionError(f"--also {option}: expected CODE=FILE, such as es=es.vec")
+        if code in paths:
+            raise OptionError(f"--also {option}: found a second file of {code}, expected one")
+        paths[code] = Path(path)
+    return paths
 
 
 def _results_table(results: dict[str, dict[str, Any]]) -> str:

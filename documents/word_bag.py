@@ -10,6 +10,7 @@ import torch
 from tokenizers import Regex, Tokenizer, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
+from modeling_tmde import TmdeError
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_bag import SPECIAL_LOG_WEIGHT, BagModel
 from modeling_tmde.tokenization import SPECIAL_TOKENS, wrapped
@@ -32,7 +33,11 @@ def word_bag(
         languages: The word vectors by the code of the language.
         rows: Parallel rows, for the idf: the logarithm of their number over that of the texts with
             the word, or over 1. Without rows, words have equal weights.
+
+    Raises:
+        TmdeError: The dimensions of the languages differ.
     """
+    _check_dimensions(languages)
     vectors = _vectors_by_word(languages)
     words = [word for word in vectors if word not in SPECIAL_TOKENS]
     tokenizer = _tokenizer([*SPECIAL_TOKENS, *words])
@@ -54,6 +59,15 @@ def word_bag(
             model.token_weights.copy_(torch.from_numpy(log_weights))
         model.token_weights[: len(SPECIAL_TOKENS)] = SPECIAL_LOG_WEIGHT
     return model.eval(), tokenizer
+
+
+def _check_dimensions(languages: Mapping[str, WordVectors]) -> None:
+    dimensions = {code: words.vectors.shape[1] for code, words in languages.items()}
+    if len(set(dimensions.values())) > 1:
+        raise TmdeError(
+            f"Found word vectors of different dimensions, {dimensions}, expected the same of all "
+            "languages. Align each of them with the same target"
+        )
 
 
 def _vectors_by_word(languages: Mapping[str, WordVectors]) -> dict[str, list[np.ndarray]]:

@@ -13,6 +13,7 @@ import numpy as np
 from tmde.data.checks import CorpusError, Unquoted, bad_value, is_code
 from tmde.data.files import read_lines
 from tmde.data.io import replacing
+from tmde.documents.unit_rows import unit_vectors
 
 IDENTICAL = "identical"  # stands for a dictionary of the words that both languages have
 
@@ -39,6 +40,11 @@ class WordVectors:
 
     def __getitem__(self, rows: slice) -> WordVectors:
         return WordVectors(self.words[rows], self.vectors[rows])
+
+    def centered(self) -> WordVectors:
+        """Return the vectors at length 1, minus the mean of these."""
+        units = unit_vectors(self.vectors)
+        return WordVectors(self.words, units - units.mean(axis=0))
 
     def mapped(self, mapping: np.ndarray) -> WordVectors:
         """Return `W x` of every vector x, for a mapping W (d, d)."""
@@ -258,5 +264,5 @@ def check_codes(*codes: str) -> None:
     """
     are_different = len(set(codes)) == len(codes)
     if not are_different or not all(map(is_code, codes)):
-        expected = "two codes such as de and pt-BR"
+        expected = "different codes such as de and pt-BR"
         raise bad_value("languages", None, None, list(codes), expected, "Correct the codes.")

@@ -1,9 +1,14 @@
 """Mappings of the word vectors of one language into the space of another.
 
-MUSE: Conneau et al., 2018, arXiv 1710.04087; thesis 004, section 4.1.
+MUSE: Conneau et al., 2018, arXiv 1710.04087; thesis 004, section 4.1. VecMap's start without a
+dictionary: Artetxe et al., 2018, arXiv 1805.06297. multiCCA: Ammar et al., 2016, arXiv 1602.01925.
 """
 
 from __future__ import annotations
+
+import itertools
+from collections.abc import Callable
+from typing import Literal
 
 import numpy as np
 import torch
@@ -16,9 +21,17 @@ from tmde.documents.unit_rows import row_cosines, unit_vectors
 from tmde.documents.word_files import WordVectors
 from tmde.embedding.progress import progress_bar
 
+Fit = Literal["rotation", "cca"]
+Start = Literal["similarities", "adversarial"]
+
 NEIGHBORS = 10  # neighbors of a word in CSLS
 FREQUENT = 20_000  # words whose mutual neighbors are the dictionary of a refinement
 CRITERION = 10_000  # words whose neighbors are the criterion of a mapping
+
+# Settings of the self-learning from similarities.
+FIRST_SHARE = 0.1  # share of the similarities that take part in the first rounds
+PATIENCE = 10  # rounds without a rise, after which the share doubles
+LEAST_RISE = 1e-6  # of the mean similarity of nearest neighbors
 
 # Settings of MUSE's adversarial game.
 BATCH = 32  # words of each language
@@ -36,20 +49,29 @@ def align_words(
     target: WordVectors,
     dictionary: np.ndarray | None = None,
     refinements: int = 5,
-    **adversarial: int,
+    fit: Fit = "rotation",
+    start: Start = "similarities",
+    **settings: int,
 ) -> np.ndarray:
-    """Return the orthogonal mapping (d, d) of source vectors into the space of the target.
+    """Return the mapping (d, d) of source vectors into the space of the target.
 
     Args:
         source: The words that are mapped.
         target: The words of the other language.
         dictionary: Row numbers (p, 2) of translations, see
-            [`~tmde.documents.word_files.read_dictionary`]. None: [`align_adversarially`].
+            [`~tmde.documents.word_files.read_dictionary`]. None: the mapping is learned without
+            one, as `start` says.
         refinements: The most rounds of [`refine`].
-        **adversarial: Arguments of [`align_adversarially`].
+        fit: How a mapping is computed from a dictionary: `rotation` by [`procrustes`], or `cca` by
+            [`canonical_mapping`], which needs a dictionary. For `cca`, center the source first
+            ([`~tmde.documents.word_files.WordVectors.centered`]), as multiCCA's code does.
+        start: How a mapping is learned without a dictionary: `similarities` by
+            [`align_by_similarities`], or `adversarial` by [`align_adversarially`].
+        **settings: Further arguments of the function of `start`.
 
     Raises:
-        TmdeError: The dimensions differ.
+        TmdeError: The dimensions differ, `cca` has no dictionary or too small a one, or a fit or
+            start of another name.
     """
     source_dimension = source.vectors.shape[1]
     target_dimension = target.vectors.shape[1]
@@ -58,13 +80,26 @@ def align_words(
             f"Found word vectors of {source_dimension} and {target_dimension} dimensions, "
             "expected the same of both"
         )
-    if dictionary is None:
-        mapping = align_adversarially(source, target, **adversarial)
-    else:
+    fit_mapping = _named("fit", fit, {"rotation": procrustes, "cca": canonical_mapping})
+    if dictionary is not None:
         known_source = unit_vectors(source.vectors[dictionary[:, 0]])
         known_target = unit_vectors(target.vectors[dictionary[:, 1]])
-        mapping = procrustes(known_source, known_target)
-    return refine(source, target, mapping, refinements)
+        mapping = fit_mapping(known_source, known_target)
+    elif fit == "cca":
+        raise TmdeError("fit='cca': found no dictionary, expected one of translations")
+    else:
+        starts = {"similarities": align_by_similarities, "adversarial": align_adversarially}
+        mapping = _named("start", start, starts)(source, target, **settings)
+    return refine(source, target, mapping, refinements, fit_mapping)
+
+
+def _named(
+    argument: str, name: str, functions: dict[str, Callable[..., np.ndarray]]
+) -> Callable[..., np.ndarray]:
+    """Return the function of a name, or raise [`TmdeError`]."""
+    if name not in functions:
+        raise TmdeError(f"{argument}: found {name!r}, expected {' or '.join(functions)}")
+    return functions[name]
 
 
 def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
@@ -81,10 +116,57 @@ def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
     return u @ v
 
 
+def canonical_mapping(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """Return the mapping W (d, d) of multiCCA (Ammar et al., 2016, arXiv 1602.01925).
+
+    Canonical correlation analysis finds matrices A and B for which the columns of `X A` and `Y B`
+    have variance 1, and each column of the one correlates as much as possible with the same column
+    of the other and with no other column. The mapping takes a source word through these columns
+    into the space of the target: `W x = (A B^-1)^T x`.
+
+    Args:
+        source: The rows x, (p, d).
+        target: The rows y, (p, d).
+
+    Raises:
+        TmdeError: The rows of a side, without their mean, have a rank below d.
+    """
+    source_rows, source_scales, source_axes = _centered_svd(source)
+    target_rows, target_scales, target_axes = _centered_svd(target)
+    left, _, right = np.linalg.svd(source_rows.T @ target_rows)
+    # X = U S V^T gives A = V S^-1 L, and Y in the same way B^-1 = R^T S V^T. The number of pairs,
+    # by which both are scaled to variance 1, cancels out.
+    directions = (source_axes.T / source_scales) @ left  # (d, d)
+    inverse_directions = right @ (target_scales[:, None] * target_axes)  # (d, d)
+    return (directions @ inverse_directions).T
+
+
+def _centered_svd(vectors: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return the singular value decomposition of vectors (p, d) without their mean.
+
+    Returns:
+        U (p, d), the singular values (d,) and V^T (d, d).
+    """
+    centered = vectors.astype(np.float64) - vectors.mean(axis=0, dtype=np.float64)
+    count, dimension = centered.shape
+    rank = np.linalg.matrix_rank(centered)
+    if rank < dimension:
+        raise TmdeError(
+            f"CCA: found {count:,} pairs of words with vectors of rank {rank}, expected rank "
+            f"{dimension}, the dimension of the vectors, from more pairs than that. Give a larger "
+            "dictionary"
+        )
+    return np.linalg.svd(centered, full_matrices=False)
+
+
 def refine(
-    source: WordVectors, target: WordVectors, mapping: np.ndarray, rounds: int = 5
+    source: WordVectors,
+    target: WordVectors,
+    mapping: np.ndarray,
+    rounds: int = 5,
+    fit_mapping: Callable[[np.ndarray, np.ndarray], np.ndarray] = procrustes,
 ) -> np.ndarray:
-    """Improve a mapping by Procrustes on mutual CSLS neighbors (004, section 4.1.2).
+    """Improve a mapping by fitting it to mutual CSLS neighbors (004, section 4.1.2).
 
     The neighbors are those among the 20,000 most frequent words.
 
@@ -93,6 +175,7 @@ def refine(
         target: The words of the other language.
         mapping: (d, d).
         rounds: The most rounds; they end with the first that does not raise the [`criterion`].
+        fit_mapping: [`procrustes`], as in the thesis, or [`canonical_mapping`].
 
     Returns:
         The mapping of the highest criterion, (d, d).
@@ -110,7 +193,7 @@ def refine(
             k=NEIGHBORS,
             retrieval="intersection",
         )
-        refined = procrustes(frequent_source[pairs.first], frequent_target[pairs.second])
+        refined = fit_mapping(frequent_source[pairs.first], frequent_target[pairs.second])
         refined_criterion = criterion(source, target, refined)
         if refined_criterion <= best_criterion:
             break
@@ -132,7 +215,117 @@ def criterion(source: WordVectors, target: WordVectors, mapping: np.ndarray) -> 
     return float(cosines.mean())
 
 
-# ---- Without a dictionary
+# ---- Without a dictionary, by similarities
+
+
+def align_by_similarities(
+    source: WordVectors, target: WordVectors, frequent: int = 4000, seed: int = 42
+) -> np.ndarray:
+    """Return a mapping learned from how similar the words of each language are to each other.
+
+    It needs no dictionary (Artetxe et al., 2018, arXiv 1805.06297). A word and its translation have
+    much the same similarities to the words of their own language. Sorted by size, they can be
+    compared without knowing which words these are. Words with similar lists are a first dictionary.
+    Few of its pairs are right, but [`procrustes`] and a new dictionary of CSLS neighbors take
+    turns, and each improves the other.
+
+    In the first rounds, only a tenth of the cosines take part, drawn anew in each round; the others
+    count as 0. So wrong pairs are not found again and again. The share doubles when the mean cosine
+    of nearest neighbors has not risen for ten rounds, and the rounds end when it has not risen for
+    ten rounds of all cosines.
+
+    Args:
+        source: The words that are mapped.
+        target: The words of the other language.
+        frequent: The most frequent words of each language take part, this many.
+        seed: The seed of the draws.
+
+    Returns:
+        (d, d), orthogonal: the one with the highest mean cosine of nearest neighbors.
+    """
+    count = min(frequent, len(source), len(target))
+    source_vectors = _centered_units(source[:count])
+    target_vectors = _centered_units(target[:count])
+    generator = np.random.default_rng(seed)
+    lists_of_source = _sorted_similarities(source_vectors)  # (count, count)
+    lists_of_target = _sorted_similarities(target_vectors)
+    source_rows, target_rows = _neighbor_pairs(lists_of_source @ lists_of_target.T)
+
+    share = FIRST_SHARE
+    rounds_without_rise = 0
+    best_value = -np.inf
+    best_mapping = np.eye(source_vectors.shape[1])
+    for _ in progress_bar(itertools.count(), desc="Learn from similarities", unit=" rounds"):
+        mapping = procrustes(source_vectors[source_rows], target_vectors[target_rows])
+        cosines = source_vectors @ mapping.T.astype(np.float32) @ target_vectors.T
+        value = (cosines.max(axis=1).mean() + cosines.max(axis=0).mean()) / 2
+        rounds_without_rise += 1
+        if value >= best_value + LEAST_RISE:
+            rounds_without_rise = 0
+        if value > best_value:
+            best_value = value
+            best_mapping = mapping
+        if rounds_without_rise > PATIENCE:
+            if share == 1:
+                break
+            share = min(1.0, 2 * share)
+            rounds_without_rise = 0
+        takes_part = None
+        if share < 1:
+            takes_part = generator.random(cosines.shape, dtype=np.float32) < share
+        source_rows, target_rows = _neighbor_pairs(cosines, takes_part)
+    return best_mapping
+
+
+def _centered_units(words: WordVectors) -> np.ndarray:
+    """Return the centered vectors of words, at length 1 again, (n, d)."""
+    return unit_vectors(words.centered().vectors)
+
+
+def _sorted_similarities(vectors: np.ndarray) -> np.ndarray:
+    """Return the rising similarities of each word to all of its language, (n, n).
+
+    They are the entries of the root of the matrix of cosines, and become centered unit vectors.
+    """
+    left, scales, _ = np.linalg.svd(vectors.astype(np.float64), full_matrices=False)
+    similarities = (left * scales) @ left.T  # (n, n)
+    sorted_units = unit_vectors(np.sort(similarities, axis=1))
+    return unit_vectors(sorted_units - sorted_units.mean(axis=0))
+
+
+def _neighbor_pairs(
+    cosines: np.ndarray, takes_part: np.ndarray | None = None
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the CSLS neighbor of every word of both languages.
+
+    Args:
+        cosines: (n, m).
+        takes_part: Where the scores count, (n, m) bool; they are 0 elsewhere. None: everywhere.
+
+    Returns:
+        The rows of the source and those of the target, (n + m,) each.
+    """
+    source_means = _neighbor_means(cosines)  # (n,)
+    target_means = _neighbor_means(cosines.T)  # (m,)
+    # The mean of a word itself is the same for all of its candidates, and left out.
+    scores_of_targets = cosines - target_means / 2
+    scores_of_sources = cosines - source_means[:, None] / 2
+    if takes_part is not None:
+        scores_of_targets *= takes_part
+        scores_of_sources *= takes_part
+    count, other_count = cosines.shape
+    source_rows = np.concatenate([np.arange(count), scores_of_sources.argmax(axis=0)])
+    target_rows = np.concatenate([scores_of_targets.argmax(axis=1), np.arange(other_count)])
+    return source_rows, target_rows
+
+
+def _neighbor_means(cosines: np.ndarray) -> np.ndarray:
+    """Return the mean of the ten largest cosines of each row (n, m), or of all if m is less."""
+    neighbors = min(NEIGHBORS, cosines.shape[1])
+    return np.partition(cosines, -neighbors, axis=1)[:, -neighbors:].mean(axis=1)
+
+
+# ---- Without a dictionary, by adversarial training
 
 
 def align_adversarially(

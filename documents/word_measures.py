@@ -41,17 +41,17 @@ def measure(
         source: The mapped words.
         target: The words of the other language.
         dictionary: As for [`translation_precision`]. None: words are not measured.
-        bag: The [`~tmde.documents.word_bag.word_bag`] of both languages.
-        rows: Parallel rows of the bag's two languages; none: sentences are not measured. The first
-            2,000 of its first language are the queries, all of the other the candidates (table
-            4.3). Rows with a text of an earlier row are left out.
+        bag: The [`~tmde.documents.word_bag.word_bag`] of both languages, and perhaps of others.
+        rows: Parallel rows of the bag's first two languages; none: sentences are not measured. The
+            first 2,000 of its first language are the queries, all of the second the candidates
+            (table 4.3). Rows with a text of an earlier row are left out.
     """
     measures = {}
     if dictionary is not None:
         for name, scoring in WORD_SCORINGS.items():
             measures[f"words, {name}"] = translation_precision(source, target, dictionary, scoring)
     model, _ = bag
-    first_texts, second_texts = _unique_pairs(rows, model.config.languages)
+    first_texts, second_texts = _unique_pairs(rows, *model.config.languages[:2])
     if first_texts:
         embedder = DocumentEmbedder(*bag)
         queries = embedder.encode(first_texts)[:QUERIES]
@@ -64,10 +64,9 @@ def measure(
 
 
 def _unique_pairs(
-    rows: Sequence[Mapping[str, str | None]], languages: Sequence[str]
+    rows: Sequence[Mapping[str, str | None]], first: str, second: str
 ) -> tuple[list[str], list[str]]:
     """Return the texts in both languages of the rows that have two, neither in an earlier row."""
-    first, second = languages
     first_texts = [row.get(first) or "" for row in rows]
     second_texts = [row.get(second) or "" for row in rows]
     _, first_unique = first_occurrences(first_texts)

@@ -1,6 +1,7 @@
 """Word vectors of two languages in one space.
 
-MUSE: Conneau et al., 2018, arXiv 1710.04087; thesis 004, section 4.1.
+MUSE: Conneau et al., 2018, arXiv 1710.04087; thesis 004, section 4.1. multiCCA: Ammar et al., 2016,
+arXiv 1602.01925.
 
 ```python
 german = read_word_vectors("wiki.de.vec")
@@ -23,13 +24,14 @@ from tmde.documents.word_files import (
     read_word_vectors,
     write_word_vectors,
 )
-from tmde.documents.word_mapping import align_adversarially, align_words
+from tmde.documents.word_mapping import align_adversarially, align_by_similarities, align_words
 from tmde.documents.word_measures import measure, similarity_correlation, translation_precision
 
 __all__ = [
     "ScoredWordPairs",
     "WordVectors",
     "align_adversarially",
+    "align_by_similarities",
     "align_words",
     "check_codes",
     "measure",

@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import torch
+from transformers import AutoModel
 
 from tests.cli.conftest import ok, run, write_rows
 from tests.documents.test_word_vectors import planted
-from tmde.documents.word_vectors import read_word_vectors, write_word_vectors
+from tmde.documents.word_vectors import WordVectors, read_word_vectors, write_word_vectors
 from tmde.embedding.document_embedder import DocumentEmbedder
 
 LANGUAGES = ["--language-a", "de", "--language-b", "en"]
@@ -65,6 +67,74 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
     ]
     ok("train", "bag", *options, "--warm-start", "out", "-o", "run")
     assert json.loads((tmp_path / "run/run.json").read_text())["warm_start"]["tokens_left"] == 0
+
+
+@pytest.mark.slow
+def test_multicca_of_three_languages_begins_a_training(tmp_path, monkeypatch):
+    """German and Spanish are mapped to English, one after the other, and paper 001 begins so."""
+    monkeypatch.chdir(tmp_path)
+    german, english, _, _ = planted(300, noise=0.01)
+    stretch = np.random.default_rng(6).normal(size=(20, 20))
+    spanish = WordVectors([f"z{row}" for row in range(300)], english.vectors @ stretch.T)
+    write_word_vectors("a.vec", german)
+    write_word_vectors("b.vec", english)
+    write_word_vectors("c.vec", spanish)
+    write_dictionary(tmp_path / "de-en", range(300))
+    (tmp_path / "es-en").write_text("".join(f"z{row} y{row}\n" for row in range(300)))
+    cca = ["--fit", "cca", "--refinements", "0"]
+    ok("align-words", "a.vec", "b.vec", "-o", "de", *LANGUAGES, "--dictionary", "de-en", *cca)
+    languages = ["--language-a", "es", "--language-b", "en", "--also", "de=de/de.vec"]
+    ok("align-words", "c.vec", "b.vec", "-o", "out", *languages, "--dictionary", "es-en", *cca)
+
+    texts = ["x7 x30", "y7 y30", "z7 z30"]
+    vectors = DocumentEmbedder.from_pretrained("out").encode(texts)
+    assert (vectors @ vectors.T).min() > 0.9
+
+    rows = []
+    for row in range(0, 300, 2):
+        translation = {}
+        for code, letter in (("de", "x"), ("en", "y"), ("es", "z")):
+            translation[code] = f"{letter}{row} {letter}{row + 1}"
+        rows.append({"translation": translation})
+    write_rows(tmp_path / "rows.jsonl", rows)
+    options = "languages=[de,en,es] pivot_languages=[de,en,es] max_steps=1 learning_rate=0 "
+    options += "dev_rows=0 micro_batch_tokens=300 batch_tokens=null dataloader_num_workers=0 "
+    options += "model.d_model=16 embedding_dim=20 decoder_hidden_size=16 data.streaming=false"
+    arguments = ["similarity_seq2seq", "--train", "rows.jsonl", *options.split()]
+    ok("train", *arguments, "--warm-start", "out", "-o", "run")
+    report = json.loads((tmp_path / "run/run.json").read_text())["warm_start"]
+    assert report["tokens_left"] == 0
+    bag = DocumentEmbedder.from_pretrained("out").model.embed_tokens.weight.detach()
+    model = AutoModel.from_pretrained("run").embed_tokens.weight.detach()
+    cosines = torch.nn.functional.cosine_similarity(bag[5:], model[5:])  # 5 special tokens.
+    assert cosines.min() > 0.9999
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--fit", "cca"], "--fit cca: found no --dictionary, expected one"),
+        (["--dictionary", "d", "--start", "similarities"], "--start similarities: found --dictio"),
+        (["--epochs", "3"], "--epochs 3: expected --start adversarial"),
+        (["--also", "es"], "--also es: expected CODE=FILE, such as es=es.vec"),
+        (["--also", "es=b", "--also", "es=c"], "--also es=c: found a second file of es"),
+        (["--also", "en=b.vec"], "languages: found ['de', 'en', 'en'], expected different codes"),
+        (
+            ["--also", "es=c.vec", "--dictionary", "d"],
+            "different dimensions, {'de': 2, 'en': 2, 'e",
+        ),
+    ],
+)
+def test_options_that_contradict_are_named(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.vec").write_text("1 2\nhaus 1 2\n")
+    (tmp_path / "b.vec").write_text("1 2\nhouse 1 2\n")
+    (tmp_path / "c.vec").write_text("1 3\ncasa 1 2 3\n")
+    (tmp_path / "d").write_text("haus house\n")
+    result = run("align-words", "a.vec", "b.vec", "-o", "out", *LANGUAGES, *options)
+    assert result.exit_code == 1, result.output
+    assert message in result.stderr, result.output
+    assert not (tmp_path / "out").exists(), result.output
 
 
 @pytest.mark.parametrize(

@@ -44,7 +44,8 @@ def make_file(path: Path, name: str, trained: Path) -> None:
         language = name[-2:]
         _write(path, [row[language] for row in sample_sentences(1000)["translation"]])
     elif name.endswith(".vec"):
-        _write(path, ["2 2", f"haus{name[5]} 0.5 0.1", "2026 0.1 0.5"])
+        numbers = ["2026 0.1 0.5", "2027 0.4 0.2", "2028 0.3 -0.1"]
+        _write(path, ["4 2", f"haus{name[5]} 0.5 0.1", *numbers])
     else:
         raise ValueError(
             f"no page may presuppose {name!r}: tests/docs/conftest.py does not make it"

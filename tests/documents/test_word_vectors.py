@@ -4,10 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from sklearn.cross_decomposition import CCA
 
 from modeling_tmde import TmdeError
 from tmde.documents import word_measures
 from tmde.documents.unit_rows import unit_vectors
+from tmde.documents.word_mapping import canonical_mapping
 from tmde.documents.word_vectors import (
     WordVectors,
     align_words,
@@ -53,10 +55,78 @@ def test_refinement_repairs_a_bad_dictionary(rounds, least, most):
 
 
 @pytest.mark.slow
-def test_without_a_dictionary():
+def test_adversarial_training_finds_the_rotation():
     first, second, rotation, _ = planted()
-    mapping = align_words(first, second, epochs=2, steps=1500, hidden=256)
+    mapping = align_words(first, second, start="adversarial", epochs=2, steps=1500, hidden=256)
     np.testing.assert_allclose(mapping, rotation, atol=0.03)
+
+
+def test_similarities_find_the_rotation():
+    """The words of the other language stand in another order, and each lacks some of the words."""
+    source, target, rotation, _ = planted(800)
+    order = np.random.default_rng(3).permutation(800)[:700]
+    target = WordVectors([target.words[row] for row in order], target.vectors[order])
+    source = source[:700]
+    mapping = align_words(source, target, refinements=0, frequent=500)
+    np.testing.assert_allclose(mapping @ mapping.T, np.eye(20), atol=1e-6)
+    np.testing.assert_allclose(mapping, rotation, atol=0.05)
+
+
+def test_canonical_mapping_equals_sklearn_and_an_eigenvalue_problem():
+    rng = np.random.default_rng(4)
+    x = rng.normal(size=(300, 4)) @ rng.normal(size=(4, 4)) + 3
+    y = x @ rng.normal(size=(4, 4)) + [0.2, 1, 3, 6] * rng.normal(size=(300, 4))
+    mapping = canonical_mapping(x, y)
+
+    cca = CCA(n_components=4, scale=False, max_iter=10_000, tol=1e-13).fit(x, y)
+    x_centered = x - x.mean(axis=0)
+    y_centered = y - y.mean(axis=0)
+    a = cca.x_rotations_ / (x_centered @ cca.x_rotations_).std(axis=0)
+    b = cca.y_rotations_ / (y_centered @ cca.y_rotations_).std(axis=0)
+    np.testing.assert_allclose(mapping, (a @ np.linalg.inv(b)).T, atol=1e-5)
+
+    # The directions a solve Cxx^-1 Cxy Cyy^-1 Cyx a = r^2 a, and b is Cyy^-1 Cyx a / r.
+    cxx = x_centered.T @ x_centered / 300
+    cyy = y_centered.T @ y_centered / 300
+    cxy = x_centered.T @ y_centered / 300
+    squares, a = np.linalg.eig(np.linalg.solve(cxx, cxy) @ np.linalg.solve(cyy, cxy.T))
+    a = a / np.sqrt(np.diag(a.T @ cxx @ a))
+    b = np.linalg.solve(cyy, cxy.T @ a) / np.sqrt(squares)
+    np.testing.assert_allclose(mapping, (a @ np.linalg.inv(b)).T, atol=1e-8)
+
+
+def test_cca_finds_a_mapping_that_is_no_rotation():
+    source, _, _, gold = planted(600)
+    stretch = np.random.default_rng(5).normal(size=(20, 20))
+    units = unit_vectors(source.vectors)
+    np.testing.assert_allclose(canonical_mapping(units, units @ stretch.T), stretch, atol=1e-4)
+
+    target = WordVectors([f"y{row}" for row in range(600)], units @ stretch.T.astype("f"))
+    precisions = {}
+    for fit in ("cca", "rotation"):
+        mapping = align_words(source, target, gold[:300], fit=fit, refinements=2)
+        scores = translation_precision(source.mapped(mapping), target, gold[300:], "cosine")
+        precisions[fit] = scores["precision_at_1"]
+    assert precisions["cca"] > precisions["rotation"] + 0.03
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"fit": "cca"}, "CCA: found 20 pairs of words with vectors of rank 19, expected rank 20"),
+        ({"fit": "cca", "dictionary": None}, "fit='cca': found no dictionary"),
+        ({"fit": "procrustes"}, "fit: found 'procrustes', expected rotation or cca"),
+        (
+            {"dictionary": None, "start": "gan"},
+            "start: found 'gan', expected similarities or adversarial",
+        ),
+    ],
+)
+def test_fits_and_starts_that_cannot_be_are_named(arguments, message):
+    source, target, _, gold = planted(50)
+    arguments = {"dictionary": gold[:20]} | arguments
+    with pytest.raises(TmdeError, match=message):
+        align_words(source, target, **arguments)
 
 
 @pytest.mark.parametrize("scoring", ["cosine", "distance", "softmax"])
@@ -170,6 +240,13 @@ def test_similarity_of_words_equals_a_plain_loop(tmp_path):
 def test_bad_files_of_similarities_are_named(tmp_path, pairs, scores, message):
     with pytest.raises(TmdeError, match=message):
         judged_pairs(tmp_path, pairs, scores)
+
+
+def test_languages_of_a_bag_have_one_dimension():
+    german = WordVectors(["haus"], np.ones((1, 3), np.float32))
+    english = WordVectors(["house"], np.ones((1, 2), np.float32))
+    with pytest.raises(TmdeError, match="different dimensions, {'de': 3, 'en': 2}, expected the"):
+        word_bag({"de": german, "en": english})
 
 
 def test_a_bag_is_the_mean_weighted_by_idf():

@@ -155,7 +155,7 @@ class CurvePoint:
     Attributes:
         step: The optimizer step.
         rows: The rows read so far.
-        minutes: The minutes of training so far, without evaluations.
+        minutes: The CPU minutes of training so far, without evaluations.
         measures: The means over dev sets and pairs of languages, such as `retrieval`.
     """
 
@@ -168,28 +168,28 @@ class CurvePoint:
 CURVE_MEASURES = ("retrieval", "document_retrieval")
 
 
-def learning_curve(run: Path) -> list[CurvePoint]:
-    """Return the evaluations of a run in the order of steps, from its log."""
+def learning_curve(run: Path, minutes_per_step: float) -> list[CurvePoint]:
+    """Return the evaluations of a run in the order of steps, from its log.
+
+    Args:
+        run: The folder of the run.
+        minutes_per_step: The CPU minutes of a step. The log has the minutes of the clock, which
+            other programs lengthen.
+    """
     if not (run / LOG_NAME).is_file():
         return []
     points = []
     rows = 0
-    minutes = 0.0  # Those at the last line of training, earlier evaluations included.
-    evaluation_minutes = 0.0
     for line in read_log(run):
         if "loss" in line:
             rows = int(line["rows"])
-            minutes = line["minutes"]
         elif "eval_minutes" in line:
             measures = {}
             for name in CURVE_MEASURES:
                 if f"eval_{name}" in line:
                     measures[name] = line[f"eval_{name}"]
-            training_minutes = round(minutes - evaluation_minutes, 3)
-            points.append(CurvePoint(int(line["step"]), rows, training_minutes, measures))
-            # The log of a step is written before its evaluation begins.
-            evaluation_minutes += line["eval_minutes"] - minutes
-            minutes = line["eval_minutes"]
+            step = int(line["step"])
+            points.append(CurvePoint(step, rows, round(step * minutes_per_step, 3), measures))
     return points
 
 
@@ -418,13 +418,15 @@ def _describe_system(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
         record = run.record
         if record is None:
             continue
+        minutes = training_cpu_minutes(record)
+        curve = learning_curve(run.training.run, minutes / record["steps"])
         by_seed[run.training.seed] = {
             "steps": record["steps"],
             "best_step": record["best_step"],
             "rows": record["seen"]["rows"],
-            "training_cpu_minutes": round(training_cpu_minutes(record), 3),
+            "training_cpu_minutes": round(minutes, 3),
             "words_per_second": round(words_per_second(record), 1),
-            "curve": [asdict(point) for point in learning_curve(run.training.run)],
+            "curve": [asdict(point) for point in curve],
         }
     return {
         "seeds": by_seed,

@@ -186,8 +186,8 @@ def test_speed_by_hand():
     assert words_per_second(RECORD) == pytest.approx(30.0)
 
 
-def test_learning_curve_leaves_evaluations_out(tmp_path):
-    """Training takes 1 minute to step 10 and 2 more to step 20; evaluations take 0.5 and 0.25."""
+def test_learning_curve(tmp_path):
+    """Minutes are those of the CPU, a quarter of one a step, and not those of the log's clock."""
     lines = [
         {"step": 10, "loss": 3.0, "rows": 100, "minutes": 1.0},
         {"step": 10, "eval_retrieval": 0.3, "eval_mix": 0.3, "eval_minutes": 1.5},
@@ -197,14 +197,14 @@ def test_learning_curve_leaves_evaluations_out(tmp_path):
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "log.jsonl").write_text(text)
-    first, second = learning_curve(tmp_path)
-    assert (first.step, first.rows, first.minutes) == (10, 100, 1.0)
+    first, second = learning_curve(tmp_path, 0.25)
+    assert (first.step, first.rows, first.minutes) == (10, 100, 2.5)
     assert first.measures == {"retrieval": 0.3}
-    assert (second.step, second.rows, second.minutes) == (20, 200, 3.0)
+    assert (second.step, second.rows, second.minutes) == (20, 200, 5.0)
 
 
 def test_a_run_without_log_has_no_curve(tmp_path):
-    assert learning_curve(tmp_path) == []
+    assert learning_curve(tmp_path, 0.25) == []
 
 
 # ---- The results

@@ -364,8 +364,8 @@ def test_the_page_of_claims_with_some_results(folder):
     assert "- [tmde-above-laser-6](#tmde-above-laser-6): the measure +10.0 (+7.5 to +12.5)" in page
     assert "**6 of 129 runs are measured**, in 1.3 CPU hours" in page
     assert "| T-MDE | 30 | 50.0 | 40.0 | 81.0 | 54.0 | 4.0 | 55.0 |" in page
-    assert "| T-MDE | 2,000 | 25.0 (2.0) | 25.0 (4.0) |  |  |  |" in page
-    assert "| T-MDE − LASER_6 | +5.0 | +5.0 |  |  |  |" in page
+    assert "| T-MDE | 2,000 | 25.0 (2.0) | 25.0 (4.0) |  |  |" in page
+    assert "| T-MDE − LASER_6 | +5.0 | +5.0 |  |  |" in page
 
 
 def test_pages_above_the_others_are_written_and_checked(tmp_path):

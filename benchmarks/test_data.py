@@ -95,6 +95,7 @@ class StoredVectors:
     dense = True
     truncated = 0
     seconds = 0.0
+    cpu_seconds = 0.0
 
     def __init__(self, name: str, file: Path) -> None:
         self.name = name

@@ -49,6 +49,7 @@ class StoredVectors:
     dense = True
     # Other benchmarks measure speed.
     seconds = 0.0
+    cpu_seconds = 0.0
 
     def __init__(self, model: EmbeddingSystem, dimension: int, precision: str) -> None:
         self.model = model

@@ -280,7 +280,9 @@ def eager_attention_forward(
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
         scores = scores + attention_mask
-    probabilities = nn.functional.softmax(scores, dim=-1)
+    # In float32 or better, as in the fused kernel: bfloat16 loses sums of small probabilities.
+    dtype = torch.promote_types(query.dtype, torch.float32)
+    probabilities = nn.functional.softmax(scores, dim=-1, dtype=dtype).to(query.dtype)
     probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
     output = probabilities @ value  # (batch, heads, query_length, head_dim)
     return output.transpose(1, 2).contiguous(), probabilities
@@ -302,6 +304,8 @@ def plain_attention_forward(
     **kwargs,
 ) -> tuple[torch.Tensor, None]:
     """Compute what `sdpa_attention_forward` of transformers computes, in plain operations.
+
+    A query that sees nothing, as in the padding of a text, gets a mean of values in place of zeros.
 
     Args:
         module: The module that attends. Its `is_causal` counts where there is no mask.

@@ -61,6 +61,25 @@ def test_plain_operations_compute_what_the_fused_kernel_computes(mask, is_causal
     torch.testing.assert_close(gradients[1], gradients[0])
 
 
+@pytest.mark.parametrize("length", [40, PLAIN_ATTENTION_KEYS])
+def test_plain_operations_are_about_as_exact_as_the_fused_kernel_in_bfloat16(length):
+    """The gradients of queries against those in float64."""
+    errors = []
+    for function in (sdpa_attention_forward, plain_attention_forward):
+        query, key, value = tensors(torch.bfloat16, length)
+        exact = []
+        for tensor in (query, key, value):
+            exact.append(tensor.detach().double().requires_grad_())
+        for tensors_read in ((query, key, value), exact):
+            output, _ = function(module(), *tensors_read, None, scaling=0.5, dropout=0.0)
+            output.double().sin().sum().backward()
+        difference = (query.grad.double() - exact[0].grad).norm() / exact[0].grad.norm()
+        errors.append(float(difference))
+    fused, plain = errors
+    assert plain < 3 * fused
+    assert plain < 0.02
+
+
 def test_gradients_of_bfloat16_on_a_cpu_take_plain_operations():
     query, key, _ = tensors(torch.bfloat16)
     assert attention_function(config(), query, key) is plain_attention_forward

@@ -246,25 +246,24 @@ class ClaimResult:
 
 
 COUNTS = ("components_90", "debiased_rank", "median_rank")  # Measures that are no shares.
-UNITS = ("share", "ratio", "count")
 
 
 def claim_results(
     file: ComparisonFile, runs: Mapping[str, Sequence[MeasuredRun]]
 ) -> tuple[list[ClaimResult], dict[str, VariancePrior]]:
-    """Return all claims with their verdicts, and what each unit says of its variances.
+    """Return all claims with their verdicts, and what each measure says of its variances.
 
     Args:
         file: The comparison.
         runs: The trainings of each system.
     """
     results = [_measure_claim(claim_id, claim, runs) for claim_id, claim in file.claims.items()]
-    priors = {unit: _prior_of_unit(unit, results) for unit in UNITS}
+    priors = {title: _prior_of_measure(title, results) for title in _titles_of(results)}
     for result in results:
         for pair in result.pairs:
             is_deciding = pair is result.pairs[0]
             margin = result.claim.margin if is_deciding else None
-            pair.difference = _difference(pair, result.claim, margin, priors[pair.unit])
+            pair.difference = _difference(pair, result.claim, margin, priors[pair.title])
     tested = [result for result in results if result.claim.is_tested]
     corrected = holm([_p_of(result) for result in tested])
     for result, p in zip(tested, corrected, strict=True):
@@ -277,16 +276,27 @@ def claim_results(
     return results, priors
 
 
-def _prior_of_unit(unit: str, results: Iterable[ClaimResult]) -> VariancePrior:
-    """Return the prior of a unit; a comparison that several claims show counts once."""
-    differences = {}
+def _titles_of(results: Iterable[ClaimResult]) -> list[str]:
+    """Return the titles of all measures, each once."""
+    titles: dict[str, None] = {}
     for result in results:
         for pair in result.pairs:
-            difference = _difference(pair, result.claim, None, NO_PRIOR)
-            if pair.unit == unit and difference is not None:
-                compared = (str(pair.better), str(pair.worse))
-                differences[compared] = difference
-    return variance_prior(differences.values())
+            titles[pair.title] = None
+    return list(titles)
+
+
+def _prior_of_measure(title: str, results: Iterable[ClaimResult]) -> VariancePrior:
+    """Return the prior of a measure; a comparison that several claims make counts once."""
+    differences = {}
+    systems: set[str | None] = set()
+    for result in results:
+        claim = result.claim
+        for pair in result.pairs:
+            difference = _difference(pair, claim, None, NO_PRIOR)
+            if pair.title == title and difference is not None:
+                differences[claim.better, claim.worse] = difference
+                systems |= {claim.better, claim.worse}
+    return variance_prior(differences.values(), len(systems))
 
 
 def _p_of(result: ClaimResult) -> float:
@@ -375,7 +385,7 @@ def write_claims(file: ComparisonFile, trainings: Sequence[Training]) -> str:
         "runs": _count_runs(runs),
         "titles": file.titles,
         "seeds": file.seeds,
-        "variance_priors": {unit: asdict(prior) for unit, prior in priors.items()},
+        "variance_priors": {title: asdict(prior) for title, prior in priors.items()},
         "systems": {system: _describe_system(of_system) for system, of_system in runs.items()},
         "claims": [_describe_claim(result) for result in results],
     }

@@ -54,7 +54,7 @@ class Claim(BaseModel):
     """A claim of a paper.
 
     Attributes:
-        paper: The number of the paper.
+        paper: The number of the paper, or what else names it.
         place: The section, table or figure.
         sentence: What the paper says.
         verbatim: Whether `sentence` is the paper's, word for word.
@@ -66,14 +66,15 @@ class Claim(BaseModel):
         worse_measures: The measures of `worse`, where they are others than those of `better`.
         less_is_better: Whether the paper says that the measure of `better` is smaller.
         margin: If the paper says that both are about equal, the largest difference that counts as
-            equal, in the unit of the first measure: 0.02 of an accuracy.
-        equal: What both systems had equally.
+            equal, in the unit of the first measure: 0.02 of an accuracy, 0.1 of the natural
+            logarithm of a cost.
+        equal: What was held equal: the rows, the CPU minutes, or the model itself.
         experiment: What else a reader must know of the experiment.
     """
 
     model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
 
-    paper: Literal["000", "001", "002", "003", "004"]
+    paper: str | None = None
     place: str
     sentence: str
     verbatim: bool
@@ -85,7 +86,7 @@ class Claim(BaseModel):
     worse_measures: list[Measure] | None = None
     less_is_better: bool = False
     margin: float | None = None
-    equal: Literal["rows", "CPU minutes", "the model"] | None = None
+    equal: Literal["rows", "CPU minutes", "the model", "nothing"] | None = None
     experiment: str | None = None
 
     @model_validator(mode="after")

@@ -5,16 +5,18 @@ The rules, in one place:
 1. The difference A - B is measured once with each seed, both systems being trained with the same
    seeds. Whether its mean differs from 0 is tested by a t-test.
 2. Three seeds say little of the variance of one difference. The variances of all differences of
-   one unit are therefore taken for a sample of one distribution, and each is moved towards its
+   one measure are therefore taken for a sample of one distribution, and each is moved towards its
    middle, by as much as they resemble each other: the moderated t-test of Smyth (2004), made for
-   many comparisons of few replicates each. Without resemblance it is the ordinary t-test.
+   many comparisons of few replicates each. Without resemblance it is the ordinary t-test. The test
+   takes differences for independent. Those that share a system are not, so that no variance counts
+   for more degrees of freedom than all systems together have.
 3. The p-values of all claims that are tested are corrected by Holm's method. A claim that is to be
    tested and is not measured yet counts as one with p = 1.
 4. A claim `holds` if its corrected p is below 0.05 and the difference is on the paper's side. It
    `does not hold` if its corrected p is below 0.05 and the difference is on the other side.
    Otherwise it `cannot be told at this size`.
 5. A claim that two systems are about equal states a margin. It holds if the difference lies within
-   the margin (two one-sided t-tests), and does not hold if it lies outside.
+   the margin (two one-sided t-tests at 2.5 % each), and does not hold if it lies outside.
 6. There is no verdict before all seeds of both systems are measured (`not run yet`), and none for a
    claim that is `not tested`, which states why.
 
@@ -49,9 +51,9 @@ class VariancePrior:
 
     Attributes:
         variance: The middle towards which variances are moved, s0².
-        degrees: By how many degrees of freedom it outweighs a variance, d0; 0 says nothing.
-        pooled_degrees: The degrees of freedom of all differences together. No variance is known
-            better than that.
+        degrees: The degrees of freedom that it counts for, d0; 0 says nothing.
+        pooled_degrees: The degrees of freedom of all systems together. No variance is known better
+            than that.
     """
 
     variance: float
@@ -121,15 +123,17 @@ def seed_difference(
     )
 
 
-def variance_prior(differences: Iterable[SeedDifference]) -> VariancePrior:
+def variance_prior(differences: Iterable[SeedDifference], systems: int) -> VariancePrior:
     """Return the distribution from which the variances of differences come (Smyth 2004, 6.2).
 
     The logarithm of a variance has a known mean and variance if the true variance is given. What
-    the logarithms vary beyond that is the variation of the true variances.
+    the logarithms vary beyond that is the variation of the true variances. Where they vary no more,
+    Smyth's d0 is infinite; here it is that of all systems.
 
     Args:
-        differences: Differences of one unit. Those that do not vary at all, which have no
+        differences: Differences of one measure. Those that do not vary at all, which have no
             logarithm, are left out.
+        systems: The number of systems that they compare.
 
     Returns:
         `NO_PRIOR` of fewer than `FEWEST_VARIANCES` differences.
@@ -141,7 +145,7 @@ def variance_prior(differences: Iterable[SeedDifference]) -> VariancePrior:
     degrees = np.array([difference.seeds - 1 for difference in varying])
     centered = np.log(variances) - special.digamma(degrees / 2) + np.log(degrees / 2)
     excess = centered.var(ddof=1) - special.polygamma(1, degrees / 2).mean()
-    pooled_degrees = int(degrees.sum())
+    pooled_degrees = min(int(degrees.sum()), systems * int(degrees.max()))
     prior_degrees = _degrees_of_excess(float(excess), pooled_degrees)
     half = prior_degrees / 2
     log_variance = centered.mean() + special.digamma(half) - np.log(half)
@@ -204,8 +208,9 @@ class _TTest:
         """Return the two-sided p-value of the null hypothesis that the mean is `difference`."""
         distance = abs(self.mean - difference)
         if self.standard_error == 0:
-            # The same with every seed, and nothing else is known: t is infinite or 0 / 0.
-            return float(distance < _ROUNDING)
+            # The same with every seed, and nothing else is known of the variance. That few numbers
+            # are equal happens by chance.
+            return 1.0
         return float(2 * stats.t.sf(distance / self.standard_error, self.degrees))
 
 

@@ -73,7 +73,7 @@ def load(folder: Path, content: dict = FILE):
             {"measures": [{**SENTENCES, "evaluation": "long"}]},
             r"claims\.above: evaluation of bag 'long' is unknown; known: eval",
         ),
-        ({"paper": "005"}, r"claims\.above\.paper: found '005'"),
+        ({"equal": "row"}, r"claims\.above\.equal: found 'row'"),
     ],
 )
 def test_mistakes_are_one_sentence(changes, message, tmp_path):
@@ -293,7 +293,7 @@ def test_all_claims_are_corrected_together(tmp_path):
     assert claims["later-3"]["verdict"] == NOT_RUN
 
 
-def test_variances_of_one_unit_moderate_each_other(tmp_path):
+def test_variances_of_one_measure_moderate_each_other(tmp_path):
     """Five systems above `bag`, all with the variance 0.01².
 
     Equal variances resemble each other as much as can be: d0 = 10, all degrees. By hand,
@@ -309,11 +309,10 @@ def test_variances_of_one_unit_moderate_each_other(tmp_path):
         for seed in (1, 2, 3):
             shares[f"{name}-{seed}"] = CLEAR[f"warm-{seed}"] + 0.001 * (number + 1)
     written, claims = claims_of(tmp_path, content, shares)
-    prior = written["variance_priors"]["share"]
+    prior = written["variance_priors"]["P@1"]
     assert prior["variance"] == pytest.approx(0.01**2 * math.exp(0.473895), rel=1e-5)
     assert prior["degrees"] == 10
     assert prior["pooled_degrees"] == 10
-    assert written["variance_priors"]["ratio"]["degrees"] == 0
     difference = claims["above"]["measures"][0]["difference"]
     half_width = stats.t.ppf(0.975, 10) * math.sqrt(0.00015052 / 3)
     assert difference["high"] - difference["mean"] == pytest.approx(half_width, rel=1e-3)

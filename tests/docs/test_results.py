@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tmde.training.recipe import read_yaml
+
 ROOT = Path(__file__).parents[2]
 specification = importlib.util.spec_from_file_location(
     "benchmarks_report", ROOT / "benchmarks" / "report.py"
@@ -313,6 +315,17 @@ def test_every_claim_has_a_verdict_or_a_reason():
             assert f"--only {claim['id']} " in section
 
 
+def test_the_page_has_the_claims_of_the_comparison_file():
+    """Claims and systems that were changed since are to be measured, or written, again."""
+    claims = json.loads((report.RESULTS / "claims.json").read_text("utf-8"))["claims"]
+    file = read_yaml("claims", "tmde.training.comparisons", "Comparison")
+    assert [claim["id"] for claim in claims] == list(file["claims"])
+    for claim in claims:
+        planned = file["claims"][claim["id"]]
+        for key in ("sentence", "better", "worse", "why_not", "equal", "experiment"):
+            assert claim[key] == planned.get(key), (claim["id"], key)
+
+
 def test_the_page_of_claims_with_some_results(folder):
     """One claim with a verdict, one in the middle of its seeds; all others are not run yet."""
 
@@ -353,7 +366,9 @@ def test_the_page_of_claims_with_some_results(folder):
     change(folder, "claims", add_results)
     page = claims_page(folder)
     holding = section_of(page, "tmde-above-laser-6")
-    assert "**Holds.** Corrected p = 0.0042. T-MDE against LASER_6, with equal rows." in holding
+    assert (
+        "**Holds.** p = 0.010, corrected 0.0042. T-MDE against LASER_6, with equal rows." in holding
+    )
     row = "| the measure | 60.0 (3 seeds) | 50.0 (3 seeds) | +10.0 (+7.5 to +12.5) |"
     assert row in holding
     begun = section_of(page, "pyramid-is-as-fast")

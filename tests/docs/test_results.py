@@ -367,7 +367,8 @@ def test_the_page_of_claims_with_some_results(folder):
     page = claims_page(folder)
     holding = section_of(page, "tmde-above-laser-6")
     assert (
-        "**Holds.** p = 0.010, corrected 0.0042. T-MDE against LASER_6, with equal rows." in holding
+        "**Holds.** p-value 0.01, corrected 0.0042. T-MDE against LASER_6, with equal rows."
+        in holding
     )
     row = "| the measure | 60.0 (3 seeds) | 50.0 (3 seeds) | +10.0 (+7.5 to +12.5) |"
     assert row in holding

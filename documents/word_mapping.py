@@ -88,7 +88,10 @@ def align_words(
     elif fit == "cca":
         raise TmdeError("fit='cca': found no dictionary, expected one of translations")
     else:
-        starts = {"similarities": align_by_similarities, "adversarial": align_adversarially}
+        starts: dict[str, Callable[..., np.ndarray]] = {
+            "similarities": align_by_similarities,
+            "adversarial": align_adversarially,
+        }
         mapping = _named("start", start, starts)(source, target, **settings)
     return refine(source, target, mapping, refinements, fit_mapping)
 

@@ -8,9 +8,10 @@ from typing import get_args
 import pytest
 
 import tmde
-from tmde.cli import options
+from tmde.cli import align_words, options
 from tmde.cli.main import COMMANDS
 from tmde.data import documents
+from tmde.documents import word_mapping
 from tmde.documents.index_settings import SETTINGS
 from tmde.documents.margins import SCORINGS
 from tmde.embedding.quantization import PRECISIONS
@@ -141,6 +142,8 @@ def test_a_command_imports_its_own_module_only():
         (options.Protocol, PROTOCOLS),
         (options.Head, HEADS),
         (options.CorrelationMethod, get_args(correlations.Method)),
+        (align_words.Fit, get_args(word_mapping.Fit)),
+        (align_words.Start, get_args(word_mapping.Start)),
     ],
 )
 def test_the_choices_of_an_option_are_those_of_the_library(choices, values):

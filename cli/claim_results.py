@@ -292,8 +292,10 @@ def _prior_of_measure(title: str, results: Iterable[ClaimResult]) -> VariancePri
     for result in results:
         claim = result.claim
         for pair in result.pairs:
+            if pair.title != title:
+                continue
             difference = _difference(pair, claim, None, NO_PRIOR)
-            if pair.title == title and difference is not None:
+            if difference is not None:
                 differences[claim.better, claim.worse] = difference
                 systems |= {claim.better, claim.worse}
     return variance_prior(differences.values(), len(systems))

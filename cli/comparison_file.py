@@ -410,13 +410,14 @@ def _check_claims(file: ComparisonFile) -> None:
 
 def _check_equal_seeds(file: ComparisonFile, place: str, claim: Claim) -> None:
     """Check that differences can be taken seed by seed."""
-    for system in claim.systems[1:]:
-        first = claim.systems[0]
-        if set(file.seeds_of(system)) != set(file.seeds_of(first)):
+    for system in claim.systems:
+        seeds = file.seeds_of(system)
+        first_system = claim.systems[0]
+        first_seeds = file.seeds_of(first_system)
+        if set(seeds) != set(first_seeds):
             raise TmdeError(
-                f"{place}: found the seeds {file.seeds_of(first)} of {first} and "
-                f"{file.seeds_of(system)} of {system}, expected the same: differences are taken "
-                "seed by seed"
+                f"{place}: found the seeds {first_seeds} of {first_system} and {seeds} of "
+                f"{system}, expected the same: differences are taken seed by seed"
             )
 
 

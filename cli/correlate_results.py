@@ -39,10 +39,10 @@ def correlate_stored_results(
         results += read_results(folder)
     if tasks is not None:
         results = _select_tasks(results, tasks)
-    found = correlate_tasks(results, method)
-    Console().print(Markdown(correlations_markdown(found)))
+    correlated = correlate_tasks(results, method)
+    Console().print(Markdown(correlations_markdown(correlated)))
     if output is not None:
-        write_atomically(output, _tsv(found))
+        write_atomically(output, _tsv(correlated))
 
 
 def _select_tasks(results: Sequence[TaskResult], names: Sequence[str]) -> list[TaskResult]:
@@ -54,11 +54,7 @@ def _select_tasks(results: Sequence[TaskResult], names: Sequence[str]) -> list[T
     selected_tasks = set()
     for name in names:
         members = GROUPS.get(name, [name])
-        matching = {
-            result.task
-            for result in results
-            if result.task in members or result.task.partition("/")[0] in members
-        }
+        matching = {result.task for result in results if _is_one_of(result.task, members)}
         if not matching:
             listed = ", ".join(dict.fromkeys(result.task for result in results))
             raise TmdeError(f"--tasks: found no result of {name!r}, expected one of {listed}")
@@ -66,23 +62,30 @@ def _select_tasks(results: Sequence[TaskResult], names: Sequence[str]) -> list[T
     return [result for result in results if result.task in selected_tasks]
 
 
-def correlations_markdown(found: TaskCorrelations) -> str:
+def _is_one_of(task: str, names: Sequence[str]) -> bool:
+    """Return whether a task has one of the names; `probing_sentlen/FILE` is a `probing_sentlen`."""
+    name, _, _ = task.partition("/")
+    return task in names or name in names
+
+
+def correlations_markdown(correlated: TaskCorrelations) -> str:
     """Return a table with a row for each probing task and a column for each other task."""
     rows: dict[str, list[str]] = {}
     titles: dict[str, None] = {}  # a set in the order of insertion
-    for correlation in found.correlations:
+    for correlation in correlated.correlations:
         titles[correlation.task] = None
         row = rows.setdefault(correlation.probing_task, [markdown_escape(correlation.probing_task)])
         row.append(_cell_text(correlation))
     table = markdown_table(["", *map(markdown_escape, titles)], list(rows.values()))
-    tested = [pair for pair in found.correlations if not math.isnan(pair.p)]
+    tested = [pair for pair in correlated.correlations if not math.isnan(pair.p)]
+    pairs = "1 pair" if len(tested) == 1 else f"{len(tested)} pairs"
     note = (
-        f"{found.method.capitalize()} correlation over {len(found.systems)} systems "
-        f"({', '.join(found.systems)}). In brackets: p of a permutation test, corrected by Holm's "
-        f"method for {len(tested)} pairs of tasks."
+        f"{correlated.method.capitalize()} correlation over {len(correlated.systems)} systems "
+        f"({', '.join(correlated.systems)}). In brackets: p of a permutation test, corrected by "
+        f"Holm's method for {pairs} of tasks."
     )
     blocks = ["\n".join(table), markdown_escape(note)]
-    for system, missing in found.left_out.items():
+    for system, missing in correlated.left_out.items():
         left_out = f"{system} is left out, because it lacks {', '.join(missing)}."
         blocks.append(f"**Note:** {markdown_escape(left_out)}")
     return "\n\n".join(blocks) + "\n"
@@ -95,13 +98,15 @@ def _cell_text(correlation: Correlation) -> str:
     return f"{correlation.value:+.2f} ({correlation.corrected_p:.2g})"
 
 
-def _tsv(found: TaskCorrelations) -> str:
+def _tsv(correlated: TaskCorrelations) -> str:
     """Return a line for each pair of tasks; numbers that do not exist are empty."""
     text = io.StringIO()
     writer = csv.writer(text, delimiter="\t", lineterminator="\n")
     writer.writerow(COLUMNS)
-    for correlation in found.correlations:
+    for correlation in correlated.correlations:
         numbers = [correlation.value, correlation.p, correlation.corrected_p]
         shown = ["" if math.isnan(number) else f"{number:.6g}" for number in numbers]
-        writer.writerow([correlation.probing_task, correlation.task, len(found.systems), *shown])
+        writer.writerow(
+            [correlation.probing_task, correlation.task, len(correlated.systems), *shown]
+        )
     return text.getvalue()

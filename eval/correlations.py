@@ -264,8 +264,8 @@ def permutation_p_values(first: np.ndarray, second: np.ndarray, seed: int = 0) -
         orders = np.concatenate([orders, np.arange(count)[None]])
     p_values = np.empty((len(first), len(second)))
     for column, row in enumerate(second):
-        found = np.abs(first @ row)  # (n,)
+        observed = np.abs(first @ row)  # (n,)
         by_chance = np.abs(row[orders] @ first.T)  # (orders, n)
-        p_values[:, column] = (by_chance >= found - _ROUNDING).mean(axis=0)
-        p_values[np.isnan(found), column] = math.nan
+        p_values[:, column] = (by_chance >= observed - _ROUNDING).mean(axis=0)
+        p_values[np.isnan(observed), column] = math.nan
     return p_values

@@ -280,7 +280,7 @@ def eager_attention_forward(
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
         scores = scores + attention_mask
-    # In float32 or better, as in the fused kernel: bfloat16 loses sums of small probabilities.
+    # In float32 or better, as in the eager attention of transformers.
     dtype = torch.promote_types(query.dtype, torch.float32)
     probabilities = nn.functional.softmax(scores, dim=-1, dtype=dtype).to(query.dtype)
     probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)

@@ -81,6 +81,17 @@ def test_mistakes_are_one_sentence(changes, message, tmp_path):
         load(tmp_path, with_claim(**changes))
 
 
+def test_an_evaluation_is_needed_of_the_system_that_it_measures(tmp_path):
+    """`bag` takes no part in `long`, and need not."""
+    content = with_claim(measures=[{**SENTENCES, "evaluation": "long"}], worse_measures=[SENTENCES])
+    file, trainings = load(tmp_path, content)
+    evaluations = {}
+    for training in trainings_of_claims(file, trainings, ["above"]):
+        evaluations[training.system] = list(training.evaluations)
+    assert evaluations["warm"] == ["eval", "long"]
+    assert evaluations["bag"] == ["eval"]
+
+
 def test_a_claim_needs_two_seeds(tmp_path):
     content = copy.deepcopy(FILE)
     content["systems"]["bag"]["seeds"] = [1]
@@ -316,6 +327,24 @@ def test_variances_of_one_measure_moderate_each_other(tmp_path):
     difference = claims["above"]["measures"][0]["difference"]
     half_width = stats.t.ppf(0.975, 10) * math.sqrt(0.00015052 / 3)
     assert difference["high"] - difference["mean"] == pytest.approx(half_width, rel=1e-3)
+
+
+def test_another_measure_moderates_nothing(tmp_path):
+    """A measure with large variances stands beside the deciding one, whose prior stays."""
+    content = copy.deepcopy(FILE)
+    shares = dict(CLEAR)
+    whole = {"title": "all", "tasks": ["found"], "value": "components_90"}
+    for number in range(4):
+        name = f"warm{number}"
+        content["systems"][name] = SYSTEMS["warm"]
+        content["claims"][name] = {**CLAIM, "better": name, "measures": [SENTENCES, whole]}
+        for seed in (1, 2, 3):
+            shares[f"{name}-{seed}"] = CLEAR[f"warm-{seed}"] + 0.001 * (number + 1)
+    written, _ = claims_of(tmp_path, content, shares)
+    priors = written["variance_priors"]
+    assert priors["P@1"]["variance"] == pytest.approx(0.01**2 * math.exp(0.473895), rel=1e-5)
+    # Components are 100 times the shares, and the mean over both cells halves their variation.
+    assert priors["all"]["variance"] > 1000 * priors["P@1"]["variance"]
 
 
 def test_there_is_no_verdict_before_all_seeds(tmp_path):

@@ -265,7 +265,7 @@ def test_tasks_and_groups_are_selected(folders):
     output = call(*folders, "--tasks", "probing_wc,senteval")
     assert "sentlen" not in output
     assert "sts" not in output
-    assert "for 1 pairs of tasks" in output
+    assert "for 1 pair of tasks" in output
     assert "found no result of 'mldoc', expected one of probing_wc" in call(
         *folders, "--tasks", "mldoc", status=1
     )

@@ -1,5 +1,7 @@
 """Vectors of a system, their cache, and the TF-IDF baseline against scikit-learn."""
 
+import itertools
+
 import numpy as np
 import pytest
 import torch
@@ -116,6 +118,20 @@ def test_counts_begin_anew_with_a_task(embedder):
 
     assert system.texts == 0
     assert system.truncated == 0
+
+
+def test_cpu_seconds_are_those_of_encoding_alone(embedder, tmp_path, monkeypatch):
+    """The clock goes on by 1.5 seconds from one look at it to the next."""
+    clock = itertools.count(10.0, 1.5)
+    monkeypatch.setattr("tmde.eval.systems.time.process_time", lambda: next(clock))
+    system = EmbeddingSystem("ours", embedder, tmp_path)
+    assert system.cpu_seconds == 0
+    system.represent(TEXTS)
+    system.represent(TEXTS)  # from memory
+    assert system.cpu_seconds == 1.5
+    system.begin()
+    system.represent(TEXTS)  # from the cache
+    assert system.cpu_seconds == 0
 
 
 def test_only_so_many_vectors_stay_in_memory(embedder, tmp_path, monkeypatch):

@@ -160,7 +160,10 @@ SKIPS = {
         "needs treebanks; tests/examples/test_scripts.py runs it on a small one",
     ],
     "docs/guides/evaluate.md": [
+        "needs features of images; tests/eval/test_captions.py plants some",
         "takes minutes; tests/cli/test_evaluate.py runs it on a tiny model",
+        "needs four models and the files of SentEval; tests/eval/test_correlations.py correlates "
+        "stored results",
         "downloads datasets from the Hub; tests/eval/test_mteb_adapter.py runs a task without",
     ],
     "docs/guides/integrations.md": [

@@ -143,6 +143,10 @@ def language_accuracy(vectors: Mapping[str, SplitVectors]) -> float:
 def language_outcomes(first: SplitVectors, second: SplitVectors) -> np.ndarray:
     """Return whether a linear classifier tells the language of each tested vector.
 
+    Vectors are centered and share one scale. A scale for each dimension would depend on the
+    coordinates in which the vectors are given, and lift the many directions in which vectors of
+    TF-IDF hardly differ.
+
     Args:
         first: The vectors of a language; `learned` is (n, d) and `tested` (m, d).
         second: Those of another one, in the same numbers.
@@ -150,18 +154,25 @@ def language_outcomes(first: SplitVectors, second: SplitVectors) -> np.ndarray:
     Returns:
         (2m,) floats, those of the first language before those of the second.
     """
-    # Importing these takes a second.
+    # Importing it takes a second.
     from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
 
-    classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+    learned = np.vstack([first.learned, second.learned])
+    tested = np.vstack([first.tested, second.tested])
+    center = learned.mean(axis=0)
+    learned = learned - center
+    tested = tested - center
+    scale = np.sqrt(np.square(learned).mean())
+    if scale > 0:  # It is 0 if all vectors are equal.
+        learned = learned / scale
+        tested = tested / scale
+    classifier = LogisticRegression(max_iter=1000)
     learned_labels = np.repeat([0, 1], [len(first.learned), len(second.learned)])
     tested_labels = np.repeat([0, 1], [len(first.tested), len(second.tested)])
     # Threads wait for each other in products as small as these.
     with threadpool_limits(1):
-        classifier.fit(np.vstack([first.learned, second.learned]), learned_labels)
-        predicted = classifier.predict(np.vstack([first.tested, second.tested]))
+        classifier.fit(learned, learned_labels)
+        predicted = classifier.predict(tested)
     return (predicted == tested_labels).astype(float)
 
 

@@ -34,7 +34,7 @@ def evaluate_geometry(
     row is learned from, and the rows between are tested:
 
     - `value` is the accuracy on both languages of a linear classifier of the language: 0.5 where
-      vectors do not tell it. The features are standardized.
+      vectors do not tell it. The vectors are centered and share one scale.
     - `debiased_rank` is the smallest number of directions, 0 or a power of two, that
       have to be removed until that accuracy, the classifier being trained again, is below 55 %
       (paper 003, section 10.1; see `debias_until_unknown`). If no rank suffices, it is the highest

@@ -111,14 +111,14 @@ def test_cells():
 
 
 def test_debiased_vectors_are_those_that_were_measured():
-    """The languages of 40 texts are told by one direction."""
-    data = geometry_data()
+    """The languages of 200 texts are told by one direction."""
+    data = geometry_data(count=200)
     system = FakeSystem(vector_of)
     (cell,) = evaluate_geometry(data, system)
     rank = cell.extra["debiased_rank"]
     assert rank == 1
     raw, debiased = raw_and_debiased(data, system, "de", "en", rank)
-    german = np.array([vector_of(text) for text in numbered("de ", range(40))])
+    german = np.array([vector_of(text) for text in numbered("de ", range(200))])
     np.testing.assert_allclose(raw[0], german[1::2], rtol=1e-6)
     # Directions are those of the other half.
     direction = np.linalg.svd(german[0::2])[2][0]

@@ -447,7 +447,9 @@ def _plan_trainings(file: ComparisonFile, folder: Path, data: dict[str, Any]) ->
     for name, entry in file.start.items():
         seed = file.seeds[0] if entry.seed is None else entry.seed
         recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
-        trainings.append(Training(name, recipe, folder))
+        tokenizer = None if name == file.tokenizer else file.tokenizer
+        recipe = with_settings(recipe, _start_settings(recipe, folder, entry, tokenizer))
+        trainings.append(Training(name, recipe, folder, tokenizer=tokenizer))
     for system, entry in file.systems.items():
         for seed in file.seeds_of(system):
             recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})

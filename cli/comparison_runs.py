@@ -118,12 +118,14 @@ def run_all(trainings: list[Training], eval_options: EvalOptions, jobs: int) -> 
     for training in trainings:
         needed_starts |= training.needed_starts
     starts = [training for training in trainings if training.name in needed_starts]
+    # The start that gives the tokenizer is finished before the others.
+    first_starts = [start for start in starts if not start.needed_starts]
+    other_starts = [start for start in starts if start.needed_starts]
     systems = [training for training in trainings if training.system is not None]
     finish = partial(_finish, eval_options=eval_options, jobs=jobs, failures=failures)
     with ThreadPoolExecutor(jobs) as pool:
-        # All starts are finished before the first system begins. The lists wait for the threads.
-        list(pool.map(finish, starts))
-        list(pool.map(finish, systems))
+        for stage in (first_starts, other_starts, systems):
+            list(pool.map(finish, stage))  # The list waits for the threads.
     return failures
 
 

@@ -10,6 +10,7 @@ import datasets
 
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
+from tmde.data.document_share import draw_share
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -59,6 +60,8 @@ def load_data(recipe: Recipe) -> RunData:
     )
     if not dev and data.dev_rows:
         train, dev["dev"] = hold_out_rows(train, data.dev_rows, seed)
+    if data.train_share is not None:
+        train = draw_share(train, data.train_share, seed)
     return RunData(train, dev, report)
 
 

@@ -11,7 +11,7 @@ import yaml
 
 from tests.cli.conftest import run
 from tmde.cli.comparison_file import load_comparison
-from tmde.cli.comparison_runs import open_folder, run_process
+from tmde.cli.comparison_runs import open_folder, run_all, run_process
 from tmde.cli.comparison_table import write_table
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.recipe import packaged_names
@@ -104,6 +104,40 @@ def test_a_system_begins_with_its_start(tmp_path):
     warm = trainings[2].recipe
     assert bag.warm_start.checkpoint is None
     assert warm.warm_start.checkpoint == str(tmp_path / "out" / "start" / "base")
+
+
+def test_other_starts_take_the_tokenizer_of_one(tmp_path):
+    content = copy.deepcopy(CONTENT)
+    content["start"]["half"] = {"recipe": "bag", "overrides": TINY | {"data.train_share": 0.5}}
+    content["tokenizer"] = "base"
+    content["systems"]["warm"]["start"] = "half"
+    _, (base, half, _, warm, _) = load(tmp_path, content)
+    shared_tokenizer = str(tmp_path / "out" / "start" / "base")
+    assert base.recipe.tokenizer.path is None
+    assert base.needed_starts == set()
+    assert half.recipe.tokenizer.path == shared_tokenizer
+    assert half.needed_starts == {"base"}
+    assert warm.recipe.tokenizer.path == shared_tokenizer
+    assert warm.needed_starts == {"base", "half"}
+
+
+def test_needed_starts_are_finished_one_after_the_other_before_systems(tmp_path, monkeypatch):
+    content = copy.deepcopy(CONTENT)
+    content["start"] = {
+        "half": {"recipe": "bag", "overrides": TINY},
+        "base": {"recipe": "bag", "overrides": TINY},
+        "unneeded": {"recipe": "bag", "overrides": TINY},
+    }
+    content["tokenizer"] = "base"
+    content["systems"]["warm"]["start"] = "half"
+    _, trainings = load(tmp_path, content)
+    done = []
+    monkeypatch.setattr(
+        "tmde.cli.comparison_runs._finish", lambda training, **options: done.append(training.name)
+    )
+    assert run_all(trainings, {}, jobs=2) == {}
+    assert done[:2] == ["base", "half"]
+    assert sorted(done[2:]) == ["bag-42", "warm-1", "warm-2"]
 
 
 @pytest.mark.parametrize("name", packaged_names("tmde.training.comparisons"))

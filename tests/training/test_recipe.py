@@ -202,6 +202,18 @@ def test_one_option_of_an_objective_leaves_the_others():
     assert changed.objectives.translation.settings() == {**before, "label_smoothing": 0}
 
 
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("data.streaming=true", "with streaming=true, but the documents of a stream"),
+        ("data.train={new: a.tsv, new_languages: [it]}", "with data.train.new, but the old rows"),
+    ],
+)
+def test_a_share_of_documents_that_cannot_be_drawn_is_refused(override, message):
+    with pytest.raises(RecipeError, match=f"train_share: found 0.5 {message}"):
+        load_recipe("quickstart", ["data.train_share=0.5", override])
+
+
 def test_one_key_of_a_mapping_leaves_the_others():
     recipe = load_recipe("xnli_cbow", ["model.encoder_config.d_model=16"])
     assert recipe.model.encoder_config == {"d_model": 16, "normalize": False}
@@ -293,6 +305,7 @@ def test_a_file_may_leave_sections_out(tmp_path):
         ),
         ("model.architecture=bags", "model.architecture 'bags' is unknown; did you mean bag"),
         ("data.temperature=-1", "temperature=-1 must lie in"),
+        ("data.train_share=1.5", "train_share=1.5 must lie in"),
         ("data.train={new: a.tsv}", "train: new_languages is missing, expected a list of texts"),
         ("model", "Override 'model' is not of the form key=value"),
         ("model=3", "Recipe key 'model' is a whole section"),

@@ -295,6 +295,14 @@ def test_rows_that_cannot_be_split_are_refused(rows, message, tmp_path):
         load_data(tiny_recipe(corpus))
 
 
+def test_a_share_of_the_rows_is_trained_beside_the_same_dev_rows(corpus):
+    all_rows, dev, _ = load_data(tiny_recipe(corpus))
+    share, dev_of_share, _ = load_data(tiny_recipe(corpus, "train_share=0.5"))
+    assert column(dev_of_share["dev"], "de") == column(dev["dev"], "de")
+    assert set(column(share, "de")) < set(column(all_rows, "de"))
+    assert 0.3 < len(share) / len(all_rows) < 0.7
+
+
 def test_missing_training_data_are_named():
     with pytest.raises(RecipeError, match="needs training data: give --train"):
         load_data(load_recipe("quickstart", ["data.train=null"]))

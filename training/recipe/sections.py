@@ -109,6 +109,9 @@ class DataSection(Section):
         temperature: Mixes several corpora, see `load_parallel`.
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
         max_rows: The largest number of rows of the training data to use.
+        train_share: The share of the documents to train on, drawn with the seed of the run; rows
+            without `doc_id` are drawn one by one. The dev rows are held out before, so that they
+            are the same with every share. None trains on all.
         dev_rows: The number of rows held out when `dev` is missing. With 0 none are held out, and
             without `eval_task` nothing is evaluated.
         eval_task: Classification task or a list of several, `NAME` or `NAME=SOURCE` as `tmde eval`
@@ -127,6 +130,7 @@ class DataSection(Section):
     temperature: float | int | None = None
     bad_rows: Literal["report", "raise"] = "report"
     max_rows: WholeNumber | None = None
+    train_share: float | int | None = None
     dev_rows: WholeNumber = 2000
     eval_task: str | list[str] | None = None
 
@@ -140,9 +144,20 @@ class DataSection(Section):
     @model_validator(mode="after")
     def _check_values(self) -> Self:
         check_range("max_rows", self.max_rows, "[1, inf)")
+        check_range("train_share", self.train_share, "(0, 1]")
         check_range("dev_rows", self.dev_rows, "[0, inf)")
         check_range("temperature", self.temperature, "(0, inf]")
         self._check_languages()
+        if self.train_share is not None and self.streaming:
+            raise TmdeError(
+                f"train_share: found {self.train_share} with streaming=true, but the documents of "
+                "a stream are not known before they are read. Give max_rows, or streaming=false"
+            )
+        if self.train_share is not None and self.replay is not None:
+            raise TmdeError(
+                f"train_share: found {self.train_share} with data.train.new, but the old rows are "
+                "chosen to fit the new ones. Give max_rows, or smaller files"
+            )
         if self.replay is not None and self.streaming:
             raise TmdeError(
                 "streaming: found true, but the rows of a stream cannot be replayed in a stated "

@@ -205,7 +205,12 @@ def seed_values(values: Mapping[str, float], unit: str) -> str:
         return NOT_RUN
     mean = fmean(values.values())
     seeds = "1 seed" if len(values) == 1 else f"{len(values)} seeds"
-    number = share(mean) if unit == SHARE else rounded_count(mean, 3)
+    if unit == SHARE:
+        number = share(mean)
+    elif mean < 100:
+        number = f"{mean:.3g}"
+    else:
+        number = rounded_count(mean, 3)
     return f"{number} ({seeds})"
 
 

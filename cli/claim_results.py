@@ -365,15 +365,18 @@ def _difference(
 # ---- The file
 
 
-def write_claims(file: ComparisonFile, trainings: Sequence[Training]) -> str:
+def write_claims(
+    file: ComparisonFile, trainings: Sequence[Training], shown: Sequence[str] | None = None
+) -> str:
     """Write `claims.json` of what is measured so far.
 
     Args:
         file: The comparison.
         trainings: All its trainings, starts first.
+        shown: The ids of the claims whose verdicts are returned; None for all.
 
     Returns:
-        A table of the verdicts as text.
+        A line with the verdict of each claim.
     """
     runs: dict[str, list[MeasuredRun]] = {system: [] for system in file.systems}
     for training in trainings:
@@ -393,7 +396,10 @@ def write_claims(file: ComparisonFile, trainings: Sequence[Training]) -> str:
     }
     folder = trainings[0].folder
     write_atomically(folder / CLAIMS_NAME, json.dumps(content, indent=1, ensure_ascii=False) + "\n")
-    lines = [f"{result.claim_id}: {_summary_of(result)}" for result in results]
+    lines = []
+    for result in results:
+        if shown is None or result.claim_id in shown:
+            lines.append(f"{result.claim_id}: {_summary_of(result)}")
     return "\n".join(lines)
 
 

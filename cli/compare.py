@@ -62,7 +62,7 @@ def compare(
     from modeling_tmde import TmdeError
     from tmde.cli.claim_results import write_claims
     from tmde.cli.comparison_file import load_comparison, trainings_of_claims
-    from tmde.cli.comparison_runs import open_folder, run_all
+    from tmde.cli.comparison_runs import causes_of_failures, open_folder, run_all
     from tmde.cli.comparison_table import write_table
     from tmde.training.run_data import named_sources
 
@@ -82,7 +82,7 @@ def compare(
     failures = run_all(chosen_trainings, eval_options, jobs)
     typer.echo(write_table(file, trainings, failures))
     if file.claims:
-        typer.echo(write_claims(file, trainings))
+        typer.echo(write_claims(file, trainings, only))
     typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
     if failures:
-        raise TmdeError("; ".join(f"{name}: {reason}" for name, reason in failures.items()))
+        raise TmdeError(causes_of_failures(failures))

@@ -242,8 +242,12 @@ def load_comparison(
         eval_data: The folder of the files of tasks.
 
     Raises:
-        TmdeError: There is no such file, or a key, name or value does not fit.
+        TmdeError: There is no such file or folder, or a key, name or value does not fit.
     """
+    if eval_data is not None and not eval_data.is_dir():
+        raise TmdeError(
+            f"--eval-data: found no folder {str(eval_data)!r}, expected one with the tasks' files"
+        )
     content = _read_with_base(name_or_path)
     try:
         file = _validate(content)

@@ -19,6 +19,7 @@ from tmde.training.checkpoints import find_checkpoint
 from tmde.training.starts import STAGE_FOLDER
 
 EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
+NEEDS_START = "needs the start"
 
 
 def _evaluation_file(folder: Path, evaluation: str) -> Path:
@@ -136,7 +137,7 @@ def _finish(
     try:
         failed_starts = training.needed_starts & failures.keys()
         if failed_starts:
-            raise RuntimeError(f"needs the start {min(failed_starts)}, which failed")
+            raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
         if not (training.run / "results.json").is_file():
             _train(training, jobs)
         for evaluation in training.evaluations:
@@ -177,7 +178,7 @@ def run_process(command: str, training: Training, jobs: int, *arguments: str | P
     log.parent.mkdir(exist_ok=True)
     threads = str(max(1, usable_cpus() // jobs))
     words = [str(argument) for argument in arguments]
-    typer.echo(f"{command} {training.name} ...")
+    typer.echo(f"{command} {training.name} ... (log: {log})")
     with open(log, "a", encoding="utf-8") as output:
         process = subprocess.run(
             [sys.executable, "-m", "tmde", command, *words],
@@ -201,3 +202,12 @@ def _last_error(log: Path) -> str:
         if "Error" in line:
             return line
     return "no output"
+
+
+def causes_of_failures(failures: dict[str, str]) -> str:
+    """Return the failures as one line, without those that a failed start brought about."""
+    causes = []
+    for name, reason in failures.items():
+        if not reason.startswith(NEEDS_START):
+            causes.append(f"{name}: {reason}")
+    return "; ".join(causes)

@@ -412,6 +412,18 @@ def test_costs_are_compared_as_ratios_and_less_can_be_better(tmp_path):
     assert claim["verdict"] == HOLDS
 
 
+def test_only_the_verdicts_that_are_asked_for_are_shown(tmp_path):
+    file, trainings = load(tmp_path)
+    (tmp_path / "out").mkdir()
+    every_line = write_claims(file, trainings).splitlines()
+    claim_id = list(file.claims)[-1]
+    assert len(every_line) == len(file.claims) > 1
+    assert write_claims(file, trainings, [claim_id]) == every_line[-1]
+    assert every_line[-1].startswith(f"{claim_id}: ")
+    written = json.loads((tmp_path / "out" / "claims.json").read_text())
+    assert len(written["claims"]) == len(file.claims)
+
+
 def test_peak_memory_is_a_cost(tmp_path):
     """The better system takes 1,001 to 1,003 MiB, and the other one 2,500."""
     measures = [{"title": "memory", "cost": "peak_memory_mib"}]

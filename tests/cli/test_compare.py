@@ -9,9 +9,10 @@ import numpy as np
 import pytest
 import yaml
 
+from modeling_tmde import TmdeError
 from tests.cli.conftest import run
 from tmde.cli.comparison_file import load_comparison
-from tmde.cli.comparison_runs import open_folder, run_all, run_process
+from tmde.cli.comparison_runs import causes_of_failures, open_folder, run_all, run_process
 from tmde.cli.comparison_table import write_table
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.recipe import packaged_names
@@ -288,6 +289,25 @@ def test_the_numbers_of_the_table(table, compared):
     numbers = json.loads((compared / "out" / "table.json").read_text())
     assert numbers["values"]["warm"]["sib200 Cross"] == pytest.approx([0.6, 0.46])
     assert numbers["differences"]["warm - bag"][1]["difference"] == pytest.approx(0.2)
+
+
+def test_a_failed_start_is_named_once(tmp_path, monkeypatch):
+    def fail(training, jobs) -> None:
+        raise RuntimeError("train: no data")
+
+    monkeypatch.setattr("tmde.cli.comparison_runs._train", fail)
+    _, trainings = load(tmp_path)
+    failures = run_all([trainings[0], *trainings[2:]], {}, jobs=1)
+    assert failures["warm-1"] == "needs the start base, which failed"
+    assert causes_of_failures(failures) == "base: train: no data"
+
+
+def test_a_missing_folder_of_tasks_is_named_as_its_option(tmp_path):
+    (tmp_path / "file.yaml").write_text(yaml.safe_dump(CONTENT), encoding="utf-8")
+    with pytest.raises(TmdeError, match="--eval-data: found no folder .*tasks"):
+        load_comparison(
+            str(tmp_path / "file.yaml"), tmp_path, {"data.train": "sample"}, tmp_path / "none"
+        )
 
 
 @pytest.mark.slow

@@ -2,11 +2,16 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
+from types import FrameType
+from typing import IO
 
 import typer
 import yaml
@@ -16,10 +21,66 @@ from tmde.cli.comparison_file import MAIN_EVALUATION, Training
 from tmde.data.cpus import usable_cpus
 from tmde.data.io import write_atomically
 from tmde.training.checkpoints import find_checkpoint
+from tmde.training.interruption import SIGNALS, RunInterrupted
 from tmde.training.starts import STAGE_FOLDER
 
 EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
 NEEDS_START = "needs the start"
+
+
+class ChildProcesses:
+    """The running processes of a comparison, which end when it is interrupted."""
+
+    def __init__(self) -> None:
+        self._running: set[subprocess.Popen] = set()
+        self._is_interrupted = False
+
+    def run(self, command: list[str], output: IO[str], environment: dict[str, str]) -> int:
+        """Run a command to its end, and return its exit code.
+
+        Args:
+            command: The program and its arguments.
+            output: The file that takes what the process prints.
+            environment: The environment variables.
+
+        Raises:
+            RuntimeError: A signal has come before.
+        """
+        if self._is_interrupted:
+            raise RuntimeError("interrupted")
+        process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env=environment,
+        )
+        self._running.add(process)
+        try:
+            return process.wait()
+        finally:
+            self._running.discard(process)
+
+    @contextmanager
+    def end_with_this_process(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM end the processes, too. A training saves a checkpoint first.
+
+        Raises:
+            RunInterrupted: A signal came.
+        """
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            self._is_interrupted = True
+            for process in list(self._running):
+                process.terminate()
+            raise RunInterrupted("Interrupted: give the same command again to go on", number)
+
+        earlier_handlers = {number: signal.signal(number, interrupt) for number in SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in earlier_handlers.items():
+                signal.signal(number, handler)
 
 
 def _evaluation_file(folder: Path, evaluation: str) -> Path:
@@ -113,8 +174,13 @@ def run_all(trainings: list[Training], eval_options: EvalOptions, jobs: int) -> 
 
     Returns:
         The reason of each failure, by the name of the training.
+
+    Raises:
+        RunInterrupted: Ctrl-C or SIGTERM ended it. Trainings that were running have saved a
+            checkpoint.
     """
     failures: dict[str, str] = {}
+    processes = ChildProcesses()
     needed_starts: set[str] = set()
     for training in trainings:
         needed_starts |= training.needed_starts
@@ -123,15 +189,21 @@ def run_all(trainings: list[Training], eval_options: EvalOptions, jobs: int) -> 
     first_starts = [start for start in starts if not start.needed_starts]
     other_starts = [start for start in starts if start.needed_starts]
     systems = [training for training in trainings if training.system is not None]
-    finish = partial(_finish, eval_options=eval_options, jobs=jobs, failures=failures)
-    with ThreadPoolExecutor(jobs) as pool:
+    finish = partial(
+        _finish, eval_options=eval_options, jobs=jobs, failures=failures, processes=processes
+    )
+    with processes.end_with_this_process(), ThreadPoolExecutor(jobs) as pool:
         for stage in (first_starts, other_starts, systems):
             list(pool.map(finish, stage))  # The list waits for the threads.
     return failures
 
 
 def _finish(
-    training: Training, eval_options: EvalOptions, jobs: int, failures: dict[str, str]
+    training: Training,
+    eval_options: EvalOptions,
+    jobs: int,
+    failures: dict[str, str],
+    processes: ChildProcesses,
 ) -> None:
     """Train and measure one training, or add the reason to `failures` if it fails."""
     try:
@@ -139,30 +211,44 @@ def _finish(
         if failed_starts:
             raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
         if not (training.run / "results.json").is_file():
-            _train(training, jobs)
+            _train(training, jobs, processes)
         for evaluation in training.evaluations:
             if not training.is_measured(evaluation):
-                _evaluate(training, evaluation, eval_options[evaluation], jobs)
+                options = eval_options[evaluation]
+                _evaluate(training, evaluation, options, jobs, processes)
     except RuntimeError as error:
         failures[training.name] = str(error)
 
 
-def _train(training: Training, jobs: int) -> None:
+def _train(training: Training, jobs: int, processes: ChildProcesses) -> None:
     """Train, or go on with a training that was interrupted."""
     run = training.run
     is_begun = find_checkpoint(run) is not None or (run / STAGE_FOLDER).is_dir()
     mode = "--resume" if is_begun else "--overwrite"
-    run_process("train", training, jobs, training.recipe_path, "-o", run, mode)
+    arguments = [training.recipe_path, "-o", run, mode]
+    run_process("train", training, jobs, arguments, processes)
 
 
-def _evaluate(training: Training, evaluation: str, options: list[str], jobs: int) -> None:
+def _evaluate(
+    training: Training,
+    evaluation: str,
+    options: list[str],
+    jobs: int,
+    processes: ChildProcesses,
+) -> None:
     folder = training.evaluation_folder(evaluation)
     shutil.rmtree(folder, ignore_errors=True)
     model = f"{training.name}={training.run}"
-    run_process("eval", training, jobs, model, "-o", folder, *options)
+    run_process("eval", training, jobs, [model, "-o", folder, *options], processes)
 
 
-def run_process(command: str, training: Training, jobs: int, *arguments: str | Path) -> None:
+def run_process(
+    command: str,
+    training: Training,
+    jobs: int,
+    arguments: list[str | Path],
+    processes: ChildProcesses,
+) -> None:
     """Run `tmde COMMAND` with the arguments in a process of its own.
 
     Args:
@@ -170,6 +256,7 @@ def run_process(command: str, training: Training, jobs: int, *arguments: str | P
         training: The training that it is about; what the process prints goes into its log.
         jobs: The number of processes that share the processor's cores.
         arguments: The arguments of the command.
+        processes: What runs it.
 
     Raises:
         RuntimeError: It failed; with the last error of its log.
@@ -177,22 +264,16 @@ def run_process(command: str, training: Training, jobs: int, *arguments: str | P
     log = training.folder / "logs" / f"{command}-{training.name}.log"
     log.parent.mkdir(exist_ok=True)
     threads = str(max(1, usable_cpus() // jobs))
-    words = [str(argument) for argument in arguments]
+    words = [sys.executable, "-m", "tmde", command]
+    words += [str(argument) for argument in arguments]
+    environment = {**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads}
     typer.echo(f"{command} {training.name} ... (log: {log})")
     with open(log, "a", encoding="utf-8") as output:
-        process = subprocess.run(
-            [sys.executable, "-m", "tmde", command, *words],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env={**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads},
-        )
-    outcome = "failed" if process.returncode else "done"
+        exit_code = processes.run(words, output, environment)
+    outcome = "failed" if exit_code else "done"
     typer.echo(f"{command} {training.name}: {outcome}")
-    if process.returncode:
-        raise RuntimeError(
-            f"{command}: {_last_error(log)} (exit code {process.returncode}; log: {log})"
-        )
+    if exit_code:
+        raise RuntimeError(f"{command}: {_last_error(log)} (exit code {exit_code}; log: {log})")
 
 
 def _last_error(log: Path) -> str:

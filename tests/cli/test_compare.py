@@ -2,8 +2,11 @@
 
 import copy
 import json
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +18,7 @@ from tmde.cli.comparison_file import load_comparison
 from tmde.cli.comparison_runs import causes_of_failures, open_folder, run_all, run_process
 from tmde.cli.comparison_table import write_table
 from tmde.eval.results import Cell, TaskResult, write_results
+from tmde.training.checkpoints import find_checkpoint
 from tmde.training.recipe import packaged_names
 
 TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
@@ -185,12 +189,12 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
     monkeypatch.setattr("os.cpu_count", lambda: 6)
     environments = []
 
-    def fake_run(command, env, **options):
-        environments.append(env)
-        return SimpleNamespace(returncode=0)
+    class FakeProcesses:
+        def run(self, command, output, environment) -> int:
+            environments.append(environment)
+            return 0
 
-    monkeypatch.setattr("tmde.cli.comparison_runs.subprocess.run", fake_run)
-    run_process("train", opened(tmp_path)[0], 2)
+    run_process("train", opened(tmp_path)[0], 2, [], FakeProcesses())
     assert environments[0]["OMP_NUM_THREADS"] == "3"
 
 
@@ -292,7 +296,7 @@ def test_the_numbers_of_the_table(table, compared):
 
 
 def test_a_failed_start_is_named_once(tmp_path, monkeypatch):
-    def fail(training, jobs) -> None:
+    def fail(training, jobs, processes) -> None:
         raise RuntimeError("train: no data")
 
     monkeypatch.setattr("tmde.cli.comparison_runs._train", fail)
@@ -311,18 +315,47 @@ def test_a_missing_folder_of_tasks_is_named_as_its_option(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+def test_a_signal_ends_what_is_running(number, tmp_path):
+    """The training saves a checkpoint, nothing begins after it, and the same command goes on."""
+    content = copy.deepcopy(CONTENT)
+    content["shared"]["all"] = SHARED | {"max_steps": 1_000_000, "logging_steps": 1}
+    content["start"] = {}
+    content["systems"] = {"first": CONTENT["systems"]["bag"], "second": CONTENT["systems"]["bag"]}
+    content["contrasts"] = []
+    (tmp_path / "file.yaml").write_text(yaml.safe_dump(content), encoding="utf-8")
+    command = [sys.executable, "-m", "tmde", "compare", str(tmp_path / "file.yaml")]
+    command += ["--train", "sample", "--dev", "sample", "-o", str(tmp_path / "out")]
+    run_folder = tmp_path / "out" / "runs" / "first-42"
+    log = run_folder / "log.jsonl"
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as comparison:
+        while not (log.is_file() and log.stat().st_size):
+            assert comparison.poll() is None
+            time.sleep(0.2)
+        comparison.send_signal(number)
+        _, errors = comparison.communicate(timeout=120)
+    assert comparison.returncode == 128 + number
+    assert "Interrupted: give the same command again to go on" in errors
+    assert find_checkpoint(run_folder) is not None
+    assert not (tmp_path / "out" / "runs" / "second-42").exists()
+    steps = log.stat().st_size
+    time.sleep(2)
+    assert log.stat().st_size == steps  # No process goes on writing.
+
+
+@pytest.mark.slow
 def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Its processes are calls here: each takes seconds to start."""
     monkeypatch.setattr("tmde.data.tokens.default_folder", lambda: tmp_path / "tokens")
     commands = []
 
-    def call(command: list[str], stdout, **options) -> SimpleNamespace:
+    def call(self, command: list[str], output, environment) -> int:
         commands.append(command[3])
         result = run(*command[3:])
-        stdout.write(result.output)
-        return SimpleNamespace(returncode=result.exit_code)
+        output.write(result.output)
+        return result.exit_code
 
-    monkeypatch.setattr("tmde.cli.comparison_runs.subprocess.run", call)
+    monkeypatch.setattr("tmde.cli.comparison_runs.ChildProcesses.run", call)
     content = {
         **CONTENT,
         "systems": copy.deepcopy(CONTENT["systems"]),

@@ -225,7 +225,7 @@ def _train(training: Training, jobs: int, processes: ChildProcesses) -> None:
     run = training.run
     is_begun = find_checkpoint(run) is not None or (run / STAGE_FOLDER).is_dir()
     mode = "--resume" if is_begun else "--overwrite"
-    arguments = [training.recipe_path, "-o", run, mode]
+    arguments: list[str | Path] = [training.recipe_path, "-o", run, mode]
     run_process("train", training, jobs, arguments, processes)
 
 

@@ -126,7 +126,7 @@ class ComparisonFile(EvaluationSettings):
         description: The heading of the table.
         shared: Keys of recipes and their values: `all`, then those of the recipe's architecture.
         start: Runs that systems begin with, by name.
-        tokenizer: The start whose tokenizer all systems take.
+        tokenizer: The start whose tokenizer all systems and all other starts take.
         reference: The system that the others are tested against; the first by default.
         contrasts: Pairs of systems of which the first is expected to be the better one.
         seeds: The seeds of systems that name none.

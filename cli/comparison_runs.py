@@ -25,7 +25,7 @@ from tmde.training.interruption import SIGNALS, RunInterrupted
 from tmde.training.starts import STAGE_FOLDER
 
 EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
-NEEDS_START = "needs the start"
+NEEDS_START = "needs the start"  # The reason of a system whose start failed begins so.
 
 
 class ChildProcesses:
@@ -44,7 +44,7 @@ class ChildProcesses:
             environment: The environment variables.
 
         Raises:
-            RuntimeError: A signal has come before.
+            RuntimeError: The comparison was interrupted before.
         """
         if self._is_interrupted:
             raise RuntimeError("interrupted")
@@ -75,7 +75,9 @@ class ChildProcesses:
                 process.terminate()
             raise RunInterrupted("Interrupted: give the same command again to go on", number)
 
-        earlier_handlers = {number: signal.signal(number, interrupt) for number in SIGNALS}
+        earlier_handlers = {}
+        for number in SIGNALS:
+            earlier_handlers[number] = signal.signal(number, interrupt)
         try:
             yield
         finally:

@@ -11,19 +11,19 @@ from .rows import document_numbers
 def draw_share(rows: datasets.Dataset, share: float, seed: int) -> datasets.Dataset:
     """Return the rows of a share of the documents, in their order.
 
-    Each document is drawn by itself, so that the number of rows is `share` of all only about. With
-    the same seed, the documents of a smaller share are among those of a larger one.
+    Each document is drawn independently, so the rows are only about `share` of all rows. With the
+    same seed, the documents of a smaller share are among those of a larger one.
 
     Args:
         rows: A corpus. A row whose `doc_id` is missing is taken for a document of its own.
-        share: The chance of a document, (0, 1].
+        share: The chance that a document is drawn, (0, 1].
         seed: The seed of the draws.
 
     Raises:
         TmdeError: No document is drawn.
     """
     generator = np.random.default_rng(seed)
-    draws = generator.random(len(rows))  # (rows,), of a row that is alone
+    draws = generator.random(len(rows))  # (rows,), for rows without a document
     documents = document_numbers(rows)
     if documents is not None:
         draws_of_documents = generator.random(documents.max() + 1)  # (documents,)
@@ -31,7 +31,7 @@ def draw_share(rows: datasets.Dataset, share: float, seed: int) -> datasets.Data
     chosen = np.flatnonzero(draws < share)
     if not len(chosen):
         raise TmdeError(
-            f"train_share={share}: found no document among those drawn of {len(rows):,} rows, "
-            "expected at least one. Give a larger share"
+            f"train_share={share}: no document of {len(rows):,} rows was drawn, expected at "
+            "least one. Give a larger share"
         )
     return rows.select(chosen)

@@ -2,6 +2,7 @@
 
 import copy
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -15,10 +16,17 @@ import yaml
 from modeling_tmde import TmdeError
 from tests.cli.conftest import run
 from tmde.cli.comparison_file import load_comparison
-from tmde.cli.comparison_runs import causes_of_failures, open_folder, run_all, run_process
+from tmde.cli.comparison_runs import (
+    ChildProcesses,
+    causes_of_failures,
+    open_folder,
+    run_all,
+    run_process,
+)
 from tmde.cli.comparison_table import write_table
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.checkpoints import find_checkpoint
+from tmde.training.interruption import RunInterrupted
 from tmde.training.recipe import packaged_names
 
 TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
@@ -312,6 +320,17 @@ def test_a_missing_folder_of_tasks_is_named_as_its_option(tmp_path):
         load_comparison(
             str(tmp_path / "file.yaml"), tmp_path, {"data.train": "sample"}, tmp_path / "none"
         )
+
+
+def test_nothing_begins_after_a_signal():
+    processes = ChildProcesses()
+    handler = signal.getsignal(signal.SIGTERM)
+    with pytest.raises(RunInterrupted), processes.end_with_this_process():
+        os.kill(os.getpid(), signal.SIGTERM)
+        time.sleep(5)  # The signal ends it.
+    assert signal.getsignal(signal.SIGTERM) == handler
+    with pytest.raises(RuntimeError, match="interrupted"):
+        processes.run([sys.executable, "-c", ""], sys.stdout, dict(os.environ))
 
 
 @pytest.mark.slow

@@ -60,6 +60,6 @@ def test_the_seed_decides():
 
 
 def test_no_document_is_refused():
-    message = "train_share=1e-09: found no document among those drawn of 2 rows.*larger share"
+    message = "train_share=1e-09: no document of 2 rows was drawn.*larger share"
     with pytest.raises(TmdeError, match=message):
         draw_share(corpus(["a", "b"]), 1e-9, seed=0)

@@ -8,21 +8,24 @@ from modeling_tmde import TmdeError
 from .rows import document_numbers
 
 
-def draw_share(rows: datasets.Dataset, share: float, seed: int) -> datasets.Dataset:
+# A share is a smaller corpus, the same one for all runs. The seed of a run decides how it is read.
+SHARE_SEED = 42
+
+
+def draw_share(rows: datasets.Dataset, share: float) -> datasets.Dataset:
     """Return the rows of a share of the documents, in their order.
 
-    Each document is drawn independently, so the rows are only about `share` of all rows. With the
-    same seed, the documents of a smaller share are among those of a larger one.
+    Each document is drawn independently, so the rows are only about `share` of all rows. The draw
+    is the same for every run, and the documents of a smaller share are among those of a larger one.
 
     Args:
         rows: A corpus. A row whose `doc_id` is missing is taken for a document of its own.
         share: The chance that a document is drawn, (0, 1].
-        seed: The seed of the draws.
 
     Raises:
         TmdeError: No document is drawn.
     """
-    generator = np.random.default_rng(seed)
+    generator = np.random.default_rng(SHARE_SEED)
     draws = generator.random(len(rows))  # (rows,), for rows without a document
     documents = document_numbers(rows)
     if documents is not None:

@@ -61,7 +61,7 @@ def load_data(recipe: Recipe) -> RunData:
     if not dev and data.dev_rows:
         train, dev["dev"] = hold_out_rows(train, data.dev_rows, seed)
     if data.train_share is not None:
-        train = draw_share(train, data.train_share, seed)
+        train = draw_share(train, data.train_share)
     return RunData(train, dev, report)
 
 

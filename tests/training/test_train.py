@@ -303,6 +303,12 @@ def test_a_share_of_the_rows_is_trained_beside_the_same_dev_rows(corpus):
     assert 0.3 < len(share) / len(all_rows) < 0.7
 
 
+def test_a_share_is_the_same_with_every_seed(corpus):
+    recipe = tiny_recipe(corpus, "train_share=0.5", "dev_rows=0")
+    other_seed = with_settings(recipe, {"seed": recipe.seed + 1})
+    assert column(load_data(recipe).train, "de") == column(load_data(other_seed).train, "de")
+
+
 def test_missing_training_data_are_named():
     with pytest.raises(RecipeError, match="needs training data: give --train"):
         load_data(load_recipe("quickstart", ["data.train=null"]))

@@ -109,9 +109,9 @@ class DataSection(Section):
         temperature: Mixes several corpora, see `load_parallel`.
         bad_rows: `"report"` counts and skips bad rows, `"raise"` stops at the first.
         max_rows: The largest number of rows of the training data to use.
-        train_share: The share of the documents to train on, drawn with the seed of the run; rows
-            without `doc_id` are drawn one by one. The dev rows are held out before, so that they
-            are the same with every share. None trains on all.
+        train_share: The share of the documents to train on, the same documents with every seed;
+            rows without `doc_id` are drawn one by one. The dev rows are held out before, so that
+            they are the same with every share. None trains on all.
         dev_rows: The number of rows held out when `dev` is missing. With 0 none are held out, and
             without `eval_task` nothing is evaluated.
         eval_task: Classification task or a list of several, `NAME` or `NAME=SOURCE` as `tmde eval`

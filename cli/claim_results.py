@@ -10,6 +10,8 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
+
 from tmde.cli.claims import FOLDS, VALUE, Claim, Measure
 from tmde.cli.comparison_file import MAIN_EVALUATION, ComparisonFile, Training
 from tmde.data.io import write_atomically
@@ -18,14 +20,11 @@ from tmde.eval.results import TaskResult, group_cells, read_results
 from tmde.eval.tasks import VectorGeometry
 from tmde.eval.training_log import LOG_NAME, read_log
 from tmde.eval.verdicts import (
-    NO_PRIOR,
     NOT_RUN,
     NOT_TESTED,
     SeedDifference,
-    VariancePrior,
     holm,
     seed_difference,
-    variance_prior,
     verdict_of,
 )
 from tmde.training.starts import STAGE_FOLDER
@@ -98,24 +97,26 @@ def _read_json(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
+BEST_SOURCE = "Best source"
+
+
 def _value_of_result(result: TaskResult, measure: Measure) -> float | None:
     """Return the mean of a measure over its cells; None if a cell lacks it."""
     if measure.value == FOLDS:
         return fmean(result.folds) if result.folds else None
-    if measure.pairs is None:
-        positions = group_cells(result.cells).get(measure.group, [])
-    else:
-        positions = []
-        for position, cell in enumerate(result.cells):
-            if "-".join(cell.pair) in measure.pairs:
-                positions.append(position)
+    groups = group_cells(result.cells)
+    positions = groups.get("Cross" if measure.group == BEST_SOURCE else measure.group, [])
     values = []
+    best_of_target: dict[str, float] = {}
     for position in positions:
         cell = result.cells[position]
         value = cell.value if measure.value == VALUE else cell.extra.get(measure.value)
         if value is None or not math.isfinite(value):
             return None
         values.append(value)
+        best_of_target[cell.target] = max(value, best_of_target.get(cell.target, value))
+    if measure.group == BEST_SOURCE:
+        values = list(best_of_target.values())
     return fmean(values) if values else None
 
 
@@ -154,7 +155,7 @@ class CurvePoint:
 
     Attributes:
         step: The optimizer step.
-        rows: The rows read so far.
+        rows: The rows read so far; between two lines of the log, in proportion to the steps.
         minutes: The CPU minutes of training so far, without evaluations.
         measures: The means over dev sets and pairs of languages, such as `retrieval`.
     """
@@ -178,18 +179,25 @@ def learning_curve(run: Path, minutes_per_step: float) -> list[CurvePoint]:
     """
     if not (run / LOG_NAME).is_file():
         return []
-    points = []
-    rows = 0
+    # The log has rows and losses every few steps. An evaluation may lie between two of these lines.
+    logged_steps = [0]
+    logged_rows = [0]
+    evaluations = []
     for line in read_log(run):
         if "loss" in line:
-            rows = int(line["rows"])
+            logged_steps.append(int(line["step"]))
+            logged_rows.append(int(line["rows"]))
         elif "eval_minutes" in line:
-            measures = {}
-            for name in CURVE_MEASURES:
-                if f"eval_{name}" in line:
-                    measures[name] = line[f"eval_{name}"]
-            step = int(line["step"])
-            points.append(CurvePoint(step, rows, round(step * minutes_per_step, 3), measures))
+            evaluations.append(line)
+    points = []
+    for line in evaluations:
+        measures = {}
+        for name in CURVE_MEASURES:
+            if f"eval_{name}" in line:
+                measures[name] = line[f"eval_{name}"]
+        step = int(line["step"])
+        rows = round(float(np.interp(step, logged_steps, logged_rows)))
+        points.append(CurvePoint(step, rows, round(step * minutes_per_step, 3), measures))
     return points
 
 
@@ -250,20 +258,19 @@ COUNTS = ("components_90", "debiased_rank", "median_rank")  # Measures that are 
 
 def claim_results(
     file: ComparisonFile, runs: Mapping[str, Sequence[MeasuredRun]]
-) -> tuple[list[ClaimResult], dict[str, VariancePrior]]:
-    """Return all claims with their verdicts, and what each measure says of its variances.
+) -> list[ClaimResult]:
+    """Return all claims with their verdicts.
 
     Args:
         file: The comparison.
         runs: The trainings of each system.
     """
     results = [_measure_claim(claim_id, claim, runs) for claim_id, claim in file.claims.items()]
-    priors = {title: _prior_of_measure(title, results) for title in _titles_of(results)}
     for result in results:
         for pair in result.pairs:
             is_deciding = pair is result.pairs[0]
             margin = result.claim.margin if is_deciding else None
-            pair.difference = _difference(pair, result.claim, margin, priors[pair.title])
+            pair.difference = _difference(pair, result.claim, margin)
     tested = [result for result in results if result.claim.is_tested]
     corrected = holm([_p_of(result) for result in tested])
     for result, p in zip(tested, corrected, strict=True):
@@ -273,32 +280,7 @@ def claim_results(
             continue
         result.corrected_p = p
         result.verdict = verdict_of(difference, p, result.claim.margin)
-    return results, priors
-
-
-def _titles_of(results: Iterable[ClaimResult]) -> list[str]:
-    """Return the titles of all measures, each once."""
-    titles: dict[str, None] = {}
-    for result in results:
-        for pair in result.pairs:
-            titles[pair.title] = None
-    return list(titles)
-
-
-def _prior_of_measure(title: str, results: Iterable[ClaimResult]) -> VariancePrior:
-    """Return the prior of a measure; a comparison that several claims make counts once."""
-    differences = {}
-    systems: set[str | None] = set()
-    for result in results:
-        claim = result.claim
-        for pair in result.pairs:
-            if pair.title != title:
-                continue
-            difference = _difference(pair, claim, None, NO_PRIOR)
-            if difference is not None:
-                differences[claim.better, claim.worse] = difference
-                systems |= {claim.better, claim.worse}
-    return variance_prior(differences.values(), len(systems))
+    return results
 
 
 def _p_of(result: ClaimResult) -> float:
@@ -348,9 +330,7 @@ def _unit_of(measure: Measure) -> str:
     return "count" if measure.value in COUNTS else "share"
 
 
-def _difference(
-    pair: MeasuredPair, claim: Claim, margin: float | None, prior: VariancePrior
-) -> SeedDifference | None:
+def _difference(pair: MeasuredPair, claim: Claim, margin: float | None) -> SeedDifference | None:
     """Return the difference of a measure in the direction of the claim."""
     better = pair.better
     worse = pair.worse
@@ -359,7 +339,7 @@ def _difference(
         worse = {seed: math.log(value) for seed, value in worse.items()}
     if claim.less_is_better:
         better, worse = worse, better
-    return seed_difference(better, worse, margin, prior)
+    return seed_difference(better, worse, margin, is_paired=claim.better == claim.worse)
 
 
 # ---- The file
@@ -382,7 +362,7 @@ def write_claims(
     for training in trainings:
         if training.system is not None:
             runs[training.system].append(MeasuredRun(training))
-    results, priors = claim_results(file, runs)
+    results = claim_results(file, runs)
     content = {
         **environment(),
         "description": file.description,
@@ -390,7 +370,6 @@ def write_claims(
         "runs": _count_runs(runs),
         "titles": file.titles,
         "seeds": file.seeds,
-        "variance_priors": {title: asdict(prior) for title, prior in priors.items()},
         "systems": {system: _describe_system(of_system) for system, of_system in runs.items()},
         "claims": [_describe_claim(result) for result in results],
     }
@@ -507,6 +486,7 @@ def _describe_claim(result: ClaimResult) -> dict[str, Any]:
         "worse": claim.worse,
         "equal": claim.equal,
         "experiment": claim.experiment,
+        "columns": claim.columns,
         "less_is_better": claim.less_is_better,
         "margin": claim.margin,
         "measures": [asdict(pair) for pair in result.pairs],

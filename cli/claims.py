@@ -17,8 +17,8 @@ class Measure(BaseModel):
     Attributes:
         title: What the page calls it.
         tasks: The tasks, by their names in a report; the number is the mean over them.
-        group: The cells of a task over which the mean is taken.
-        pairs: The pairs of languages, `en-es`, over which the mean is taken in place of `group`.
+        group: The cells of a task over which the mean is taken. `Best source` takes, for each test
+            language, the cell of the other language that is best as training language.
         value: `value`, `folds` (the mean of `Cross` over the ten folds), or the name of a further
             measure of the cells, such as `precision_at_1_margin`.
         evaluation: One of the file's further evaluations; None for that of all systems.
@@ -32,8 +32,7 @@ class Measure(BaseModel):
 
     title: str
     tasks: list[str] = []
-    group: Literal["Same", "Cross", "All"] = "All"
-    pairs: list[str] | None = None
+    group: Literal["Same", "Cross", "All", "Best source"] = "All"
     value: str = VALUE
     evaluation: str | None = None
     cost: (
@@ -64,6 +63,7 @@ class Claim(BaseModel):
         worse: The system that it is compared with; the same one if two measures are compared.
         measures: The measures. The first decides; the others are shown beside it.
         worse_measures: The measures of `worse`, where they are others than those of `better`.
+        columns: What the page calls two measures of the same system, in place of its name.
         less_is_better: Whether the paper says that the measure of `better` is smaller.
         margin: If the paper says that both are about equal, the largest difference that counts as
             equal, in the unit of the first measure: 0.02 of an accuracy, 0.1 of the natural
@@ -84,6 +84,7 @@ class Claim(BaseModel):
     worse: str | None = None
     measures: list[Measure] = []
     worse_measures: list[Measure] | None = None
+    columns: list[str] | None = None
     less_is_better: bool = False
     margin: float | None = None
     equal: Literal["rows", "CPU minutes", "the model", "nothing"] | None = None
@@ -98,6 +99,12 @@ class Claim(BaseModel):
             raise TmdeError(
                 f"worse_measures: found {len(self.worse_measures)}, expected one for each of the "
                 f"{len(self.measures)} measures"
+            )
+        needs_columns = self.better is not None and self.better == self.worse
+        if needs_columns != (self.columns is not None and len(self.columns) == 2):
+            raise TmdeError(
+                f"columns: found {self.columns}, expected two titles where better and worse are "
+                "the same system, and none elsewhere"
             )
         return self
 

@@ -64,6 +64,7 @@ def compare(
     from tmde.cli.comparison_file import load_comparison, trainings_of_claims
     from tmde.cli.comparison_runs import causes_of_failures, open_folder, run_all
     from tmde.cli.comparison_table import write_table
+    from tmde.data.io import locked
     from tmde.training.run_data import named_sources
 
     data: dict[str, Any] = {}
@@ -78,11 +79,12 @@ def compare(
     if only:
         chosen_trainings = trainings_of_claims(file, trainings, only)
     eval_options = file.options_of_evaluations(output, eval_data)
-    open_folder(output, eval_options, trainings, overwrite)
-    failures = run_all(chosen_trainings, eval_options, jobs)
-    typer.echo(write_table(file, trainings, failures))
-    if file.claims:
-        typer.echo(write_claims(file, trainings, only))
+    with locked(output):
+        open_folder(output, eval_options, trainings, overwrite)
+        failures = run_all(chosen_trainings, eval_options, jobs)
+        typer.echo(write_table(file, trainings, failures))
+        if file.claims:
+            typer.echo(write_claims(file, trainings, only))
     typer.echo(f"Everything is in {output}/, the table in {output / 'table.md'}")
     if failures:
         raise TmdeError(causes_of_failures(failures))

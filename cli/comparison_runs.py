@@ -56,6 +56,8 @@ class ChildProcesses:
             env=environment,
         )
         self._running.add(process)
+        if self._is_interrupted:  # The signal came while the process began.
+            process.terminate()
         try:
             return process.wait()
         finally:
@@ -271,20 +273,27 @@ def run_process(
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads}
     typer.echo(f"{command} {training.name} ... (log: {log})")
     with open(log, "a", encoding="utf-8") as output:
+        begin = output.tell()
         exit_code = processes.run(words, output, environment)
     outcome = "failed" if exit_code else "done"
     typer.echo(f"{command} {training.name}: {outcome}")
     if exit_code:
-        raise RuntimeError(f"{command}: {_last_error(log)} (exit code {exit_code}; log: {log})")
+        error = _last_error(log, begin)
+        raise RuntimeError(f"{command}: {error} (exit code {exit_code}; log: {log})")
 
 
-def _last_error(log: Path) -> str:
-    """Return the last line of a log that names an error."""
-    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    for line in reversed(lines):
+def _last_error(log: Path, begin: int) -> str:
+    """Return the last line of a log that names an error.
+
+    Args:
+        log: The log, which begins with what earlier attempts printed.
+        begin: The byte at which the last attempt begins.
+    """
+    printed = log.read_bytes()[begin:].decode("utf-8", errors="replace")
+    for line in reversed(printed.splitlines()):
         if "Error" in line:
             return line
-    return "no output"
+    return "it ended without an error message"
 
 
 def causes_of_failures(failures: dict[str, str]) -> str:

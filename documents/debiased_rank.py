@@ -29,7 +29,7 @@ FEWEST_VECTORS = 100
 class SplitVectors:
     """The vectors of a language: those that are learned from, and those that are tested.
 
-    Args:
+    Attributes:
         learned: (n, d).
         tested: (m, d).
     """
@@ -70,7 +70,7 @@ class DebiasedLanguages:
     vectors: Mapping[str, SplitVectors]
 
 
-def debias_until_unknown(vectors: Mapping[str, SplitVectors]) -> DebiasedLanguages:
+def remove_language_directions(vectors: Mapping[str, SplitVectors]) -> DebiasedLanguages:
     """Remove 1, 2, 4, 8 ... directions of each language, until the language is hardly told.
 
     The first rank, 0 included, with a `language_accuracy` below `LANGUAGE_LIMIT` is taken, as in
@@ -91,11 +91,11 @@ def debias_until_unknown(vectors: Mapping[str, SplitVectors]) -> DebiasedLanguag
 
 
 def debias_by_rank(vectors: Mapping[str, SplitVectors], rank: int) -> dict[str, SplitVectors]:
-    """Return vectors without the first directions of their language, as `debias_until_unknown`.
+    """Return vectors without the first `rank` directions of their language.
 
     Args:
         vectors: By language. Directions are those of the learned vectors.
-        rank: The number of directions, 0 or one that `debias_until_unknown` has found.
+        rank: The number of directions, 0 or one that `remove_language_directions` has found.
     """
     return _without_first(vectors, _directions_by_language(vectors), rank)
 
@@ -177,9 +177,10 @@ def language_outcomes(first: SplitVectors, second: SplitVectors) -> np.ndarray:
 
 
 def choose_rank(samples: Mapping[str, np.ndarray]) -> int:
-    """Return the smallest rank that hides the language, as in paper 003, section 10.1.
+    """Return the first rank of 0, 1, 2, 4, 8 ... that hides the language (paper 003, section 10.1).
 
-    Every other vector is learned from, and those between are tested; see `debias_until_unknown`.
+    Every other vector is learned from, and those between are tested, as in
+    `remove_language_directions`.
 
     Args:
         samples: By language, vectors (n, d). Of more than `MOST_VECTORS`, as many are taken, evenly
@@ -203,7 +204,7 @@ def choose_rank(samples: Mapping[str, np.ndarray]) -> int:
                 f"{FEWEST_VECTORS} of each language: with fewer, chance decides. Give a number"
             )
         vectors[language] = SplitVectors.every_other(_evenly_spaced(np.asarray(sample, np.float64)))
-    debiased = debias_until_unknown(vectors)
+    debiased = remove_language_directions(vectors)
     if debiased.accuracy >= LANGUAGE_LIMIT:
         raise TmdeError(
             f"rank: found 'auto', but with {debiased.rank} directions removed, the most that were "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import scipy.sparse
@@ -12,8 +12,9 @@ from threadpoolctl import threadpool_limits
 from tmde.documents.debiased_rank import (
     SplitVectors,
     debias_by_rank,
-    debias_until_unknown,
+    language_accuracy,
     language_outcomes,
+    remove_language_directions,
 )
 from tmde.documents.unit_rows import TIE
 from tmde.eval.results import Cell
@@ -35,10 +36,11 @@ def evaluate_geometry(
 
     - `value` is the accuracy on both languages of a linear classifier of the language: 0.5 where
       vectors do not tell it. The vectors are centered and share one scale.
-    - `debiased_rank` is the smallest number of directions, 0 or a power of two, that
-      have to be removed until that accuracy, the classifier being trained again, is below 55 %
-      (paper 003, section 10.1; see `debias_until_unknown`). If no rank suffices, it is the highest
-      that was tried. `language_accuracy_debiased` is the accuracy there.
+    - `debiased_rank` is the first number of directions among 0, 1, 2, 4 ... without which the
+      accuracy is below 55 % (paper 003, section 10.1). It is chosen among the rows that are learned
+      from: a classifier learns from half of them and is tested on the others. If no rank suffices,
+      it is the highest that was tried. `language_accuracy_debiased` is the accuracy on the tested
+      rows after that, of a classifier that is trained again.
     - `precision_at_1_cosine` and `precision_at_1_euclidean` are the means of both directions of
       search; equal distances count as misses. `precision_at_1_debiased` is by cosine after
       `debiased_rank` directions are removed.
@@ -146,7 +148,8 @@ def _cell(
     """Return the measures of one pair of languages."""
     vectors = {source: SplitVectors.every_other(sources), target: SplitVectors.every_other(targets)}
     outcomes = language_outcomes(vectors[source], vectors[target])
-    debiased = debias_until_unknown(vectors)
+    rank = _chosen_rank(vectors)
+    debiased = debias_by_rank(vectors, rank)
     tested_sources = vectors[source].tested
     tested_targets = vectors[target].tested
     return Cell(
@@ -158,17 +161,25 @@ def _cell(
         outcomes=outcomes,
         chance=0.5,
         extra={
-            "language_accuracy_debiased": debiased.accuracy,
-            "debiased_rank": debiased.rank,
+            "language_accuracy_debiased": language_accuracy(debiased),
+            "debiased_rank": rank,
             "precision_at_1_cosine": precision_at_1(tested_sources, tested_targets),
             "precision_at_1_euclidean": euclidean_precision_at_1(tested_sources, tested_targets),
             "precision_at_1_debiased": precision_at_1(
-                debiased.vectors[source].tested, debiased.vectors[target].tested
+                debiased[source].tested, debiased[target].tested
             ),
             "components_90": principal_components(np.vstack([sources, targets])),
             "size": len(outcomes),
         },
     )
+
+
+def _chosen_rank(vectors: Mapping[str, SplitVectors]) -> int:
+    """Return the number of directions to remove, by the vectors that are learned from alone."""
+    halves = {}
+    for language, language_vectors in vectors.items():
+        halves[language] = SplitVectors.every_other(language_vectors.learned)
+    return remove_language_directions(halves).rank
 
 
 # ---- The spectrum, and Euclidean distances

@@ -1,6 +1,7 @@
 """Claims of `tmde compare`: what the file says, what is read of runs, and `claims.json`."""
 
 import copy
+import dataclasses
 import json
 import math
 from pathlib import Path
@@ -30,6 +31,12 @@ CLAIM = {**SAID, "better": "warm", "worse": "bag", "equal": "rows", "measures": 
 SYSTEMS = {
     "bag": {**CONTENT["systems"]["bag"], "seeds": [1, 2, 3]},
     "warm": {**CONTENT["systems"]["warm"], "seeds": [1, 2, 3]},
+}
+WITHIN_ONE_SYSTEM = {
+    "better": "warm",
+    "worse": "warm",
+    "equal": "the model",
+    "columns": ["same", "other"],
 }
 FILE = {
     **CONTENT,
@@ -74,6 +81,8 @@ def load(folder: Path, content: dict = FILE):
             r"claims\.above: evaluation of bag 'long' is unknown; known: eval",
         ),
         ({"equal": "row"}, r"claims\.above\.equal: found 'row'"),
+        ({"worse": "warm"}, r"claims\.above: columns: found None, expected two titles where"),
+        ({"columns": ["a", "b"]}, r"columns: found \['a', 'b'\], expected two titles where"),
     ],
 )
 def test_mistakes_are_one_sentence(changes, message, tmp_path):
@@ -102,9 +111,7 @@ def test_a_claim_needs_two_seeds(tmp_path):
 
 def test_only_the_evaluations_of_a_claim_are_run(tmp_path):
     long_measure = {**SENTENCES, "evaluation": "long"}
-    content = with_claim(
-        better="warm", worse="warm", equal="the model", worse_measures=[long_measure]
-    )
+    content = with_claim(**WITHIN_ONE_SYSTEM, worse_measures=[long_measure])
     file, trainings = load(tmp_path, content)
     chosen = trainings_of_claims(file, trainings, ["above"])
     assert list(chosen[-1].evaluations) == ["eval", "long"]
@@ -198,20 +205,25 @@ def test_speed_by_hand():
 
 
 def test_learning_curve(tmp_path):
-    """Minutes are those of the CPU, a quarter of one a step, and not those of the log's clock."""
+    """Minutes are those of the CPU, a quarter of one a step, and not those of the log's clock.
+
+    Step 15 lies between the lines of steps 10 and 20, with 100 and 220 rows: 160. The rows of the
+    last step are logged after its evaluation.
+    """
     lines = [
         {"step": 10, "loss": 3.0, "rows": 100, "minutes": 1.0},
-        {"step": 10, "eval_retrieval": 0.3, "eval_mix": 0.3, "eval_minutes": 1.5},
-        {"step": 20, "loss": 2.0, "rows": 200, "minutes": 3.5},
-        {"step": 20, "eval_retrieval": 0.4, "eval_mix": 0.4, "eval_minutes": 3.75},
-        {"step": 20, "train_loss": 2.5},
+        {"step": 15, "eval_retrieval": 0.3, "eval_mix": 0.3, "eval_minutes": 1.5},
+        {"step": 20, "loss": 2.0, "rows": 220, "minutes": 3.5},
+        {"step": 24, "eval_retrieval": 0.4, "eval_mix": 0.4, "eval_minutes": 3.75},
+        {"step": 24, "loss": 2.0, "rows": 260, "minutes": 3.75},
+        {"step": 24, "train_loss": 2.5},
     ]
     text = "".join(json.dumps(line) + "\n" for line in lines)
     (tmp_path / "log.jsonl").write_text(text)
     first, second = learning_curve(tmp_path, 0.25)
-    assert (first.step, first.rows, first.minutes) == (10, 100, 2.5)
+    assert (first.step, first.rows, first.minutes) == (15, 160, 3.75)
     assert first.measures == {"retrieval": 0.3}
-    assert (second.step, second.rows, second.minutes) == (20, 200, 5.0)
+    assert (second.step, second.rows, second.minutes) == (24, 260, 6.0)
 
 
 def test_a_run_without_log_has_no_curve(tmp_path):
@@ -262,21 +274,21 @@ def claims_of(folder: Path, content: dict, shares: dict[str, float]) -> tuple[di
     return written, {claim["id"]: claim for claim in written["claims"]}
 
 
-# Differences of 0.10, 0.11 and 0.12: mean 0.11, standard error 0.01 / sqrt(3), t = 19.0526. With 2
-# degrees of freedom, p = 1 - t / sqrt(t² + 2) = 0.0027435.
-CLEAR = {"warm-1": 0.6, "warm-2": 0.71, "warm-3": 0.82, "bag-1": 0.5, "bag-2": 0.6, "bag-3": 0.7}
+# Means 0.61 and 0.57, both with the variance 0.01²: the standard error is 0.01 sqrt(2 / 3), and
+# t = 4.898979 with 4 degrees of freedom. With sin = t / sqrt(t² + 4) = 0.925820 and
+# cos² = 4 / (t² + 4) = 1 / 7, p = 1 - sin (1 + cos² / 2) = 0.0080497.
+CLEAR = {"warm-1": 0.6, "warm-2": 0.61, "warm-3": 0.62, "bag-1": 0.56, "bag-2": 0.57, "bag-3": 0.58}
 
 
 def test_a_verdict_by_hand(tmp_path):
     written, claims = claims_of(tmp_path, FILE, CLEAR)
     claim = claims["above"]
     assert claim["verdict"] == HOLDS
-    assert claim["corrected_p"] == pytest.approx(0.0027435, abs=1e-6)
+    assert claim["corrected_p"] == pytest.approx(0.0080497, abs=1e-6)
     (measure,) = claim["measures"]
     assert measure["unit"] == "share"
-    assert measure["better"] == {"1": 0.6, "2": 0.71, "3": 0.82}
-    assert measure["difference"]["mean"] == pytest.approx(0.11)
-    assert measure["difference"]["seeds"] == 3
+    assert measure["better"] == {"1": 0.6, "2": 0.61, "3": 0.62}
+    assert measure["difference"]["mean"] == pytest.approx(0.04)
     assert claims["unknown"]["verdict"] == NOT_TESTED
     assert written["runs"] == {"planned": 6, "measured": 6}
     assert written["cpu_hours"] == pytest.approx(6 * 4 / 60)
@@ -284,67 +296,24 @@ def test_a_verdict_by_hand(tmp_path):
 
 
 def test_the_vectors_of_a_system_are_described_by_means_over_seeds(tmp_path):
-    """Both cells of a seed have 100 components times their value: 100 and 60, 71 or 82."""
+    """Both cells of a seed have 100 components times their value: 100 and 60, 61 or 62."""
     written, _ = claims_of(tmp_path, FILE, CLEAR)
     geometry = written["systems"]["warm"]["geometry"]
-    assert geometry["components_90"] == pytest.approx((100 + 71) / 2)
-    assert geometry["language_accuracy"] == pytest.approx((1.0 + 0.71) / 2)
+    assert geometry["components_90"] == pytest.approx((100 + 61) / 2)
+    assert geometry["language_accuracy"] == pytest.approx((1.0 + 0.61) / 2)
     assert "debiased_rank" not in geometry  # These cells lack it.
 
 
 def test_all_claims_are_corrected_together(tmp_path):
-    """With 19 claims to come, 20 times 0.0027435 is above 0.05."""
+    """With 19 claims to come, 20 times 0.0080497 is above 0.05."""
     content = copy.deepcopy(FILE)
     other = {**CLAIM, "measures": [{**SENTENCES, "tasks": ["not_measured"]}]}
     for number in range(19):
         content["claims"][f"later-{number}"] = other
     _, claims = claims_of(tmp_path, content, CLEAR)
-    assert claims["above"]["corrected_p"] == pytest.approx(20 * 0.0027435, abs=1e-4)
+    assert claims["above"]["corrected_p"] == pytest.approx(20 * 0.0080497, abs=1e-4)
     assert claims["above"]["verdict"] == CANNOT_BE_TOLD
     assert claims["later-3"]["verdict"] == NOT_RUN
-
-
-def test_variances_of_one_measure_moderate_each_other(tmp_path):
-    """Five systems above `bag`, all with the variance 0.01².
-
-    Equal variances resemble each other as much as can be: d0 = 10, all degrees. By hand,
-    s0² = 0.01² exp(-digamma(1) + digamma(5) - log(5)) = 0.01² * exp(0.473895), the moderated
-    variance (10 s0² + 2 * 0.01²) / 12 = 0.00015052, and t has 10 degrees of freedom and not 12.
-    """
-    content = copy.deepcopy(FILE)
-    shares = dict(CLEAR)
-    for number in range(4):
-        name = f"warm{number}"
-        content["systems"][name] = SYSTEMS["warm"]
-        content["claims"][name] = {**CLAIM, "better": name}
-        for seed in (1, 2, 3):
-            shares[f"{name}-{seed}"] = CLEAR[f"warm-{seed}"] + 0.001 * (number + 1)
-    written, claims = claims_of(tmp_path, content, shares)
-    prior = written["variance_priors"]["P@1"]
-    assert prior["variance"] == pytest.approx(0.01**2 * math.exp(0.473895), rel=1e-5)
-    assert prior["degrees"] == 10
-    assert prior["pooled_degrees"] == 10
-    difference = claims["above"]["measures"][0]["difference"]
-    half_width = stats.t.ppf(0.975, 10) * math.sqrt(0.00015052 / 3)
-    assert difference["high"] - difference["mean"] == pytest.approx(half_width, rel=1e-3)
-
-
-def test_another_measure_moderates_nothing(tmp_path):
-    """A measure with large variances stands beside the deciding one, whose prior stays."""
-    content = copy.deepcopy(FILE)
-    shares = dict(CLEAR)
-    whole = {"title": "all", "tasks": ["found"], "value": "components_90"}
-    for number in range(4):
-        name = f"warm{number}"
-        content["systems"][name] = SYSTEMS["warm"]
-        content["claims"][name] = {**CLAIM, "better": name, "measures": [SENTENCES, whole]}
-        for seed in (1, 2, 3):
-            shares[f"{name}-{seed}"] = CLEAR[f"warm-{seed}"] + 0.001 * (number + 1)
-    written, _ = claims_of(tmp_path, content, shares)
-    priors = written["variance_priors"]
-    assert priors["P@1"]["variance"] == pytest.approx(0.01**2 * math.exp(0.473895), rel=1e-5)
-    # Components are 100 times the shares, and the mean over both cells halves their variation.
-    assert priors["all"]["variance"] > 1000 * priors["P@1"]["variance"]
 
 
 def test_there_is_no_verdict_before_all_seeds(tmp_path):
@@ -366,10 +335,9 @@ def test_nothing_is_run_yet(tmp_path):
     assert written["cpu_hours"] == 0
 
 
-def test_pairs_groups_and_further_measures(tmp_path):
+def test_groups_and_further_measures(tmp_path):
     measures = [
         {"title": "same", "tasks": ["found"], "group": "Same"},
-        {"title": "pair", "tasks": ["found"], "pairs": ["de-en"]},
         {"title": "all", "tasks": ["found"]},
         {"title": "components", "tasks": ["found"], "value": "components_90"},
         {"title": "missing", "tasks": ["found"], "value": "mrr"},
@@ -384,7 +352,6 @@ def test_pairs_groups_and_further_measures(tmp_path):
         units[measure["title"]] = measure["unit"]
     assert first_seeds == {
         "same": 1.0,
-        "pair": 0.6,
         "all": 0.8,
         "components": 80.0,
         "missing": None,
@@ -452,13 +419,39 @@ def test_runs_that_did_not_record_their_memory_have_no_verdict(tmp_path):
 
 def test_two_measures_of_one_system(tmp_path):
     same = {"title": "Same", "tasks": ["found"], "group": "Same"}
-    content = with_claim(
-        better="warm", worse="warm", equal="the model", measures=[same], worse_measures=[SENTENCES]
-    )
+    content = with_claim(**WITHIN_ONE_SYSTEM, measures=[same], worse_measures=[SENTENCES])
     _, claims = claims_of(tmp_path, content, CLEAR)
     (measure,) = claims["above"]["measures"]
-    assert measure["difference"]["mean"] == pytest.approx((0.4 + 0.29 + 0.18) / 3)
+    # Differences of the same models: 0.40, 0.39 and 0.38, with 2 degrees of freedom.
+    expected = stats.ttest_1samp([0.40, 0.39, 0.38], 0)
+    assert measure["difference"]["mean"] == pytest.approx(0.39)
+    assert measure["difference"]["p"] == pytest.approx(expected.pvalue)
     assert claims["above"]["seeds"] == [3, 3]
+    assert claims["above"]["columns"] == ["same", "other"]
+
+
+def test_the_best_source_of_each_target(tmp_path):
+    """To English, German is better than French; to German, French alone is measured."""
+    ids = ["1", "2"]
+    cells = []
+    for source, target, value in [
+        ("de", "en", 0.75),
+        ("fr", "en", 0.5),
+        ("fr", "de", 0.25),
+        ("en", "en", 1.0),
+    ]:
+        cells.append(Cell(source, target, "accuracy", value, ids, np.zeros(2), 0.25))
+    best = {**SENTENCES, "group": "Best source"}
+    file, trainings = load(tmp_path, with_claim(measures=[best]))
+    (tmp_path / "out").mkdir()
+    for training in trainings:
+        if training.system is not None:
+            finish(training, 0.5)
+            measured = dataclasses.replace(result(training.name, 0.5), cells=cells)
+            write_results(training.evaluation, [measured], {})
+    write_claims(file, trainings)
+    claim = json.loads((tmp_path / "out" / "claims.json").read_text())["claims"][0]
+    assert claim["measures"][0]["better"]["1"] == pytest.approx((0.75 + 0.25) / 2)
 
 
 # ---- A claim of the package

@@ -24,6 +24,7 @@ from tmde.cli.comparison_runs import (
     run_process,
 )
 from tmde.cli.comparison_table import write_table
+from tmde.data.io import locked
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import RunInterrupted
@@ -331,6 +332,56 @@ def test_nothing_begins_after_a_signal():
     assert signal.getsignal(signal.SIGTERM) == handler
     with pytest.raises(RuntimeError, match="interrupted"):
         processes.run([sys.executable, "-c", ""], sys.stdout, dict(os.environ))
+
+
+def test_a_process_that_begins_as_the_signal_comes_ends(monkeypatch):
+    processes = ChildProcesses()
+    start = subprocess.Popen
+
+    def start_as_the_signal_comes(*arguments, **options) -> subprocess.Popen:
+        process = start(*arguments, **options)
+        processes._is_interrupted = True
+        return process
+
+    monkeypatch.setattr(subprocess, "Popen", start_as_the_signal_comes)
+    command = [sys.executable, "-c", "import time; time.sleep(600)"]
+    with open(os.devnull, "w") as output:
+        assert processes.run(command, output, dict(os.environ)) == -signal.SIGTERM
+
+
+def test_the_error_is_that_of_the_last_attempt(tmp_path):
+    """The second attempt is killed, and says nothing."""
+    _, trainings = load(tmp_path)
+    training = trainings[0]
+    training.folder.mkdir()
+    processes = ChildProcesses()
+    for text, expected in [
+        ("ValueError: the disk is full\n", "train: ValueError: the disk is full .exit code 1;"),
+        ("", "train: it ended without an error message .exit code 1;"),
+    ]:
+        program = f"import sys; print({text!r}, end=''); sys.exit(1)"
+        processes.run = print_and_fail(program)
+        with pytest.raises(RuntimeError, match=expected):
+            run_process("train", training, 1, [], processes)
+
+
+def print_and_fail(program: str):
+    """Return what takes the place of `ChildProcesses.run` and runs a program."""
+
+    def run_program(command: list[str], output, environment) -> int:
+        return subprocess.run([sys.executable, "-c", program], stdout=output).returncode
+
+    return run_program
+
+
+def test_two_commands_do_not_share_a_folder(tmp_path):
+    (tmp_path / "file.yaml").write_text(yaml.safe_dump(CONTENT), encoding="utf-8")
+    command = ["compare", tmp_path / "file.yaml", "-o", tmp_path / "out", "--train", "sample"]
+    with locked(tmp_path / "out"):
+        result = run(*command)
+    assert result.exit_code == 1
+    assert "another process is writing to it" in result.output
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow

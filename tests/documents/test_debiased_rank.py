@@ -7,9 +7,9 @@ from tmde.documents.debiased_rank import (
     SplitVectors,
     choose_rank,
     debias_by_rank,
-    debias_until_unknown,
     language_accuracy,
     language_outcomes,
+    remove_language_directions,
 )
 from tmde.documents.language_debiaser import LanguageDebiaser
 
@@ -136,7 +136,7 @@ def test_a_larger_language_is_no_better_guess():
 @pytest.mark.parametrize("rank", [1, 2, 4, 8])
 def test_planted_directions_are_found(rank):
     vectors = translations(rank)
-    debiased = debias_until_unknown(split(vectors))
+    debiased = remove_language_directions(split(vectors))
     assert (debiased.rank, debiased.accuracy) == (rank, 0.5)
     remaining = debiased.vectors["de"].tested @ ROTATION.T
     assert np.abs(remaining[:, :8]).max() < 1e-6
@@ -177,7 +177,7 @@ def test_one_distribution_needs_no_direction():
 
 def test_vectors_that_tell_nothing_stay_as_they_are():
     vectors = split({"de": contents(400), "en": contents(400)})
-    assert debias_until_unknown(vectors).vectors is vectors
+    assert remove_language_directions(vectors).vectors is vectors
 
 
 def never_hidden() -> dict[str, np.ndarray]:
@@ -188,7 +188,7 @@ def never_hidden() -> dict[str, np.ndarray]:
 
 
 def test_the_last_rank_is_taken_where_none_suffices():
-    debiased = debias_until_unknown(split(never_hidden()))
+    debiased = remove_language_directions(split(never_hidden()))
     assert debiased.rank == 2
     assert debiased.accuracy >= 0.55
 

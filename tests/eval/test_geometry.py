@@ -111,20 +111,38 @@ def test_cells():
 
 
 def test_debiased_vectors_are_those_that_were_measured():
-    """The languages of 200 texts are told by one direction."""
-    data = geometry_data(count=200)
+    """The languages of 4,000 texts are told by one direction."""
+    data = geometry_data(count=4000, max_rows=4000)
     system = FakeSystem(vector_of)
     (cell,) = evaluate_geometry(data, system)
     rank = cell.extra["debiased_rank"]
     assert rank == 1
     raw, debiased = raw_and_debiased(data, system, "de", "en", rank)
-    german = np.array([vector_of(text) for text in numbered("de ", range(200))])
+    german = np.array([vector_of(text) for text in numbered("de ", range(4000))])
     np.testing.assert_allclose(raw[0], german[1::2], rtol=1e-6)
     # Directions are those of the other half.
     direction = np.linalg.svd(german[0::2])[2][0]
     expected = german[1::2] - np.outer(german[1::2] @ direction, direction)
     np.testing.assert_allclose(debiased[0], expected, atol=1e-5)
     assert precision_at_1(*debiased) == cell.extra["precision_at_1_debiased"]
+
+
+def test_tested_rows_do_not_choose_the_rank():
+    """Other vectors in the tested rows leave the rank as it is, and change the accuracy."""
+
+    def vector_with_tested_offset(text: str) -> np.ndarray:
+        language, number = text.split()
+        vector = vector_of(text)
+        if int(number) % 2 == 1 and language == "de":
+            vector[1] += 20.0
+        return vector
+
+    data = geometry_data(count=4000, max_rows=4000)
+    (cell,) = evaluate_geometry(data, FakeSystem(vector_of))
+    (changed,) = evaluate_geometry(data, FakeSystem(vector_with_tested_offset))
+    assert changed.extra["debiased_rank"] == cell.extra["debiased_rank"]
+    name = "precision_at_1_debiased"
+    assert changed.extra[name] != cell.extra[name]
 
 
 def test_rows_are_limited():

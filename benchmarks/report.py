@@ -232,6 +232,25 @@ def seed_difference(measure: Mapping[str, Any]) -> str:
     return f"{mean} ({low} to {high})"
 
 
+def early_checkpoints(system: str, results: Mapping[str, Any]) -> str:
+    """Return a sentence on the reported checkpoints of a system; "" if they are the last ones.
+
+    Args:
+        system: The id of the system.
+        results: The content of `claims.json`.
+    """
+    of_seeds = results["systems"][system]["seeds"].values()
+    is_early = any(seed["best_step"] != seed["steps"] for seed in of_seeds)
+    if not is_early:
+        return ""
+    checkpoints = [f"{seed['best_step']} of {seed['steps']}" for seed in of_seeds]
+    title = results["titles"].get(system, system)
+    if len(set(checkpoints)) == 1:
+        return f"Of {title}, the checkpoint after {checkpoints[0]} steps is reported."
+    listed = ", ".join(checkpoints[:-1])
+    return f"Of {title}, the checkpoints after {listed} and {checkpoints[-1]} steps are reported."
+
+
 # ---- Tables
 
 
@@ -485,6 +504,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         p_text,
         seed_values,
         seed_difference,
+        early_checkpoints,
     ):
         environment.filters[function.__name__] = function
     return environment

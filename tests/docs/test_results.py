@@ -322,7 +322,20 @@ def test_the_page_has_the_claims_of_the_comparison_file():
     assert [claim["id"] for claim in claims] == list(file["claims"])
     for claim in claims:
         planned = file["claims"][claim["id"]]
-        for key in ("sentence", "better", "worse", "why_not", "equal", "experiment"):
+        assert claim["place"] == planned["place"]
+        assert claim["verbatim"] == planned["verbatim"]
+        assert claim["less_is_better"] == planned.get("less_is_better", False)
+        for key in (
+            "sentence",
+            "figure",
+            "better",
+            "worse",
+            "columns",
+            "margin",
+            "why_not",
+            "equal",
+            "experiment",
+        ):
             assert claim[key] == planned.get(key), (claim["id"], key)
 
 
@@ -343,14 +356,26 @@ def test_the_page_of_claims_with_some_results(folder):
         begun["seeds_done"] = [2, 1]
         ratio = measured({"42": 5000.0, "43": 5100.0}, {"42": 5050.0}, "ratio", 0.0, 0.0953102)
         begun["measures"] = [ratio]
+        leaning = claims["similarity-loss-lifts-classification"]
+        leaning["verdict"] = "cannot be told at this size"
+        leaning["corrected_p"] = 0.5
+        leaning["measures"] = [measured(better, worse, "share", -0.1, 0.025)]
         points = []
-        for step in (100, 200):
+        for step in (100, 200, 300, 400):
             points.append(
                 {"step": step, "rows": 10 * step, "minutes": step / 50, "retrieval": 0.25}
             )
         content["systems"]["tmde"]["curve"] = points
         others = [{**point, "retrieval": 0.2} for point in points]
         content["systems"]["laser_6"]["curve"] = others
+        content["systems"]["tmde"]["seeds"] = {
+            "42": {"best_step": 100, "steps": 400},
+            "43": {"best_step": 400, "steps": 400},
+        }
+        content["systems"]["laser_6"]["seeds"] = {
+            "42": {"best_step": 100, "steps": 400},
+            "43": {"best_step": 100, "steps": 400},
+        }
         content["systems"]["tmde"]["geometry"] = {
             "language_accuracy": 0.81,
             "language_accuracy_debiased": 0.54,
@@ -372,16 +397,21 @@ def test_the_page_of_claims_with_some_results(folder):
     )
     row = "| the measure | 60.0 (3 seeds) | 50.0 (3 seeds) | +10.0 (+7.5 to +12.5) |"
     assert row in holding
+    sentences = " ".join(holding.split())
+    assert "Of T-MDE, the checkpoints after 100 of 400 and 400 of 400 steps are" in sentences
+    assert "Of LASER_6, the checkpoint after 100 of 400 steps is reported." in sentences
     begun = section_of(page, "pyramid-is-as-fast")
     assert "**Not run yet.** 3 of 6 values." in begun
     assert "| the measure | 5,050 (2 seeds) | 5,050 (1 seed) | × 1.00 (× 0.91 to × 1.10) |" in begun
     assert "| P@1 documents | not run yet | not run yet |  |" in section_of(page, "laser-depth")
     assert "| holds | 1 |" in page
     assert "- [tmde-above-laser-6](#tmde-above-laser-6): the measure +10.0 (+7.5 to +12.5)" in page
+    _, _, leaning = page.partition("and leans to the other side**")
+    assert "- [similarity-loss-lifts-classification]" in leaning.partition("\n**")[0]
     assert "**6 of 129 runs are measured**, in 1.3 CPU hours" in page
     assert "| T-MDE | 30 | 50.0 | 40.0 | 81.0 | 54.0 | 4.0 | 55.0 |" in page
-    assert "| T-MDE | 2,000 | 25.0 (2.0) | 25.0 (4.0) |  |  |" in page
-    assert "| T-MDE − LASER_6 | +5.0 | +5.0 |  |  |" in page
+    assert "| T-MDE | 4,000 | 25.0 (2.0) | 25.0 (4.0) | 25.0 (6.0) | 25.0 (8.0) |" in page
+    assert "| T-MDE − LASER_6 | +5.0 | +5.0 | +5.0 | +5.0 |" in page
 
 
 def test_pages_above_the_others_are_written_and_checked(tmp_path):

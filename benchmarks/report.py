@@ -28,7 +28,14 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from tmde.eval.verdicts import NOT_RUN, holm
+from tmde.eval.verdicts import (
+    CANNOT_BE_TOLD,
+    DOES_NOT_HOLD,
+    HOLDS,
+    NOT_RUN,
+    NOT_TESTED,
+    holm,
+)
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -492,6 +499,11 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "LARGEST": LARGEST,
         "SMALLEST": SMALLEST,
         "SYSTEM_TITLES": SYSTEM_TITLES,
+        "HOLDS": HOLDS,
+        "DOES_NOT_HOLD": DOES_NOT_HOLD,
+        "CANNOT_BE_TOLD": CANNOT_BE_TOLD,
+        "NOT_RUN": NOT_RUN,
+        "NOT_TESTED": NOT_TESTED,
     }
     for function in (
         share,

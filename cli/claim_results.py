@@ -13,7 +13,13 @@ from typing import Any
 import numpy as np
 
 from tmde.cli.claims import FOLDS, VALUE, Claim, Measure
-from tmde.cli.comparison_file import MAIN_EVALUATION, ComparisonFile, Training
+from tmde.cli.comparison_file import (
+    MAIN_EVALUATION,
+    RESULTS_NAME,
+    ComparisonFile,
+    Training,
+    cpu_minutes_of,
+)
 from tmde.data.io import write_atomically
 from tmde.eval.environment import environment
 from tmde.eval.results import TaskResult, group_cells, read_results
@@ -27,10 +33,8 @@ from tmde.eval.verdicts import (
     seed_difference,
     verdict_of,
 )
-from tmde.training.starts import STAGE_FOLDER
 
 CLAIMS_NAME = "claims.json"
-RESULTS_NAME = "results.json"
 
 
 # ---- What is measured
@@ -366,7 +370,7 @@ def write_claims(
     content = {
         **environment(),
         "description": file.description,
-        "cpu_hours": sum(_cpu_minutes(training) for training in trainings) / 60,
+        "cpu_hours": sum(cpu_minutes_of(training.run) for training in trainings) / 60,
         "runs": _count_runs(runs),
         "titles": file.titles,
         "seeds": file.seeds,
@@ -386,16 +390,6 @@ def _summary_of(result: ClaimResult) -> str:
     if result.verdict == NOT_RUN:
         return f"{NOT_RUN} ({sum(result.seeds_done)} of {sum(result.seeds)} values)"
     return result.verdict
-
-
-def _cpu_minutes(training: Training) -> float:
-    """Return the CPU minutes of a training and of its first stage, evaluations included."""
-    minutes = 0.0
-    for folder in (training.run, training.run / STAGE_FOLDER):
-        record = _read_json(folder / RESULTS_NAME)
-        if record is not None:
-            minutes += record["cpu_minutes"]
-    return minutes
 
 
 def _count_runs(runs: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, int]:

@@ -16,10 +16,11 @@ from tmde.eval.verdicts import FEWEST_SEEDS
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.resolving import check_trainable
-from tmde.training.starts import stage_recipe, without_automatic_start
+from tmde.training.starts import STAGE_FOLDER, stage_recipe, without_automatic_start
 
 COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
 MAIN_EVALUATION = "eval"  # the evaluation in which all systems take part
+RESULTS_NAME = "results.json"  # what a training leaves when it is finished
 
 
 class Entry(BaseModel):
@@ -228,6 +229,20 @@ class Training:
     @property
     def _kind(self) -> str:
         return "start" if self.system is None else "runs"
+
+
+def cpu_minutes_of(run: Path) -> float:
+    """Return the CPU minutes of a run and of its first stage, evaluations included.
+
+    Args:
+        run: The folder of the run. What is not finished counts as 0.
+    """
+    minutes = 0.0
+    for folder in (run, run / STAGE_FOLDER):
+        path = folder / RESULTS_NAME
+        if path.is_file():
+            minutes += json.loads(path.read_text(encoding="utf-8"))["cpu_minutes"]
+    return minutes
 
 
 def load_comparison(

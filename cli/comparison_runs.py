@@ -17,7 +17,7 @@ import typer
 import yaml
 
 from modeling_tmde import TmdeError
-from tmde.cli.comparison_file import MAIN_EVALUATION, Training
+from tmde.cli.comparison_file import MAIN_EVALUATION, RESULTS_NAME, Training
 from tmde.data.cpus import usable_cpus
 from tmde.data.io import write_atomically
 from tmde.training.checkpoints import find_checkpoint
@@ -214,7 +214,7 @@ def _finish(
         failed_starts = training.needed_starts & failures.keys()
         if failed_starts:
             raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
-        if not (training.run / "results.json").is_file():
+        if not (training.run / RESULTS_NAME).is_file():
             _train(training, jobs, processes)
         for evaluation in training.evaluations:
             if not training.is_measured(evaluation):

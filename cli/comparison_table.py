@@ -8,14 +8,13 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from tmde.cli.comparison_file import ComparisonFile, Training
+from tmde.cli.comparison_file import ComparisonFile, Training, cpu_minutes_of
 from tmde.data.io import write_atomically
 from tmde.eval.markdown import markdown_escape, percent
 from tmde.eval.report import differences_table
 from tmde.eval.results import TaskResult, group_cells, read_results
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results
-from tmde.training.starts import STAGE_FOLDER
 
 TFIDF = "TF-IDF"
 SIGNIFICANT = 0.05
@@ -221,14 +220,9 @@ def _test_contrasts(file: ComparisonFile, measured: Measured) -> dict[str, list[
 
 def _costs(training: Training) -> dict[str, str]:
     """Return the CPU minutes of all that led to a model, and its number of parameters."""
-    folders = [training.run, training.run / STAGE_FOLDER]
+    minutes = cpu_minutes_of(training.run)
     if training.start is not None:
-        folders.append(training.folder / "start" / training.start)
-    minutes = 0.0
-    for folder in folders:
-        path = folder / "results.json"
-        if path.is_file():
-            minutes += json.loads(path.read_text())["cpu_minutes"]
+        minutes += cpu_minutes_of(training.folder / "start" / training.start)
     parameters = json.loads((training.run / "run.json").read_text())["parameters"]
     return {"CPU minutes": f"{minutes:.1f}", "parameters": f"{parameters:,}"}
 

@@ -89,12 +89,22 @@ def reading_order(documents: np.ndarray | None, has_text: np.ndarray) -> np.ndar
     return numbers
 
 
+def stored_reading_order(rows: datasets.Dataset) -> np.ndarray | None:
+    """Return the column `reading_order`, (rows,), or None without it."""
+    if READING_ORDER not in rows.column_names:
+        return None
+    table = rows.select_columns(READING_ORDER).with_format("arrow")[:]
+    return table[READING_ORDER].to_numpy()
+
+
 def with_reading_order(rows: datasets.Dataset) -> datasets.Dataset:
     """Return rows with the column `reading_order`.
 
     Add it before rows are mixed, held out or drawn: afterwards, rows that stand together need not
-    continue one another. Rows that have the column keep it.
+    continue one another. Rows that have the column are returned as they are.
     """
+    if READING_ORDER in rows.column_names:
+        return rows
     return with_reading_orders([rows])[0]
 
 
@@ -106,11 +116,11 @@ def with_reading_orders(parts: Sequence[datasets.Dataset]) -> list[datasets.Data
     ordered_parts = []
     first_number = 0
     for rows in parts:
-        if READING_ORDER in rows.column_names:
-            numbers = np.array(rows[READING_ORDER][:])
-            rows = rows.remove_columns(READING_ORDER)
-        else:
+        numbers = stored_reading_order(rows)
+        if numbers is None:
             numbers = reading_order(document_numbers(rows), _has_text(rows))
+        else:
+            rows = rows.remove_columns(READING_ORDER)
         numbers = first_number + numbers
         first_number = numbers.max(initial=first_number) + 2
         # A dataset whose rows were selected is copied first, which takes less time in Arrow.

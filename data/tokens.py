@@ -27,7 +27,7 @@ from tmde.embedding.progress import progress_bar
 from tmde.embedding.text_tokenizer import private_copy
 
 from .cpus import usable_cpus
-from .rows import LABEL, READING_ORDER, document_numbers, reading_order
+from .rows import LABEL, document_numbers, reading_order, stored_reading_order
 
 BLOCK_ROWS = 2048  # rows tokenized at a time, and rows of a record batch of the cache
 
@@ -420,8 +420,9 @@ def open_tokens(
     labels = None
     if LABEL in rows.column_names:
         labels = np.array(rows[LABEL][:])  # (rows,)
-    order = None
-    if READING_ORDER in rows.column_names:
-        order = np.array(rows[READING_ORDER][:])  # (rows,)
-    table = tokenized.with_format("arrow")[:]
-    return Tokens(table, document_numbers(rows), labels=labels, order=order)
+    return Tokens(
+        tokenized.with_format("arrow")[:],
+        document_numbers(rows),
+        labels=labels,
+        order=stored_reading_order(rows),
+    )

@@ -8,7 +8,7 @@ from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 
-from .rows import document_numbers
+from .rows import document_numbers, with_reading_order
 
 logger = logging.get_logger("tmde.training")
 
@@ -16,6 +16,9 @@ Row = dict[str, str | None]  # text by language
 
 LARGEST_SHARE = 10  # At most one row in ten is held out.
 FEWEST_ROWS = 2  # A small corpus gives two, because finding one text among one is no test.
+# Without documents, so many consecutive rows are held out together. Most of them are then followed
+# by a dev row, and 2,000 dev rows still come from 200 places.
+BLOCK_ROWS = 10
 
 
 def hold_out_rows(
@@ -24,7 +27,8 @@ def hold_out_rows(
     """Split off `number` dev rows, or a tenth of the rows if that is less, but at least two.
 
     The rows of a dataset are drawn by `hold_out`; of a stream, the first ones are taken. A row that
-    occurs twice is held out once, and its copies are not trained: mixed corpora repeat rows.
+    occurs twice is held out once, and its copies are not trained: mixed corpora repeat rows. Rows
+    of a dataset have the column `reading_order`, so that no row is continued across a gap.
 
     Returns:
         The rest, and the rows held out.
@@ -90,24 +94,61 @@ def hold_out(
 ) -> tuple[datasets.Dataset, datasets.Dataset]:
     """Split off `number` rows at random, or fewer: whole documents if `doc_id` names any.
 
-    A row without a document is taken for one of its own. If every document is too long, single rows
-    are held out, and a warning says so.
+    A row without a document is taken for one of its own. If every document is too long, the ends of
+    some are held out, and a warning says so. If no row has a document, blocks of consecutive rows
+    are held out.
 
     Returns:
-        The rest, and the rows held out; the rows of a document stand together.
+        The rest, and the rows held out, with the column `reading_order`. Both have the order of
+        the corpus, except that the rows of a document that is held out stand together.
     """
+    rows = with_reading_order(rows)
     documents = document_numbers(rows)
-    if documents is not None:
+    if documents is None:
+        held = _draw_blocks(len(rows), number, seed)
+    else:
         held = _draw_documents(documents, number, seed)
-        if len(held):
-            rest = np.setdiff1d(np.arange(len(rows)), held)
-            return rows.select(rest), rows.select(held)
-        logger.warning(
-            f"dev_rows: every document has more than {number:,} rows, so single rows of the "
-            "training documents are held out; raise dev_rows, or give dev"
-        )
-    parts = rows.train_test_split(test_size=number, seed=seed)
-    return parts["train"], parts["test"]
+        if not len(held):
+            held = _draw_ends(documents, number, seed)
+            logger.warning(
+                f"dev_rows: every document has more than {number:,} rows, so the last rows of "
+                f"{len(np.unique(documents[held])):,} training documents are held out; raise "
+                "dev_rows, or give dev"
+            )
+    rest = np.setdiff1d(np.arange(len(rows)), held)
+    return rows.select(rest), rows.select(held)
+
+
+def _draw_blocks(row_count: int, number: int, seed: int) -> np.ndarray:
+    """Draw blocks of `BLOCK_ROWS` consecutive rows, and return `number` rows of them in order."""
+    blocks = np.arange(row_count) // BLOCK_ROWS  # (rows,)
+    priorities = np.random.default_rng(seed).permutation(blocks[-1] + 1)  # (blocks,)
+    drawn = np.argsort(priorities[blocks], kind="stable")
+    return np.sort(drawn[:number])
+
+
+def _draw_ends(documents: np.ndarray, number: int, seed: int) -> np.ndarray:
+    """Draw documents, and take about `BLOCK_ROWS` rows from the end of each, or more if need be.
+
+    The row before a gap in the middle of a document would be followed by a row that is held out.
+
+    Args:
+        documents: The document of each row, (rows,); all of them have more than `number` rows.
+        number: How many rows to take.
+        seed: The seed of the draws.
+
+    Returns:
+        The rows, (`number`,), in the order of the corpus.
+    """
+    generator = np.random.default_rng(seed)
+    all_documents = np.unique(documents)
+    count = min(len(all_documents), -(-number // BLOCK_ROWS))
+    drawn = generator.choice(all_documents, count, replace=False)
+    ends = []
+    for document, share in zip(drawn, np.array_split(np.arange(number), count), strict=True):
+        rows_of_document = np.flatnonzero(documents == document)
+        ends.append(rows_of_document[-len(share) :])
+    return np.sort(np.concatenate(ends))
 
 
 def _draw_documents(documents: np.ndarray, number: int, seed: int) -> np.ndarray:

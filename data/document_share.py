@@ -5,14 +5,14 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 
-from .rows import document_numbers
+from .rows import document_numbers, with_reading_order
 
 # A share is a smaller corpus, the same one for all runs. The seed of a run decides how it is read.
 SHARE_SEED = 42
 
 
 def draw_share(rows: datasets.Dataset, share: float) -> datasets.Dataset:
-    """Return the rows of a share of the documents, in their order.
+    """Return the rows of a share of the documents, in their order, with `reading_order`.
 
     Each document is drawn independently, so the rows are only about `share` of all rows. The draw
     is the same for every run, and the documents of a smaller share are among those of a larger one.
@@ -36,4 +36,5 @@ def draw_share(rows: datasets.Dataset, share: float) -> datasets.Dataset:
             f"train_share={share}: no document of {len(rows):,} rows was drawn, expected at "
             "least one. Give a larger share"
         )
-    return rows.select(chosen)
+    # Rows on both sides of a gap do not continue one another.
+    return with_reading_order(rows).select(chosen)

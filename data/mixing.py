@@ -8,6 +8,7 @@ import datasets
 
 from .files import AnyDataset
 from .parts import Part
+from .rows import DOCUMENT_ID, with_reading_orders
 
 logger = logging.getLogger("tmde.data")
 
@@ -85,6 +86,8 @@ def mix(
     else:
         probabilities = mixing_probabilities(sizes, temperature)
         strategy = "all_exhausted"
+    if not is_stream and DOCUMENT_ID in loaded[0].column_names:
+        loaded = with_reading_orders(loaded)
     return datasets.interleave_datasets(
         loaded, probabilities, seed=seed, stopping_strategy=strategy
     )

@@ -95,7 +95,8 @@ def load_parallel(
         report: Filled in place with the counts; in a stream as rows are read (in `DataLoader`
             workers each process has its own copy).
         document_ids: Keep the column `doc_id`, which names the document of a row, of parquet and
-            JSONL files and of Hub datasets.
+            JSONL files and of Hub datasets. If a `temperature` mixes the rows, add the column
+            `reading_order`: the row with the next number continues the text of a row.
         labels: Load pairs for natural language inference instead: the columns `premise`,
             `hypothesis` and `label`, the name of one of entailment, neutral and contradiction, or
             its number in this order or in that of a `ClassLabel`. A row with another one, such as

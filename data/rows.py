@@ -12,6 +12,8 @@ LABEL = "label"  # The class of a premise and a hypothesis, in the source and in
 # Where a row stands in its source: the name of the file or data set, and the number of the row.
 SOURCE_FILE = "file"
 SOURCE_ROW = "row"
+# A number for each row: the row with the next number continues its text.
+READING_ORDER = "reading_order"
 NLI_TEXTS = ("premise", "hypothesis")
 CLASSES = ("entailment", "neutral", "contradiction")  # the order of SNLI, MultiNLI and XNLI
 
@@ -56,3 +58,85 @@ def document_numbers(rows: datasets.Dataset) -> np.ndarray | None:
     if not (numbers >= 0).any():
         return None
     return numbers
+
+
+def reading_order(documents: np.ndarray | None, has_text: np.ndarray) -> np.ndarray:
+    """Number rows so that the row with the next number continues the text of a row.
+
+    With documents, rows that stand together and have the same document continue one another.
+    Without, a row is continued by the next one that has the same languages: the rows are a stream
+    of sentences. Where nothing continues a row, the next number is left out.
+
+    Args:
+        documents: The result of `document_numbers`.
+        has_text: Whether a row has a text in a language, (rows, languages).
+
+    Returns:
+        (rows,)
+    """
+    if documents is not None:
+        streams = documents
+        order = np.arange(len(documents))
+    else:
+        _, streams = np.unique(np.packbits(has_text, axis=1), axis=0, return_inverse=True)
+        streams = streams.reshape(-1)  # (rows,)
+        order = np.argsort(streams, kind="stable")
+    ordered = streams[order]
+    is_continued = (ordered[:-1] == ordered[1:]) & (ordered[1:] >= 0)  # (rows - 1,)
+    steps = np.where(is_continued, 1, 2)
+    numbers = np.zeros(len(order), np.int64)
+    numbers[order[1:]] = np.cumsum(steps)
+    return numbers
+
+
+def stored_reading_order(rows: datasets.Dataset) -> np.ndarray | None:
+    """Return the column `reading_order`, (rows,), or None without it."""
+    if READING_ORDER not in rows.column_names:
+        return None
+    table = rows.select_columns(READING_ORDER).with_format("arrow")[:]
+    return table[READING_ORDER].to_numpy()
+
+
+def with_reading_order(rows: datasets.Dataset) -> datasets.Dataset:
+    """Return rows with the column `reading_order`.
+
+    Add it before rows are mixed, held out or drawn: afterwards, rows that stand together need not
+    continue one another. Rows that have the column are returned as they are.
+    """
+    if READING_ORDER in rows.column_names:
+        return rows
+    return with_reading_orders([rows])[0]
+
+
+def with_reading_orders(parts: Sequence[datasets.Dataset]) -> list[datasets.Dataset]:
+    """Return the parts of a corpus with the column `reading_order`.
+
+    No row of a part continues one of another. Parts that have the column keep its order.
+    """
+    ordered_parts = []
+    first_number = 0
+    for rows in parts:
+        numbers = stored_reading_order(rows)
+        if numbers is None:
+            numbers = reading_order(document_numbers(rows), _has_text(rows))
+        else:
+            rows = rows.remove_columns(READING_ORDER)
+        numbers = first_number + numbers
+        first_number = numbers.max(initial=first_number) + 2
+        # A dataset whose rows were selected is copied first, which takes less time in Arrow.
+        ordered = rows.with_format("arrow").add_column(READING_ORDER, numbers)
+        ordered_parts.append(ordered.with_format(None))
+    return ordered_parts
+
+
+def _has_text(rows: datasets.Dataset) -> np.ndarray:
+    """Return whether each row has a text in each language, (rows, languages)."""
+    table = rows.select_columns(TRANSLATION).with_format("arrow")[:]
+    parts = []
+    for translations in table[TRANSLATION].chunks:  # A whole column would be copied into memory.
+        texts = translations.flatten()
+        has_text = [text.is_valid().to_numpy(zero_copy_only=False) for text in texts]
+        parts.append(np.stack(has_text, axis=1))
+    if not parts:
+        return np.zeros((0, len(table[TRANSLATION].type)), bool)
+    return np.concatenate(parts)

@@ -27,7 +27,7 @@ from tmde.embedding.progress import progress_bar
 from tmde.embedding.text_tokenizer import private_copy
 
 from .cpus import usable_cpus
-from .rows import LABEL, document_numbers
+from .rows import LABEL, document_numbers, reading_order, stored_reading_order
 
 BLOCK_ROWS = 2048  # rows tokenized at a time, and rows of a record batch of the cache
 
@@ -165,11 +165,10 @@ class Tokens:
 
     Args:
         table: The result of `tokenize`, perhaps in a memory-mapped cache.
-        documents: The result of `document_numbers`, by which rows follow each other. Without it, a
-            row is followed by the next one with the same languages: the rows are a stream of
-            sentences.
+        documents: The result of `document_numbers`; None if no row has a document.
         texts: The rows themselves, where something needs to read them.
         labels: The classes, (rows,), of rows that have them.
+        order: The column `reading_order`, (rows,); None for rows that stand as in their source.
 
     Attributes:
         lengths: (rows, languages), the tokens of each text without special tokens, -1 where there
@@ -185,11 +184,13 @@ class Tokens:
         documents: np.ndarray | None = None,
         texts: pa.Table | None = None,
         labels: np.ndarray | None = None,
+        order: np.ndarray | None = None,
     ):
         self.table = table
         self.documents = documents
         self.texts = texts
         self.labels = labels
+        self.order = order
         self.lengths = _matrix(table["lengths"])
         self.words = _matrix(table["words"])
         self._id_lists = _ListColumn(table["ids"])
@@ -200,27 +201,22 @@ class Tokens:
         self.following = self._follow()
 
     def __reduce__(self) -> tuple:
-        return Tokens, (self.table, self.documents, self.texts, self.labels)
+        return Tokens, (self.table, self.documents, self.texts, self.labels, self.order)
 
     def __len__(self) -> int:
         return len(self.lengths)
 
     def _follow(self) -> np.ndarray:
         """Return the row that follows each row in its document or stream, or -1, (rows,)."""
-        if self.documents is not None:
-            streams = self.documents
-            order = np.arange(len(self))
-        else:
-            languages_of_rows = np.packbits(self.lengths >= 0, axis=1)
-            _, streams = np.unique(languages_of_rows, axis=0, return_inverse=True)
-            streams = streams.reshape(-1)  # (rows,)
-            order = np.argsort(streams, kind="stable")
-        current = order[:-1]
-        following = order[1:]
-        is_same = (streams[current] == streams[following]) & (streams[following] >= 0)
-        result = np.full(len(self), -1, dtype=np.int64)
-        result[current] = np.where(is_same, following, -1)
-        return result
+        numbers = self.order
+        if numbers is None:
+            numbers = reading_order(self.documents, self.lengths >= 0)
+        # A mixed corpus repeats rows. All copies have the same texts, so the first one serves.
+        known_numbers, first_rows = np.unique(numbers, return_index=True)
+        places = np.searchsorted(known_numbers, numbers + 1)
+        places = np.minimum(places, len(known_numbers) - 1)
+        is_continued = known_numbers[places] == numbers + 1
+        return np.where(is_continued, first_rows[places], -1)
 
     def gather(self, rows: np.ndarray, languages: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return the first tokens of texts, one text after the other.
@@ -388,7 +384,8 @@ def open_tokens(
     """Return the tokens of a dataset, made once and kept as its cache; None for a stream.
 
     Args:
-        rows: Rows `{"translation": {language: text or None}}`, perhaps with `doc_id` or `label`.
+        rows: Rows `{"translation": {language: text or None}}`, perhaps with `doc_id`, `label` or
+            `reading_order`.
         tokenizer: Makes `<s> tokens </s>`.
         languages: The languages whose texts are tokenized.
         folder: The folder of the cache, see `map_once`.
@@ -423,4 +420,9 @@ def open_tokens(
     labels = None
     if LABEL in rows.column_names:
         labels = np.array(rows[LABEL][:])  # (rows,)
-    return Tokens(tokenized.with_format("arrow")[:], document_numbers(rows), labels=labels)
+    return Tokens(
+        tokenized.with_format("arrow")[:],
+        document_numbers(rows),
+        labels=labels,
+        order=stored_reading_order(rows),
+    )

@@ -69,11 +69,14 @@ def _make_dev_rows(path: Path) -> None:
 
 
 def _make_single_texts(path: Path) -> None:
-    """Write rows of which each has German or English."""
-    with path.open("w", encoding="utf-8") as file:
-        for number, row in enumerate(sample_sentences(1000)["translation"]):
-            code = ("de", "en")[number % 2]
-            file.write(json.dumps({"translation": {code: row[code]}}, ensure_ascii=False) + "\n")
+    """Write a file of German and one of English rows, of which none translates another."""
+    path.mkdir()
+    rows = sample_sentences(1000)["translation"]
+    for first, code in enumerate(("de", "en")):
+        with (path / f"{code}.jsonl").open("w", encoding="utf-8") as file:
+            for row in rows[first::2]:
+                line = {"translation": {code: row[code]}}
+                file.write(json.dumps(line, ensure_ascii=False) + "\n")
 
 
 def _make_unseen_rows(path: Path) -> None:
@@ -172,7 +175,7 @@ FILE_MAKERS = {
     "memory.tsv": _make_tab_separated_memory,
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
-    "texts.jsonl": _make_single_texts,
+    "texts": _make_single_texts,
     "unseen.jsonl": _make_unseen_rows,
     "it-en.jsonl": _make_italian_rows,
     "memory.tmx": _make_tmx,

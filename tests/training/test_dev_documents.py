@@ -5,6 +5,7 @@ from collections import Counter
 
 import datasets
 import numpy as np
+import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
@@ -124,7 +125,8 @@ def test_whole_documents_are_held_out(lengths, unnamed, number, seed, mixed):
     assert 0 < len(held) <= number
     rest_ids = [ids[place] for place in rest_numbers]
     assert rest["doc_id"][:] == rest_ids  # They join rows and pair neighbors in training.
-    assert rest.column_names == held.column_names == ["translation", "doc_id"]
+    columns = ["translation", "doc_id", "reading_order"]
+    assert rest.column_names == held.column_names == columns
     named_ids = list(filter(None, held["doc_id"]))
     assert set(named_ids).isdisjoint(rest_ids)
     assert_documents_are_consecutive(named_ids)
@@ -151,20 +153,53 @@ def test_documents_are_drawn_with_equal_chances_however_long():
     assert 2 < num_long < 20
 
 
-def test_without_documents_that_fit_single_rows_are_held_out(monkeypatch):
+@settings(max_examples=40, deadline=None)
+@given(row_count=st.integers(3, 300), share=st.floats(0.01, 0.99), seed=st.integers(0, 5))
+@example(row_count=291, share=0.1, seed=0)
+def test_without_documents_blocks_of_ten_rows_are_held_out(row_count, share, seed):
+    number = max(1, int(share * row_count))
+    rows = make_dataset(numbered_rows(range(row_count)))
+    rest, held = hold_out(rows, number, seed)
+    held_numbers = numbers_of(held["translation"])
+    rest_numbers = numbers_of(rest["translation"])
+    assert len(held_numbers) == number
+    assert held_numbers == sorted(held_numbers)
+    assert rest_numbers == sorted(set(range(row_count)) - set(held_numbers))
+    # The last block of the corpus may be shorter, and one is cut to the number of rows.
+    sizes = Counter(number // 10 for number in held_numbers)
+    assert sum(size < 10 for size in sizes.values()) <= 2
+    null, _ = hold_out(with_ids(numbered_rows(range(row_count)), [None] * row_count), number, seed)
+    assert numbers_of(null["translation"]) == rest_numbers
+
+
+def test_blocks_are_spread_over_the_corpus():
+    rows = make_dataset(numbered_rows(range(20_000)))
+    counts = np.zeros(10)
+    for seed in range(5):
+        _, held = hold_out(rows, 1_000, seed)
+        counts += np.histogram(numbers_of(held["translation"]), bins=10, range=(0, 20_000))[0]
+    # 50 of 500 blocks are expected in each tenth, and four standard deviations are 26.
+    assert counts.min() > 240
+    assert counts.max() < 760
+    _, first = hold_out(rows, 1_000, seed=0)
+    assert numbers_of(first["translation"]) != numbers_of(held["translation"])
+
+
+@pytest.mark.parametrize(("number", "sizes"), [(7, [7]), (15, [7, 8]), (38, [12, 13, 13])])
+def test_the_ends_of_documents_that_are_too_long_are_held_out(number, sizes, monkeypatch):
     warnings = []
     monkeypatch.setattr("tmde.data.dev_rows.logger.warning", warnings.append)
-    rows = numbered_rows(range(40))
-    plain = hold_out(make_dataset(rows), 7, seed=3)
-    null = hold_out(with_ids(rows, [None] * 40), 7, seed=3)
-    assert not warnings
-    long = hold_out(with_ids(rows, ["a"] * 20 + ["b"] * 20), 7, seed=3)
+    ids = ["a"] * 40 + ["b"] * 50 + ["c"] * 60
+    rows = with_ids(numbered_rows(range(150)), ids)
+    rest, held = hold_out(rows, number, seed=3)
     assert len(warnings) == 1
-    assert "every document has more than 7 rows" in warnings[0]
-    expected = make_dataset(rows).train_test_split(test_size=7, seed=3)
-    for rest, held in (plain, null, long):
-        assert rest["translation"][:] == expected["train"]["translation"][:]
-        assert held["translation"][:] == expected["test"]["translation"][:]
-    for rest, _ in (null, long):
-        assert rest.column_names == ["translation", "doc_id"]
-    assert plain[0].column_names == ["translation"]
+    assert f"every document has more than {number} rows" in warnings[0]
+    assert f"the last rows of {len(sizes)} training documents" in warnings[0]
+    ends = {"a": 40, "b": 90, "c": 150}
+    expected = []
+    for name, size in Counter(held["doc_id"][:]).items():
+        expected.extend(range(ends[name] - size, ends[name]))
+    held_numbers = numbers_of(held["translation"])
+    assert held_numbers == expected
+    assert sorted(Counter(held["doc_id"][:]).values()) == sizes
+    assert numbers_of(rest["translation"]) == sorted(set(range(150)) - set(held_numbers))

@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from torch import nn
+from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
 from tests.training.logs import assert_equal_weights, read_log
@@ -500,6 +501,43 @@ def test_recipes_learn_from_one_language(name, left_out, tmp_path, caplog):
     if left_out is not None:
         assert results["rows"][left_out] > 0
         assert "rows had no text to predict" in caplog.text
+
+
+WORDS = ["house", "dog", "cat", "tree", "river", "town", "light", "night"]
+
+
+def write_chain(path: Path) -> str:
+    """Write 60 documents of 8 sentences, in which each word is followed by the next of `WORDS`."""
+    draw = random.Random(0)
+    rows = []
+    for document in range(60):
+        first = draw.randrange(len(WORDS))
+        for place in range(8):
+            word = WORDS[(first + place) % len(WORDS)]
+            rows.append({"en": word, "doc_id": f"d{document}"})
+    return write_rows(path, rows)
+
+
+def test_skip_thought_learns_which_sentence_follows(tmp_path):
+    """Whoever does not read the sentence before predicts eight words with a loss of at least ln 8.
+
+    That is the mean of -ln q(word) over all words, whatever the probabilities q.
+    """
+    train = f"data.train={write_chain(tmp_path / 'chain.jsonl')}"
+    dev = f"data.dev={train.removeprefix('data.train=')}"
+    training = ["max_steps=200", "eval_steps=200", "learning_rate=0.03", "model.dropout=0"]
+    overrides = [train, dev, *TINY, *training]
+    train_recipe(load_recipe("skip_thought", overrides), tmp_path / "run")
+    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "run")
+    model = AutoModelForSeq2SeqLM.from_pretrained(tmp_path / "run").eval()
+    losses = []
+    for word, next_word in zip(WORDS, [*WORDS[1:], WORDS[0]], strict=True):
+        inputs = tokenizer(word, return_tensors="pt")
+        labels = tokenizer(next_word, return_tensors="pt")["input_ids"][:, 1:]
+        with torch.inference_mode():
+            loss = model(**inputs, labels=labels, target_language="en").loss  # nats a token
+        losses.append(float(loss) * labels.shape[1])
+    assert sum(losses) / len(losses) < 0.8 * math.log(len(WORDS))
 
 
 def test_an_interrupted_run_ends_with_the_same_weights(tmp_path, monkeypatch):

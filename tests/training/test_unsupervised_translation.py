@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -14,10 +15,13 @@ from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from tests.conftest import jittered, make_rows, save, tiny_model
 from tests.training.logs import read_log
 from tmde.data.sample import sample_sentences
+from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import CausalLanguageModel, MaskedLanguageModel
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
+from tmde.training.run_data import load_data
+from tmde.training.starts.first_stage import build_stage
 from tmde.training.starts.weights import warm_start
 
 STAGE = "warm_start.overrides"
@@ -163,6 +167,50 @@ def test_the_recipe_trains_on_rows_of_one_language(tmp_path):
         parts = entry["denoising_nll"] + entry["back_translation_nll"]
         assert entry["loss"] == pytest.approx(parts, rel=1e-4)
     assert load_file(folder / "model.safetensors").keys() >= {"model.layers.0.fc1.weight"}
+
+
+def write_language(path: Path, language: str, num_rows: int) -> str:
+    """Write numbered texts of one language."""
+    with path.open("w") as file:
+        for number in range(num_rows):
+            row = {"translation": {language: f"haus {number}"}}
+            file.write(json.dumps(row) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("stage", ["first", "second"])
+def test_both_stages_read_as_many_rows_of_each_language(stage, tmp_path, spaced_tokenizer):
+    """German has a tenth of the rows; of two files each row is there, and German is repeated."""
+    files = [
+        write_language(tmp_path / "de.jsonl", "de", 200),
+        write_language(tmp_path / "en.jsonl", "en", 1800),
+    ]
+    recipe = load_recipe("unsupervised_translation", [f"data.train={files}", "data.dev_rows=100"])
+    if stage == "first":
+        recipe = build_stage(recipe, recipe.warm_start.recipe)
+    train, dev, _ = load_data(recipe)
+    batches = ParallelBatches(
+        train, spaced_tokenizer, ["de", "en"], ["de", "en"], targets=["self"], fewest_languages=1
+    )
+    texts = Counter()
+    for batch in batches:
+        assert len(batch.languages) == 1
+        texts[batch.languages[0]] += batch.input_ids.shape[1]
+    # English is exhausted after about 3,600 draws, of which four standard deviations are 120.
+    assert texts.total() > 3000
+    assert abs(texts["de"] - texts["en"]) < 400
+    held = Counter(
+        language for row in dev["dev"]["translation"] for language in row if row[language]
+    )
+    assert min(held.values()) > 15  # German rows of the mixture are held out once, with copies.
+
+
+def test_a_step_of_the_language_model_is_64_streams_of_256_tokens():
+    recipe = load_recipe("unsupervised_translation", ["data.train=texts"])
+    training = build_stage(recipe, recipe.warm_start.recipe).training
+    assert training.batch_tokens / training.train_max_length == 64
+    # The rows have one language, so a micro-batch has as many streams as rows.
+    assert training.batch_tokens == 2 * training.micro_batch_tokens
 
 
 @pytest.mark.parametrize("objective", [MaskedLanguageModel(), CausalLanguageModel()])

@@ -204,9 +204,8 @@ class BatchPlanner:
         """Return the rows that make up each text, (languages, joined, rows), `NO_ROW` for none.
 
         A row is joined by those that follow it, as long as they have all of these languages and
-        the target columns. With
-        `neighbor_share`, the last language's text of some rows is replaced by the row that follows
-        in the same document; with `passage_share`, see `_with_passages`.
+        the target columns. With `neighbor_share`, the last language's text of some rows is replaced
+        by the row that follows in the same document; with `passage_share`, see `_with_passages`.
         """
         numbers = np.ones(len(rows), dtype=np.int64)
         if self.max_joined_rows > 1:
@@ -336,11 +335,17 @@ class BatchPlanner:
             begin = end
 
 
-def following_rows(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np.ndarray:
-    """Return the row after each row (rows,); `NO_ROW` if there is none with all languages."""
+def following_rows(tokens: Tokens, texts: Sequence[int], rows: np.ndarray) -> np.ndarray:
+    """Return the row after each row (rows,); `NO_ROW` if there is none with all of the texts.
+
+    Args:
+        tokens: The tokens of the dataset.
+        texts: The numbers of the languages and target columns that the next row must have.
+        rows: Rows of the dataset, or `NO_ROW`.
+    """
     following = np.where(rows >= 0, tokens.following[rows], NO_ROW)
-    has_all_languages = (tokens.lengths[following][:, languages] >= 0).all(axis=1)
-    return np.where((following >= 0) & has_all_languages, following, NO_ROW)
+    has_all_texts = (tokens.lengths[following][:, texts] >= 0).all(axis=1)
+    return np.where((following >= 0) & has_all_texts, following, NO_ROW)
 
 
 def text_lengths(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np.ndarray:

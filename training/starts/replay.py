@@ -8,13 +8,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from datasets import Dataset, concatenate_datasets
+from datasets import Dataset, Value, concatenate_datasets
 
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
 from tmde.data.checks import check_languages
 from tmde.data.dev_rows import hold_out
-from tmde.data.rows import features_of
+from tmde.data.rows import READING_ORDER, features_of, with_reading_order, with_reading_orders
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import ReplaySources
@@ -103,10 +103,12 @@ def load_replayed(
         "columns": data.columns,
     }
     rows = load_present(sources.new, languages.all, needed=languages.new, **options)
+    rows = with_reading_order(rows)
     new_rows = _map(rows, languages.with_new, languages.all)
     _check_new_rows(new_rows, languages)
     if sources.replay is not None:
         rows = load_present(sources.replay, languages.old, **options)
+        rows = with_reading_order(rows)
     old_rows = _map(rows, languages.without_new, languages.all)
     if not dev and data.dev_rows:
         held_out = _hold_out(new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.seed)
@@ -149,6 +151,7 @@ def mix_rows(new: Dataset, old: Dataset, share: float) -> Dataset:
     odds = share / (1 - share)
     new_number = max(len(new), round(len(old) / odds))
     old_number = max(len(old), round(odds * len(new)))
+    new, old = with_reading_orders([new, old])
     return concatenate_datasets([_repeated(new, new_number), _repeated(old, old_number)])
 
 
@@ -275,15 +278,17 @@ def _texts_of(row: dict[str, str | None]) -> Iterable[tuple[str, str]]:
 
 
 def _map(rows: Dataset, function: Callable[[Row], list[Row]], languages: Sequence[str]) -> Dataset:
-    """Replace every row by the rows that `function` returns for it."""
+    """Replace every row by the rows that `function` returns for it, with its `reading_order`."""
 
     def apply(batch: dict[str, list]) -> dict[str, list]:
-        made: dict[str, list] = {"translation": [], DOCUMENT_ID: []}
-        for translation, document in zip(batch["translation"], batch[DOCUMENT_ID], strict=True):
+        made: dict[str, list] = {"translation": [], DOCUMENT_ID: [], READING_ORDER: []}
+        for number, translation in enumerate(batch["translation"]):
             for row in function(dict(_texts_of(translation))):
                 made["translation"].append({language: row.get(language) for language in languages})
-                made[DOCUMENT_ID].append(document)
+                made[DOCUMENT_ID].append(batch[DOCUMENT_ID][number])
+                made[READING_ORDER].append(batch[READING_ORDER][number])
         return made
 
     features = features_of(languages, document_ids=True)
+    features[READING_ORDER] = Value("int64")
     return rows.map(apply, batched=True, remove_columns=rows.column_names, features=features)

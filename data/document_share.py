@@ -7,7 +7,6 @@ from modeling_tmde import TmdeError
 
 from .rows import document_numbers
 
-
 # A share is a smaller corpus, the same one for all runs. The seed of a run decides how it is read.
 SHARE_SEED = 42
 

@@ -324,8 +324,30 @@ def test_translations_are_a_system_of_classification(models, news, tmp_path):
     options = ["-o", tmp_path / "out", "--no-figures", "--no-folds", "--no-tfidf"]
     call(models[0], "--labeled", news, *columns, *options, "--translated-tfidf", f"nmt={models[1]}")
     assert measured_pairs(tmp_path / "out") == [("news", "tiny0"), ("news", "nmt + TF-IDF")]
+    into_spanish = ["--translated-tfidf", models[1], "--translate-into", "es", "--overwrite"]
+    call(models[0], "--labeled", news, *columns, *options, *into_spanish)
+    translated = read_results(tmp_path / "out")[1]
+    assert translated.settings["system"]["translation"] == "into es, by sentences, greedy"
+    assert not translated.dense
     missing = call(models[0], "--translated-tfidf", "no/such/model", status=1)
     assert "no/such/model: " in " ".join(missing.split())
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--translate-into", "es"], "--translate-into: found 'es' without a model that translat"),
+        (
+            ["--translated-tfidf", "{model}", "--translate-into", "it"],
+            "found the language 'it' to translate into, expected one of the model's pivot",
+        ),
+    ],
+)
+def test_languages_that_nothing_translates_into_are_refused(options, message, models, news):
+    options = [option.format(model=models[1]) for option in options]
+    columns = ["--columns", "text=Body,label=Topic,language=lang"]
+    output = call(models[0], "--labeled", news, *columns, *options, status=1)
+    assert message in " ".join(output.split())
 
 
 def test_the_model_of_tmde_is_measured_if_none_is_named(models, news, monkeypatch):

@@ -602,10 +602,9 @@ def _fingerprint(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
 
 
 def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
-    values = {"dense": _is_dense(record)}
-    for field_ in fields(TaskResult):
-        if field_.name != "dense":
-            values[field_.name] = record[field_.name]
+    stored_fields = [field.name for field in fields(TaskResult) if field.name != "dense"]
+    values = {name: record[name] for name in stored_fields}
+    values["dense"] = _is_dense(record)
     values["cells"] = [_cell_of_record(cell, arrays) for cell in record["cells"]]
     values["intervals"] = {}
     for name, bounds in record["intervals"].items():

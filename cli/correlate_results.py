@@ -16,6 +16,7 @@ from tmde.eval.markdown import markdown_escape, markdown_table
 from tmde.eval.results import TaskResult, read_results
 from tmde.eval.tasks import GROUPS
 
+SIGNIFICANCE_LEVEL = 0.05
 COLUMNS = ("probing_task", "task", "systems", "correlation", "p", "corrected_p")
 
 
@@ -77,14 +78,25 @@ def correlations_markdown(correlated: TaskCorrelations) -> str:
         row = rows.setdefault(correlation.probing_task, [markdown_escape(correlation.probing_task)])
         row.append(_cell_text(correlation))
     table = markdown_table(["", *map(markdown_escape, titles)], list(rows.values()))
-    tested = [pair for pair in correlated.correlations if not math.isnan(pair.p)]
-    pairs = "1 pair" if len(tested) == 1 else f"{len(tested)} pairs"
+    pairs = "1 pair" if correlated.tested_pairs == 1 else f"{correlated.tested_pairs} pairs"
+    system_count = len(correlated.systems)
     note = (
-        f"{correlated.method.capitalize()} correlation over {len(correlated.systems)} systems "
+        f"{correlated.method.capitalize()} correlation over {system_count} systems "
         f"({', '.join(correlated.systems)}). In brackets: p of a permutation test, corrected by "
         f"Holm's method for {pairs} of tasks."
     )
     blocks = ["\n".join(table), markdown_escape(note)]
+    if correlated.tested_pairs:
+        limit = (
+            f"The smallest p that {system_count} systems can reach, after correction for {pairs}, "
+            f"is {correlated.smallest_p:.2g}."
+        )
+        if correlated.smallest_p >= SIGNIFICANCE_LEVEL:
+            limit += (
+                f" No correlation can be significant at {SIGNIFICANCE_LEVEL}: measure more systems "
+                "or name fewer tasks (--tasks)."
+            )
+        blocks.append(markdown_escape(limit))
     for system, missing in correlated.left_out.items():
         left_out = f"{system} is left out, because it lacks {', '.join(missing)}."
         blocks.append(f"**Note:** {markdown_escape(left_out)}")

@@ -105,7 +105,15 @@ def run(
         Option(
             metavar="MODEL",
             help="As a baseline of classification, TF-IDF of the words of texts that a trained "
-            "model translates into English.",
+            "model translates into English, or into --translate-into.",
+        ),
+    ] = None,
+    translate_into: Annotated[
+        str | None,
+        Option(
+            metavar="LANGUAGE",
+            help="The language of --translated-tfidf. Default: en, or else the first that the "
+            "model translates into.",
         ),
     ] = None,
     tfidf: Annotated[bool, Option(help="Character n-gram TF-IDF as a baseline.")] = True,
@@ -158,6 +166,7 @@ def run(
         seed=seed,
         baselines=baseline or [],
         translators=translated_tfidf or [],
+        translate_into=translate_into,
         has_tfidf=tfidf,
         output=output,
         overwrite=overwrite,

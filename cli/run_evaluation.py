@@ -54,6 +54,7 @@ class EvaluationJob:
         columns: The columns of these files, by `FIELD`, or by `NAME.FIELD` for one of them.
         baselines: Encoders of the Hub, each measured with both poolings.
         translators: Trained models with a decoder, whose translations are measured by TF-IDF.
+        translate_into: The language that these translate into; None for each model's default.
     """
 
     models: list[str]
@@ -75,6 +76,7 @@ class EvaluationJob:
     seed: int
     baselines: list[str]
     translators: list[str]
+    translate_into: str | None
     has_tfidf: bool
     output: Path | None
     overwrite: bool
@@ -119,6 +121,11 @@ def run_evaluation(job: EvaluationJob) -> None:
     """
     if job.output is not None:
         _prepare_output(job.output, job.has_figures, job.overwrite)
+    if job.translate_into is not None and not job.translators:
+        raise TmdeError(
+            f"--translate-into: found {job.translate_into!r} without a model that translates; name "
+            "one with --translated-tfidf MODEL"
+        )
     model_paths = named_paths(job.models)
     baseline_paths = named_paths(job.baselines)
     translator_paths = named_paths(job.translators)
@@ -136,7 +143,8 @@ def run_evaluation(job: EvaluationJob) -> None:
     for name, path in baseline_paths.items():
         systems += _load_baseline(name, path, job.loading, cache)
     for name, path in translator_paths.items():
-        systems.append(_load_translator(name, path, job.loading.get("device")))
+        device = job.loading.get("device")
+        systems.append(_load_translator(name, path, device, job.translate_into))
     if job.has_tfidf:
         systems.append(CharacterTfidf())
 
@@ -227,10 +235,12 @@ def _load_baseline(
     ]
 
 
-def _load_translator(name: str, path: str, device: str | None) -> TranslatedTfidf:
+def _load_translator(
+    name: str, path: str, device: str | None, language: str | None
+) -> TranslatedTfidf:
     """Return the TF-IDF of a model's translations, as a system; errors begin with the model."""
     with reading(path):
-        return TranslatedTfidf.from_pretrained(f"{name} + TF-IDF", path, device)
+        return TranslatedTfidf.from_pretrained(f"{name} + TF-IDF", path, device, language)
 
 
 def _shared_languages(models: Sequence[EmbeddingSystem]) -> list[str] | None:

@@ -62,8 +62,9 @@ def evaluate_captions(
 
     Two linear maps, of the vectors of captions and of the features of images, are trained by a
     ranking loss. The epoch with the best sum of recalls on dev is tested. The test images are
-    searched in folds of 1,000, as they come; an image is found when any of its captions is. A wrong
-    candidate that ties with the right one counts as before it.
+    searched in folds of exactly 1,000, as they come, and those behind the last full fold are left
+    out; fewer than 1,000 images are one fold. An image is found when any of its captions is. A
+    wrong candidate that ties with the right one counts as before it.
 
     Args:
         data: Captions and features of images.
@@ -78,7 +79,8 @@ def evaluate_captions(
         the images, because captions of one image are not independent: they are resampled together.
         `extra` holds `recall_at_5`, `recall_at_10`, `median_rank` (the mean over folds and seeds of
         the median rank in a fold, rounded down), `dev` (the mean of the six recalls on dev), `size`
-        (queries) and `candidates` (in the largest fold).
+        (queries), `candidates` (in the largest fold) and `images_left_out` (test images behind the
+        last full fold).
 
     Raises:
         TmdeError: A vector is not finite.
@@ -324,8 +326,7 @@ def _search(
     image_vectors = _project_images(projections, data, split)
     by_captions = _Ranks()
     by_images = _Ranks()
-    image_count = len(split.image_ids)
-    for images in np.array_split(np.arange(image_count), max(1, image_count // FOLD_IMAGES)):
+    for images in search_folds(len(split.image_ids)):
         captions = np.flatnonzero(np.isin(split.image_numbers, images))
         scores = (caption_vectors[captions] @ image_vectors[images].T).numpy()
         numbers = split.image_numbers[captions]
@@ -333,6 +334,20 @@ def _search(
         by_captions.add_fold(scores, is_right, [split.image_ids[number] for number in numbers])
         by_images.add_fold(scores.T, is_right.T, [split.image_ids[number] for number in images])
     return {CAPTIONS: by_captions, IMAGES: by_images}
+
+
+def search_folds(image_count: int) -> list[np.ndarray]:
+    """Return the numbers of the images of each fold: 1,000, or all if there are fewer.
+
+    Images behind the last full fold are in none, because a search among more images is harder.
+
+    Args:
+        image_count: The number of images, numbered from 0.
+    """
+    if image_count < FOLD_IMAGES:
+        return [np.arange(image_count)]
+    fold_count = image_count // FOLD_IMAGES
+    return np.split(np.arange(fold_count * FOLD_IMAGES), fold_count)
 
 
 def _project_images(
@@ -371,6 +386,8 @@ def _cell(
 ) -> Cell:
     """Return the scores of one direction, means over the trainings of all seeds."""
     first = searches[0]
+    image_count = len(data.splits["test"].image_ids)
+    searched_count = sum(map(len, search_folds(image_count)))
     is_first = np.stack([search.ranks == 1 for search in searches])  # (seeds, queries)
     recalls = is_first.mean(axis=1)  # (seeds,)
     std = None
@@ -395,5 +412,6 @@ def _cell(
             "dev": float(np.mean(dev_scores)),
             "size": float(len(first.image_ids)),
             "candidates": float(first.candidates),
+            "images_left_out": float(image_count - searched_count),
         },
     )

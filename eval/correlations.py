@@ -6,13 +6,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 from scipy import stats
 
 from modeling_tmde import TmdeError
-from tmde.eval.results import TaskResult, mean_value
+from tmde.eval.results import TaskResult, mean_value, pairs_of
 from tmde.eval.tasks import GROUPS
 from tmde.eval.verdicts import holm
 
@@ -22,6 +22,10 @@ FEWEST_SYSTEMS = 4  # Three systems have six orders, so that no p-value is below
 PERMUTATIONS = 99_999
 _MAX_ENUMERATED = 8  # All orders of so many systems, 40,320, are counted and not sampled.
 _ROUNDING = 1e-9  # Correlations that differ less are equal but for rounding.
+
+# Settings that may differ between the results of a task: how a system makes vectors, what was
+# measured on the folds, and random draws. A draw of other test items shows in their ids.
+_NOT_COMPARED = {"system", "folds", "seed", "seeds", "bootstrap_samples"}
 
 
 @dataclass(frozen=True)
@@ -59,6 +63,16 @@ class TaskCorrelations:
     left_out: dict[str, list[str]]
     correlations: list[Correlation]
 
+    @property
+    def tested_pairs(self) -> int:
+        """The number of pairs of tasks that have a p-value."""
+        return sum(not math.isnan(correlation.p) for correlation in self.correlations)
+
+    @property
+    def smallest_p(self) -> float:
+        """The smallest corrected p-value that so many systems can reach on so many pairs."""
+        return min(1.0, self.tested_pairs * smallest_p_value(len(self.systems), self.method))
+
 
 def correlate_tasks(
     results: Sequence[TaskResult], method: Method = "spearman", seed: int = 0
@@ -80,7 +94,7 @@ def correlate_tasks(
         TmdeError: There is no probing task or no other one; fewer than four systems have all tasks;
             or results of one task or one system don't belong together.
     """
-    embedders = [result for result in results if result.truncated is not None]
+    embedders = [result for result in results if result.dense]
     _check_conditions(embedders)
     values = _values_by_system(embedders)
     probing_tasks, other_tasks = _split_tasks(embedders)
@@ -139,7 +153,7 @@ def _split_tasks(results: Sequence[TaskResult]) -> tuple[list[str], list[str]]:
 
 
 def _check_conditions(results: Sequence[TaskResult]) -> None:
-    """Check that all results of a task have the same data, protocol and classifier.
+    """Check that the results of each task were measured on the same items with the same settings.
 
     Raises:
         TmdeError: Two results differ.
@@ -147,21 +161,54 @@ def _check_conditions(results: Sequence[TaskResult]) -> None:
     first_results: dict[str, TaskResult] = {}
     for result in results:
         first = first_results.setdefault(result.task, result)
-        if _conditions(result) != _conditions(first):
+        _check_same_conditions(first, result)
+        if _test_items(first) != _test_items(result):
             raise TmdeError(
-                f"{result.task}: found {_describe(first)} for {first.system}, but "
-                f"{_describe(result)} for {result.system}; measure all systems on the same data by "
-                "the same protocol"
+                f"{result.task}: {first.system} and {result.system} were not tested on the same "
+                "items. Measure all systems with the same options."
             )
 
 
-def _conditions(result: TaskResult) -> tuple[str | None, ...]:
-    return result.data.get("fingerprint"), result.protocol, result.head
+def _check_same_conditions(first: TaskResult, second: TaskResult) -> None:
+    """Check that two results of a task agree in everything but the system and random draws.
+
+    Raises:
+        TmdeError: They don't.
+    """
+    first_conditions = _conditions(first)
+    second_conditions = _conditions(second)
+    for name in first_conditions | second_conditions:
+        first_value = first_conditions.get(name)
+        second_value = second_conditions.get(name)
+        if first_value != second_value:
+            raise TmdeError(
+                f"{first.task}: {name} of {first.system} is {first_value!r}, of {second.system} "
+                f"{second_value!r}, expected the same. Measure all systems on the same data with "
+                "the same options."
+            )
 
 
-def _describe(result: TaskResult) -> str:
-    fingerprint, protocol, head = _conditions(result)
-    return f"data {fingerprint}, protocol {protocol}, classifier {head}"
+def _conditions(result: TaskResult) -> dict[str, Any]:
+    """Return what all results of a task must share, but for the test items, by name."""
+    cells = [f"{source} -> {target}" for source, target in pairs_of(result.cells)]
+    conditions: dict[str, Any] = {
+        "data": result.data.get("fingerprint"),
+        "protocol": result.protocol,
+        "metric": result.metric,
+        "cells": sorted(cells),
+    }
+    for name, setting in result.settings.items():
+        if name not in _NOT_COMPARED:
+            conditions[name] = setting
+    if "train_languages" in conditions:
+        # Their order affects nothing.
+        conditions["train_languages"] = sorted(conditions["train_languages"])
+    return conditions
+
+
+def _test_items(result: TaskResult) -> dict[tuple[str, str], list[str]]:
+    """Return the sorted ids of the test items, by pair of languages."""
+    return {cell.pair: sorted(cell.ids) for cell in result.cells}
 
 
 def _values_by_system(results: Sequence[TaskResult]) -> dict[str, dict[str, float]]:
@@ -239,6 +286,22 @@ def _scores(
     lengths = np.linalg.norm(centered, axis=1)
     lengths[is_constant] = math.nan
     return centered / lengths[:, None]
+
+
+def smallest_p_value(systems: int, method: Method) -> float:
+    """Return the smallest p-value of one correlation that the permutation test can give.
+
+    Only the order of equal results can be as extreme as a correlation of 1, and, of ranks, the
+    reversed order too. So four systems cannot be significant by rank: 2 of 24 orders are 0.083.
+
+    Args:
+        systems: The number of systems.
+        method: `spearman` or `pearson`.
+    """
+    if systems > _MAX_ENUMERATED:
+        return 1 / (PERMUTATIONS + 1)
+    extreme_orders = 2 if method == "spearman" else 1
+    return extreme_orders / math.factorial(systems)
 
 
 def permutation_p_values(first: np.ndarray, second: np.ndarray, seed: int = 0) -> np.ndarray:

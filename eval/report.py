@@ -387,6 +387,12 @@ def _notes(section: Section) -> list[str]:
             "Left out because the other language lacks their paragraph: "
             f"up to {unanswered:,.0f} questions per pair."
         )
+    images_left_out = max(cell.extra.get("images_left_out", 0) for cell in section.results[0].cells)
+    if images_left_out:
+        notes.append(
+            "Left out because they fill no fold of images that are searched together: "
+            f"the last {images_left_out:,.0f} test images."
+        )
     return [f"**Note:** {note}" for note in notes]
 
 

@@ -263,7 +263,9 @@ class TaskResult:
         system_fingerprint: The fingerprint of the system.
         seconds: The wall-clock time by part, and that of CPU cores for embedding.
         truncated: The number of texts that were longer than the system's limit, and the number of
-            all texts; None for a system that never truncates.
+            all texts; None if they were not counted, as for TF-IDF.
+        dense: Whether the system's vectors have a fixed length, as those of an embedder; False for
+            TF-IDF.
     """
 
     task: str
@@ -277,6 +279,7 @@ class TaskResult:
     system_fingerprint: str = ""
     seconds: dict[str, float] = field(default_factory=dict)
     truncated: tuple[int, int] | None = None
+    dense: bool = True
 
     @property
     def metric(self) -> str:
@@ -582,7 +585,7 @@ def _record_of_result(result: TaskResult, arrays: _Arrays) -> dict[str, Any]:
         "summary": summarize(result.cells),
         "metric": result.metric,
         "metric_name": METRICS[result.metric].title,
-        "baseline": result.truncated is None,
+        "baseline": not result.dense,
         "columns": list(map(asdict, summary_columns(result))),
         "model_index": list(map(vars, model_index(result))),
     }
@@ -599,7 +602,9 @@ def _fingerprint(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
 
 
 def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
-    values = {field.name: record[field.name] for field in fields(TaskResult)}
+    stored_fields = [field.name for field in fields(TaskResult) if field.name != "dense"]
+    values = {name: record[name] for name in stored_fields}
+    values["dense"] = _is_dense(record)
     values["cells"] = [_cell_of_record(cell, arrays) for cell in record["cells"]]
     values["intervals"] = {}
     for name, bounds in record["intervals"].items():
@@ -607,6 +612,16 @@ def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
     if record["truncated"] is not None:
         values["truncated"] = tuple(record["truncated"])
     return TaskResult(**values)
+
+
+def _is_dense(record: dict[str, Any]) -> bool:
+    """Return whether the vectors of a stored result have a fixed length.
+
+    Files of tmde 0.1 do not say it. They have a number of truncated texts for embedders alone.
+    """
+    if "dense" in record:
+        return bool(record["dense"])
+    return record["truncated"] is not None
 
 
 def _cell_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:

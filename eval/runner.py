@@ -210,6 +210,7 @@ def _measure(
         system_fingerprint=fingerprint,
         seconds=seconds,
         truncated=(system.truncated, system.texts) if system.dense else None,
+        dense=system.dense,
     )
 
 

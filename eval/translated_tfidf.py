@@ -47,6 +47,7 @@ class TranslatedTfidf:
         model: An encoder-decoder of this package.
         tokenizer: Its tokenizer.
         language: The language that texts are translated into, one of the model's pivot languages.
+            None for English, or for the first pivot language if English is none.
 
     Raises:
         TmdeError: The model does not translate into the language.
@@ -60,9 +61,11 @@ class TranslatedTfidf:
         name: str,
         model: EmbeddingSeq2Seq,
         tokenizer: PreTrainedTokenizerBase,
-        language: str = "en",
+        language: str | None = None,
     ) -> None:
         pivots = model.config.pivot_languages
+        if language is None:
+            language = "en" if "en" in pivots else pivots[0]
         if language not in pivots:
             raise TmdeError(
                 f"{name}: found the language {language!r} to translate into, expected one of the "
@@ -82,6 +85,7 @@ class TranslatedTfidf:
         name: str,
         model: str | os.PathLike[str],
         device: str | torch.device | None = None,
+        language: str | None = None,
     ) -> TranslatedTfidf:
         """Load a model and its tokenizer.
 
@@ -89,9 +93,11 @@ class TranslatedTfidf:
             name: The name in tables.
             model: A folder or a Hub id.
             device: Default: cuda if there is one, else cpu.
+            language: The language that texts are translated into; None as for the class.
 
         Raises:
-            TmdeError: The model has no decoder, or is none of this package.
+            TmdeError: The model has no decoder, is none of this package, or does not translate into
+                the language.
             OSError: There is no such model.
         """
         check_model_path(os.fspath(model))
@@ -109,7 +115,7 @@ class TranslatedTfidf:
         if device is None:
             device = "cuda" if torch.cuda.is_available() else "cpu"
         tokenizer = AutoTokenizer.from_pretrained(model)
-        return cls(name, loaded.to(device), tokenizer)
+        return cls(name, loaded.to(device), tokenizer, language)
 
     @cached_property
     def fingerprint(self) -> str:

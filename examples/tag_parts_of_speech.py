@@ -7,7 +7,8 @@ r"""Fine-tune a T-MDE checkpoint to tag parts of speech, and test it in further 
 Tagged sentences are read in CoNLL-U, the format of Universal Dependencies
 (https://universaldependencies.org): a word a line in ten columns between tabs, of which the second
 is the word and the fourth its tag, and an empty line after every sentence. Training is
-transformers' own `Trainer`. The first token of every word carries its tag.
+transformers' own `Trainer`. The first token of every word carries its tag. Words behind the longest
+input of the model carry none, and their number is printed.
 """
 
 from __future__ import annotations
@@ -53,11 +54,16 @@ TAGS = [
 
 
 def read_sentences(path: Path) -> datasets.Dataset:
-    """Return the words of each sentence of a CoNLL-U file, and the numbers of their tags."""
+    """Return the words of each sentence of a CoNLL-U file, and the numbers of their tags.
+
+    Raises:
+        SystemExit: A word has no universal part-of-speech tag.
+    """
     rows = []
     words: list[str] = []
     tags: list[int] = []
-    for line in [*path.read_text("utf-8").splitlines(), ""]:
+    lines = [*path.read_text("utf-8").splitlines(), ""]
+    for line_number, line in enumerate(lines, start=1):
         if not line and words:
             rows.append({"words": words, "tags": tags})
             words = []
@@ -66,24 +72,55 @@ def read_sentences(path: Path) -> datasets.Dataset:
         # Comments have one column. Contractions ("3-4") and words that are left out in the text
         # ("3.1") are no words of their own.
         if len(columns) == 10 and columns[0].isdecimal():
-            words.append(columns[1])
-            tags.append(TAGS.index(columns[3]))
+            word = columns[1]
+            tag = columns[3]
+            if tag not in TAGS:
+                raise SystemExit(
+                    f"{path}, line {line_number}: found the tag {tag!r} for the word {word!r}, "
+                    f"expected one of {', '.join(TAGS)}. Leave out sentences without tags."
+                )
+            words.append(word)
+            tags.append(TAGS.index(tag))
     return datasets.Dataset.from_list(rows)
 
 
 def tokenize(row: dict, tokenizer: PreTrainedTokenizerBase) -> dict:
     """Return the tokens of a sentence, and their labels: -100 but at the first token of a word."""
-    # The tokenizer reads the blank before a word with the word.
-    spaced_words = [f" {word}" for word in row["words"]]
-    spaced_words[0] = row["words"][0]
-    tokens = tokenizer(spaced_words, is_split_into_words=True, truncation=True)
+    # Words one by one would have other tokens: the tokenizer reads the space before a word with it.
+    tokens = tokenizer(" ".join(row["words"]), truncation=True, return_offsets_mapping=True)
+    word_of_character: list[int | None] = []
+    for number, word in enumerate(row["words"]):
+        word_of_character += [number] * len(word)
+        word_of_character.append(None)  # the space behind it
     labels = []
     last_word = None
-    for word in tokens.word_ids():
+    for start, end in tokens.pop("offset_mapping"):
+        # Special tokens cover no character.
+        word = word_of_character[end - 1] if end > start else None
         is_first_token = word is not None and word != last_word
         labels.append(row["tags"][word] if is_first_token else -100)
-        last_word = word
+        if word is not None:
+            last_word = word
     return {**tokens, "labels": labels}
+
+
+def tokenize_file(path: Path, tokenizer: PreTrainedTokenizerBase) -> datasets.Dataset:
+    """Return the tokenized sentences of a file. Print how many words are cut off, if any are."""
+    sentences = read_sentences(path)
+    tokenized = sentences.map(
+        tokenize, fn_kwargs={"tokenizer": tokenizer}, remove_columns=["words", "tags"]
+    )
+    word_count = sum(map(len, sentences["words"]))
+    labeled_count = 0
+    for labels in tokenized["labels"]:
+        labeled_count += sum(label != -100 for label in labels)
+    if labeled_count < word_count:
+        print(
+            f"{path.name}: {word_count - labeled_count:,} of {word_count:,} words are left out, "
+            f"because they stand behind the first {tokenizer.model_max_length:,} tokens of a "
+            "sentence"
+        )
+    return tokenized
 
 
 def accuracy(prediction: EvalPrediction) -> dict[str, float]:
@@ -114,10 +151,7 @@ def main() -> None:
     )
     tokenized = {}
     for path in (arguments.train, *arguments.test):
-        sentences = read_sentences(path)
-        tokenized[path] = sentences.map(
-            tokenize, fn_kwargs={"tokenizer": tokenizer}, remove_columns=["words", "tags"]
-        )
+        tokenized[path] = tokenize_file(path, tokenizer)
     settings = TrainingArguments(
         arguments.output,
         per_device_train_batch_size=32,

@@ -23,6 +23,7 @@ from tmde.training.throughput import ComponentSums
 # Measures of losses that are also averaged over the dev sets.
 AVERAGED_LOSSES = (
     "back_translation_nll",
+    "denoising_nll",
     "masked_lm_loss",
     "nli_accuracy",
     "translation_nll",

@@ -10,7 +10,7 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from modeling_tmde import TmdeError
+from tmde.training.objective_checks import check_objectives
 from tmde.training.objectives.base import Objective, check_range
 from tmde.training.objectives.encoded_batch import (
     EncodedBatch,
@@ -20,7 +20,7 @@ from tmde.training.objectives.encoded_batch import (
     sees_states,
 )
 from tmde.training.objectives.masking import Masked, MaskingObjective
-from tmde.training.objectives.targets import PIVOTS, decoder_directions, target_columns
+from tmde.training.objectives.targets import decoder_directions, target_columns
 
 if TYPE_CHECKING:
     from tmde.training.batches import ParallelBatch
@@ -60,9 +60,8 @@ class ParallelModel(nn.Module):
         texts: What the texts of a row are called: the languages, or premise and hypothesis.
 
     Raises:
-        TmdeError: There is no objective, an objective needs a decoder or head that the model lacks,
-            two objectives mask the input of the same encoder call, or a probability is outside
-            [0, 1].
+        TmdeError: There is no objective, an objective cannot be computed with the model, two
+            objectives mask the input of the same encoder call, or a probability is outside [0, 1].
     """
 
     def __init__(
@@ -78,7 +77,7 @@ class ParallelModel(nn.Module):
         self.model = model
         self.token_dropout = token_dropout
         self.token_dropout_share = token_dropout_share
-        self._check_objectives(objectives)
+        check_objectives(model, objectives, token_dropout)
         self.objectives = ObjectiveDict(objectives)
         self.texts: Sequence[str] = model.config.languages
         for objective in objectives.values():
@@ -87,61 +86,6 @@ class ParallelModel(nn.Module):
                 self.texts = objective.requirements.texts
         if not self._requires("decoder") and not self._requires("head"):
             self._freeze_all_but_the_encoder()
-
-    # ---- Checks
-
-    def _check_objectives(self, objectives: Mapping[str, Objective]) -> None:
-        if not objectives:
-            raise TmdeError(
-                "At least one objective is needed: add one to the `objectives` of the recipe"
-            )
-        for name, objective in objectives.items():
-            self._check_parts(name, objective)
-        masking = [name for name in objectives if objectives[name].requirements.masked_input]
-        if len(masking) > 1:
-            raise TmdeError(
-                f"Objectives {masking[0]!r} and {masking[1]!r} both mask the encoder's input: "
-                "remove one"
-            )
-
-    def _check_parts(self, name: str, objective: Objective) -> None:
-        """Check that the model has what an objective requires."""
-        required = objective.requirements
-        model_class = type(self.model).__name__
-        if required.head:
-            self._check_has_part(name, "head", "encoder")
-        if required.decoder:
-            self._check_has_part(name, "decoder", "tmde")
-        if required.head and self.token_dropout:
-            raise TmdeError(
-                f"token_dropout={self.token_dropout} would drop tokens that objective {name!r} "
-                "predicts: set token_dropout=0"
-            )
-        if required.targets not in ((), (PIVOTS,)):
-            self._check_decoders(name)
-        needs_one_encoder = required.one_encoder or required.texts is not None
-        if needs_one_encoder and self._needs_language_ids:
-            raise TmdeError(f"Objective {name!r} needs one shared encoder, not {model_class}")
-
-    def _check_decoders(self, name: str) -> None:
-        """Check that a model with a decoder for each pivot has one for every language."""
-        config = self.config
-        without_decoder = set(config.languages) - set(config.pivot_languages)
-        if self._needs_language_ids and without_decoder:
-            raise TmdeError(
-                f"objectives.{name}.targets: every language is decoded, and "
-                f"{type(self.model).__name__} has a decoder for each pivot language alone: found "
-                f"pivot_languages={config.pivot_languages}, expected all of {config.languages}"
-            )
-
-    def _check_has_part(self, name: str, part: str, architecture: str) -> None:
-        """Check that the model has a part; `architecture` is one that has it."""
-        if not hasattr(self.model, part):
-            raise TmdeError(
-                f"Objective {name!r} needs a {part}, which {type(self.model).__name__} does not "
-                f"have: remove the objective (objectives.{name}=null), or set "
-                f"model.architecture={architecture}"
-            )
 
     # ---- Parts of the model
 

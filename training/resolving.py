@@ -13,6 +13,7 @@ from tmde.training.recipe.building import (
     build_arguments,
     build_config,
     build_objectives,
+    check_fit_of_objectives,
     check_pyramid,
     check_widths,
 )
@@ -121,4 +122,6 @@ def _build_parts(recipe: Recipe, folder: Path) -> _Parts:
         raise RecipeError(
             "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
         )
-    return _Parts(build_objectives(recipe), arguments)
+    objectives = build_objectives(recipe)
+    check_fit_of_objectives(recipe, objectives, arguments.token_dropout)
+    return _Parts(objectives, arguments)

@@ -18,6 +18,8 @@ from tmde.eval.model_fingerprint import model_fingerprint
 from tmde.eval.results import read_results, summarize
 from tmde.eval.retrieval import precision_at_1
 from tmde.eval.runner import evaluate
+from tmde.training.recipe import load_recipe
+from tmde.training.run import train_recipe
 
 SAMPLE = ["--tasks", "sample", "--set", "sample.sizes=[40,20,20]", "--languages", "de,en"]
 TASKS = ("sample", "sentence_retrieval/some_dev")
@@ -324,8 +326,84 @@ def test_translations_are_a_system_of_classification(models, news, tmp_path):
     options = ["-o", tmp_path / "out", "--no-figures", "--no-folds", "--no-tfidf"]
     call(models[0], "--labeled", news, *columns, *options, "--translated-tfidf", f"nmt={models[1]}")
     assert measured_pairs(tmp_path / "out") == [("news", "tiny0"), ("news", "nmt + TF-IDF")]
+    into_spanish = ["--translated-tfidf", models[1], "--translate-into", "es", "--overwrite"]
+    call(models[0], "--labeled", news, *columns, *options, *into_spanish)
+    translated = read_results(tmp_path / "out")[1]
+    assert translated.settings["system"]["translation"] == "into es, by sentences, greedy"
+    assert not translated.dense
     missing = call(models[0], "--translated-tfidf", "no/such/model", status=1)
     assert "no/such/model: " in " ".join(missing.split())
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory):
+    """A model that has learned to translate lists of ten words between German and English."""
+    folder = tmp_path_factory.mktemp("translator")
+    for name, count in (("train", 3000), ("dev", 40)):
+        rows = make_rows(count, seed=count, languages=("de", "en"))
+        lines = [json.dumps({"translation": row}, ensure_ascii=False) for row in rows]
+        (folder / f"{name}.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    overrides = [
+        f"data.train={folder / 'train.jsonl'}",
+        f"data.dev={folder / 'dev.jsonl'}",
+        "data.languages=[de, en]",
+        "data.pivot_languages=[de, en]",
+        "tokenizer.vocab_size=400",
+        "model.bottleneck=full",
+        "model.d_model=64",
+        "model.encoder_ffn_dim=128",
+        "model.decoder_ffn_dim=128",
+        "objectives.distance=null",
+        "max_steps=300",
+        "eval_steps=300",
+        "eval_pairs=null",
+    ]
+    train_recipe(load_recipe("quickstart", overrides), folder / "run")
+    return folder / "run"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("source", "target"), [("en", "de"), ("de", "en")])
+def test_a_trained_translator_knows_topics_across_languages(source, target, translator, tmp_path):
+    """Documents with a dog are told from others in a language without labels.
+
+    German and English words for the animals share hardly a letter, so that n-grams cannot do it.
+    """
+    lines = ["label,text,language,id"]
+    for number, row in enumerate(make_rows(300, seed=9, languages=("de", "en"))):
+        label = "dog" if "dog" in row["en"] else "none"
+        for language, text in row.items():
+            lines.append(f"{label},{text},{language},{number}")
+    path = tmp_path / "animals.csv"
+    path.write_text("\n".join(lines), encoding="utf-8")
+    options = ["--languages", target, "--train-languages", source, "--translate-into", source]
+    files = ["-o", tmp_path / "out", "--no-figures"]
+    call(f"one={translator}", "--labeled", path, *options, "--translated-tfidf", translator, *files)
+    accuracies = {}
+    for result in read_results(tmp_path / "out"):
+        (cell,) = result.cells
+        assert cell.pair == (source, target)
+        accuracies[result.system] = cell.value
+    assert list(accuracies) == ["one", "run + TF-IDF", "TF-IDF"]
+    assert accuracies["run + TF-IDF"] > 0.95
+    assert accuracies["TF-IDF"] < 0.8
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--translate-into", "es"], "--translate-into: found 'es' without a model that translat"),
+        (
+            ["--translated-tfidf", "{model}", "--translate-into", "it"],
+            "found the language 'it' to translate into, expected one of the model's pivot",
+        ),
+    ],
+)
+def test_languages_that_nothing_translates_into_are_refused(options, message, models, news):
+    options = [option.format(model=models[1]) for option in options]
+    columns = ["--columns", "text=Body,label=Topic,language=lang"]
+    output = call(models[0], "--labeled", news, *columns, *options, status=1)
+    assert message in " ".join(output.split())
 
 
 def test_the_model_of_tmde_is_measured_if_none_is_named(models, news, monkeypatch):

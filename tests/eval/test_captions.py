@@ -174,6 +174,31 @@ def test_images_are_searched_in_folds_of_a_thousand():
     assert len(cells[0].ids) == 10_000
 
 
+@pytest.mark.parametrize(
+    ("image_count", "sizes"),
+    [(2, [2]), (999, [999]), (1000, [1000]), (1999, [1000]), (5000, [1000] * 5)],
+)
+def test_folds_have_exactly_a_thousand_images(image_count, sizes):
+    folds = captions.search_folds(image_count)
+    assert [len(images) for images in folds] == sizes
+    assert np.concatenate(folds).tolist() == list(range(sum(sizes)))
+
+
+def test_images_behind_the_last_full_fold_are_left_out_and_told():
+    data, hidden = planted(train=60, dev=20, test=1999)
+    task = LoadedTask("coco_captions", TASKS["coco_captions"](), data, data_fingerprint(data))
+    (result,) = evaluate([task], [describing(hidden)], EvaluationOptions(seeds=1, samples=5))
+    for cell in result.cells:
+        assert cell.chance == pytest.approx(1 / 1000)
+        assert cell.extra["images_left_out"] == 999
+        assert set(cell.ids) == set(data.splits["test"].image_ids[:1000])
+    report = markdown_report([result])
+    assert (
+        "Left out because they fill no fold of images that are searched together: the last 999"
+        in report
+    )
+
+
 def test_median_ranks_are_means_over_folds(monkeypatch):
     """The medians 1.5 and 3 of two folds are rounded down before their mean."""
     folds = iter([[1, 2], [1, 1], [3, 3], [2, 4]])
@@ -250,3 +275,4 @@ def test_the_result_is_reported_and_stored(tmp_path):
     assert "captions → images" in report
     assert "| Median rank" in report
     assert "test images 40, test captions 200 in each of en" in report
+    assert "Left out" not in report

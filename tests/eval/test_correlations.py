@@ -15,11 +15,12 @@ from tmde.eval.correlations import correlate_tasks
 from tmde.eval.results import Cell, TaskResult, write_results
 
 
-def result(system: str, task: str, *values: float, **changes) -> TaskResult:
+def result(
+    system: str, task: str, *values: float, metric="accuracy", item="i", **changes
+) -> TaskResult:
     cells = []
     for number, value in enumerate(values):
-        languages = ("en", f"x{number}")
-        cells.append(Cell(*languages, "accuracy", value, ["i"], np.array([value])))
+        cells.append(Cell("en", f"x{number}", metric, value, [item], np.array([value])))
     fields = {
         "protocol": "zero-shot",
         "data": {"fingerprint": f"data of {task}"},
@@ -160,7 +161,7 @@ def test_baselines_and_systems_that_lack_a_task_are_left_out():
     results = results_of(FOUR)
     results.append(result("lacking", "sts", 0.3))
     for task in FOUR:
-        results.append(result("TF-IDF", task, 0.3, truncated=None))
+        results.append(result("TF-IDF", task, 0.3, truncated=None, dense=False))
     found = correlate_tasks(results)
     assert found.systems == ["a", "b", "c", "d"]
     assert found.left_out == {"lacking": ["probing_wc", "probing_sentlen", "senteval_mr"]}
@@ -171,6 +172,64 @@ def test_a_result_of_two_evaluations_counts_once():
     results = results_of(FOUR)
     found = correlate_tasks([*results, *results])
     assert found == correlate_tasks(results)
+
+
+def test_what_a_result_owes_to_its_system_and_to_chance_may_differ():
+    """Also the order of cells and of training languages, which changes no number."""
+    results = results_of({"probing_wc": FOUR["probing_wc"]})
+    for number, (system, value) in enumerate(zip("abcd", FOUR["sts"], strict=True)):
+        settings = {
+            "system": {"pooling": f"pooling {number}"},
+            "folds": {"left_out": f"reason {number}"},
+            "seed": number,
+            "seeds": [number],
+            "bootstrap_samples": number,
+            "train_languages": ["de", "en"] if number % 2 else ["en", "de"],
+            "scoring": "cosine",
+        }
+        one = result(system, "sts", value, 0.5, settings=settings)
+        if number % 2:
+            one.cells.reverse()
+        results.append(one)
+    (found,) = correlate_tasks(results).correlations
+    assert found.value == pytest.approx(-1)
+
+
+@pytest.mark.parametrize(
+    ("method", "systems", "expected"),
+    [
+        # Ranks: the order of equal results and its reverse, of 24, 120 and 40,320 orders.
+        ("spearman", 4, 2 / 24),
+        ("spearman", 5, 2 / 120),
+        ("spearman", 8, 2 / 40_320),
+        # The reversed order is less extreme, if the results are not symmetric.
+        ("pearson", 4, 1 / 24),
+        # The one that was found, and 99,999 random ones.
+        ("spearman", 9, 1 / 100_000),
+        ("pearson", 9, 1 / 100_000),
+    ],
+)
+def test_the_smallest_p_value_by_hand(method, systems, expected):
+    assert correlations.smallest_p_value(systems, method) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("method", ["spearman", "pearson"])
+@pytest.mark.parametrize("count", [4, 5, 6, 7])
+def test_the_smallest_p_value_is_that_of_equal_results(method, count):
+    values = [number**2 for number in range(count)]
+    correlated = correlate_tasks(results_of({"probing_wc": values, "sts": values}), method)
+    (correlation,) = correlated.correlations
+    assert correlation.p == pytest.approx(correlated.smallest_p)
+
+
+def test_the_smallest_p_value_is_corrected_for_the_pairs_that_are_tested():
+    tasks = FOUR | {"probing_tense": [0.5, 0.5, 0.5, 0.5]}
+    correlated = correlate_tasks(results_of(tasks))
+    # Four pairs; the two of equal results are not tested.
+    assert correlated.smallest_p == pytest.approx(4 * 2 / 24)
+    many = {f"probing_{name}": FOUR["sts"] for name in ("wc", "sentlen", "tense", "bshift")}
+    many_tasks = many | {f"task_{number}": FOUR["sts"] for number in range(4)}
+    assert correlate_tasks(results_of(many_tasks)).smallest_p == 1
 
 
 THREE = {"probing_wc": [0.1, 0.2, 0.3], "sts": [0.1, 0.3, 0.2]}
@@ -192,11 +251,27 @@ THREE = {"probing_wc": [0.1, 0.2, 0.3], "sts": [0.1, 0.3, 0.2]}
         ([], "no probing task among the tasks none"),
         (
             [*results_of(FOUR), result("e", "sts", 0.1, data={"fingerprint": "other"})],
-            "sts: found data data of sts, protocol zero-shot, .* for a, but data other, .* for e",
+            "sts: data of a is 'data of sts', of e 'other', expected the same",
         ),
         (
             [*results_of(FOUR), result("e", "sts", 0.1, settings={"head": {"head": "svm"}})],
-            "classifier None for a, but .* classifier svm for e",
+            "sts: head of a is None, of e {'head': 'svm'}, expected the same",
+        ),
+        (
+            [*results_of(FOUR), result("e", "sts", 0.1, settings={"scoring": "ratio"})],
+            "sts: scoring of a is None, of e 'ratio', expected the same",
+        ),
+        (
+            [*results_of(FOUR), result("e", "sts", 0.1, 0.2)],
+            r"sts: cells of a is \['en -> x0'\], of e \['en -> x0', 'en -> x1'\], expected the",
+        ),
+        (
+            [*results_of(FOUR), result("e", "sts", 0.1, metric="spearman")],
+            "sts: metric of a is 'accuracy', of e 'spearman', expected the same",
+        ),
+        (
+            [*results_of(FOUR), result("e", "sts", 0.1, item="another")],
+            "sts: a and e were not tested on the same items",
         ),
         (
             [*results_of(FOUR), result("b", "sts", 0.1, system_fingerprint="other")],
@@ -242,6 +317,21 @@ def test_the_printed_table(folders):
     text = " ".join(" ".join(lines).split())
     assert "Spearman correlation over 4 systems (a, b, c, d)" in text
     assert "corrected by Holm's method for 4 pairs of tasks" in text
+
+
+def test_too_few_systems_for_a_significant_correlation_are_told(folders):
+    text = " ".join(call(*folders).split())
+    assert "smallest p that 4 systems can reach, after correction for 4 pairs, is 0.33." in text
+    assert "No correlation can be significant at 0.05: measure more systems or name fewer" in text
+
+
+def test_enough_systems_are_told_their_smallest_p(folders, tmp_path):
+    """2 of 120 orders, times two pairs: 0.033."""
+    fifth_results = [result("e", task, 0.35) for task in FOUR]
+    write_results(tmp_path / "e", fifth_results, {})
+    text = " ".join(call(*folders, tmp_path / "e", "--tasks", "probing,sts").split())
+    assert "smallest p that 5 systems can reach, after correction for 2 pairs, is 0.033." in text
+    assert "No correlation can be" not in text
 
 
 def test_the_written_table(folders, tmp_path):

@@ -36,7 +36,8 @@ def lines_of(text: str) -> list[str]:
 def report() -> str:
     """The report of a system and of TF-IDF in three languages."""
     languages = ("a", "b", "c")
-    return markdown_report([matrix(languages), matrix(languages, system="TF-IDF", truncated=None)])
+    baseline = matrix(languages, system="TF-IDF", truncated=None, dense=False)
+    return markdown_report([matrix(languages), baseline])
 
 
 def test_report_has_the_means(report):

@@ -53,7 +53,7 @@ def without(value, field: str) -> dict:
 
 
 def test_results_survive_a_round_trip(tmp_path):
-    written = [result(), result("TF-IDF", (0.0, 0.0, 1.0), truncated=None, folds=[])]
+    written = [result(), result("TF-IDF", (0.0, 0.0, 1.0), truncated=None, dense=False, folds=[])]
 
     write_results(tmp_path / "new", written, {})
     read = read_results(tmp_path / "new")
@@ -63,6 +63,24 @@ def test_results_survive_a_round_trip(tmp_path):
         for cell_before, cell_after in zip(before.cells, after.cells, strict=True):
             assert without(cell_before, "outcomes") == without(cell_after, "outcomes")
             np.testing.assert_array_equal(cell_before.outcomes, cell_after.outcomes)
+
+
+def test_results_say_whether_vectors_are_dense(tmp_path):
+    """Whether truncated texts were counted has no part in it."""
+    sparse = result("sparse", truncated=(1, 3), dense=False)
+    uncounted = result("uncounted", truncated=None)
+    write_results(tmp_path, [sparse, uncounted], {})
+    assert [read.dense for read in read_results(tmp_path)] == [False, True]
+    assert [record["baseline"] for record in read_eval_json(tmp_path)["results"]] == [True, False]
+
+
+def test_files_from_before_dense_was_stored_are_read(tmp_path):
+    write_results(tmp_path, [result(), result("TF-IDF", truncated=None, dense=False)], {})
+    content = read_eval_json(tmp_path)
+    for record in content["results"]:
+        del record["dense"]
+    (tmp_path / "eval.json").write_text(json.dumps(content), encoding="utf-8")
+    assert [read.dense for read in read_results(tmp_path)] == [True, False]
 
 
 def test_numbers_that_are_not_finite_survive_a_round_trip(tmp_path):

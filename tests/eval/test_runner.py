@@ -135,6 +135,11 @@ def test_folds_are_left_out_where_there_are_too_few_items():
     assert "16 items a fold" in result.settings["folds"]["left_out"]
 
 
+def test_results_say_whether_the_system_has_dense_vectors():
+    assert measure(sample(), hashed()).dense
+    assert not measure(sample(), CharacterTfidf()).dense
+
+
 def test_networks_are_not_trained_on_ngrams():
     result = measure(sample(), CharacterTfidf(), head="ffn")
 

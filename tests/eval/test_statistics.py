@@ -193,6 +193,15 @@ def test_folds_are_tested_on_cross():
     assert fold_p_by_group == {"Same": None, "Cross": expected, "All": None}
 
 
+def test_only_sparse_vectors_may_have_another_classifier():
+    """A task's network is for vectors of a fixed length, so TF-IDF has another head."""
+    a = make_result([make_cell([1, 0])], settings={"head": "ffn", "seeds": [0, 1]})
+    sparse = replace(a, system="TF-IDF", settings={"head": "svm", "seeds": []}, dense=False)
+    assert [row.difference for row in compare(a, sparse)] == [0]
+    with pytest.raises(ValueError, match="head of A is 'ffn', of TF-IDF 'svm'"):
+        compare(a, replace(sparse, dense=True))
+
+
 @pytest.mark.parametrize(
     ("changes", "match"),
     [

@@ -155,6 +155,25 @@ def test_the_fingerprint_depends_on_the_weights(tokenizer):
     assert first.fingerprint != other.fingerprint
 
 
+@pytest.mark.parametrize(
+    ("pivots", "language", "chosen"),
+    [
+        (("es", "en"), None, "en"),
+        (("de", "es"), None, "de"),
+        (("de", "es"), "es", "es"),
+    ],
+)
+def test_the_language_is_english_the_first_pivot_or_the_one_that_is_named(
+    pivots, language, chosen, tokenizer, tmp_path
+):
+    save(tmp_path, tiny_model(pivot_languages=pivots), tokenizer)
+    system = TranslatedTfidf.from_pretrained("ours", tmp_path, language=language)
+    assert system.describe()["translation"].startswith(f"into {chosen},")
+    # Texts in that language are not translated.
+    system.represent(["casa"], ["casa"], chosen, fit_language=chosen)
+    assert system._translations == {("casa", chosen): "casa"}
+
+
 # ---- Mistakes
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pydantic
 import pytest
+import torch
 
 from modeling_tmde import BagModel
 from tests.conftest import make_dataset, make_rows
@@ -26,6 +27,7 @@ from tmde.training.recipe.building import (
     build_arguments,
     build_config,
     build_objectives,
+    check_fit_of_objectives,
     check_pyramid,
 )
 from tmde.training.recipe.generated_sections import (
@@ -375,6 +377,61 @@ def test_nested_dimensions_are_checked_before_anything_is_read(overrides, messag
     with pytest.raises(RecipeError, match=f"Section 'objectives' of recipe bag: {message}"):
         train_recipe(recipe, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+# ---- Losses that the model cannot have
+
+
+@pytest.mark.parametrize(
+    ("name", "overrides", "message"),
+    [
+        (
+            "unsupervised_translation",
+            ["data.languages=[de]", "data.pivot_languages=[de]"],
+            r"objectives.back_translation: found languages=\['de'\], expected two or more: name ",
+        ),
+        (
+            "laser_1",
+            ["objectives.denoising={}"],
+            "denoising blank_share=0.1 needs a token that hides others, such as <mask>, .*: set "
+            "objectives.denoising.blank_share=0",
+        ),
+        (
+            "nmt",
+            ["objectives.denoising={blank_share: 0}"],
+            r"'denoising' needs one shared encoder, not Ntdv.*: .*\(objectives.denoising=null\)",
+        ),
+        (
+            "bag",
+            ["objectives.translation={}"],
+            r"'translation' needs a decoder, .*: .*\(objectives.translation=null\)",
+        ),
+        (
+            "mlm",
+            ["objectives.masked_lm=null", "objectives.causal_lm={}"],
+            "objectives.causal_lm: .*: set model.causal=true",
+        ),
+        ("mlm", ["token_dropout=0.1"], "token_dropout=0.1 would drop .*: set token_dropout=0"),
+    ],
+)
+def test_losses_are_checked_before_anything_is_read(name, overrides, message, tmp_path):
+    recipe = load_recipe(name, ["data.train=nowhere.tsv", *overrides])
+    with pytest.raises(RecipeError, match=f"Section 'objectives' of recipe {name}: .*{message}"):
+        train_recipe(recipe, tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("name", packaged_names())
+def test_the_losses_of_every_recipe_are_possible_and_draw_no_number(name):
+    recipe = load_recipe(name)
+    random_state = torch.get_rng_state()
+    check_fit_of_objectives(recipe, build_objectives(recipe), token_dropout=0.0)
+    assert torch.equal(torch.get_rng_state(), random_state)
+
+
+def test_the_remedy_of_a_missing_mask_is_accepted():
+    recipe = load_recipe("laser_1", ["objectives.denoising={blank_share: 0}"])
+    check_fit_of_objectives(recipe, build_objectives(recipe), token_dropout=0.0)
 
 
 # ---- The tokenizer and the model of a recipe

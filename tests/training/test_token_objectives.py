@@ -260,9 +260,10 @@ def test_causal_language_model():
     alone = model.model(ids[0], mask[0]).pooler_output
     left = model.model(padded_ids, padded_mask).pooler_output
     assert torch.allclose(alone, left, atol=1e-6)
+    objective.check_config(config)
     config.causal = False
     with pytest.raises(ValueError, match="set model.causal=true"):
-        objective.mask(ids, mask, config)
+        objective.check_config(config)
 
 
 def test_masked_tokens_by_hand():

@@ -15,7 +15,9 @@ from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from tests.conftest import jittered, make_rows, save, tiny_model
 from tests.training.logs import read_log
 from tmde.data.sample import sample_sentences
+from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatches
+from tmde.training.evaluation import check_metric
 from tmde.training.objectives import CausalLanguageModel, MaskedLanguageModel
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import load_recipe
@@ -156,6 +158,10 @@ def test_the_recipe_trains_on_rows_of_one_language(tmp_path):
     assert report["tokens_left"] == 0
     assert "decoder.layers.0.fc1.weight" not in report["tensors_kept"]
     assert json.loads((folder / "config.json").read_text())["mask_token_id"] == 4
+    evaluations = [entry for entry in read_log(folder) if "eval_denoising_nll" in entry]
+    assert evaluations
+    for entry in evaluations:
+        assert entry["eval_denoising_nll"] == entry["eval_dev_denoising_nll"]
     stage_log = read_log(folder / "warm_start")
     assert any("eval_masked_lm_loss" in entry for entry in stage_log)
     log = read_log(folder)
@@ -213,9 +219,17 @@ def test_a_step_of_the_language_model_is_64_streams_of_256_tokens():
     assert training.batch_tokens == 2 * training.micro_batch_tokens
 
 
+@pytest.mark.parametrize("metric", ["denoising_nll", "back_translation_nll", "translation_nll"])
+def test_losses_of_translation_choose_the_lowest(metric, tmp_path):
+    args = TmdeTrainingArguments(str(tmp_path), use_cpu=True, metric_for_best_model=metric)
+    check_metric(args, ["dev"], [], ["de", "en"])
+    assert args.greater_is_better is False
+
+
 @pytest.mark.parametrize("objective", [MaskedLanguageModel(), CausalLanguageModel()])
 def test_language_models_read_rows_of_one_language(objective):
-    parallel = ParallelModel(language_model(), {"lm": objective})
+    causal = isinstance(objective, CausalLanguageModel)
+    parallel = ParallelModel(language_model(causal=causal), {"lm": objective})
     assert not parallel.needs_several_languages
 
 

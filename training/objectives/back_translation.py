@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import position_limit
@@ -44,6 +45,19 @@ class BackTranslation(Reconstruction):
         ```
     """
 
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Check that there is another language to translate into.
+
+        Raises:
+            TmdeError: The model has one language.
+        """
+        if len(config.languages) < 2:
+            raise TmdeError(
+                f"objectives.back_translation: found languages={list(config.languages)}, expected "
+                "two or more: name them in data.languages, or remove the objective "
+                "(objectives.back_translation=null)"
+            )
+
     @torch.no_grad()
     def source_texts(self, encoded: EncodedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the texts of the batch as the model translates them now."""
@@ -78,16 +92,9 @@ def other_languages(languages: Sequence[str], read: Sequence[str]) -> torch.Tens
     """Return the id of another language for each of those read, drawn at random, (read,).
 
     Args:
-        languages: The languages of the model.
+        languages: The languages of the model, two or more.
         read: The languages of a batch.
-
-    Raises:
-        TmdeError: There is no other language.
     """
-    if len(languages) < 2:
-        raise TmdeError(
-            f"objectives.back_translation: found languages={list(languages)}, expected two or more"
-        )
     read_ids = torch.tensor([languages.index(language) for language in read])
     steps = torch.randint(1, len(languages), read_ids.shape)
     return (read_ids + steps) % len(languages)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 from torch import nn
+from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
 
@@ -134,6 +135,15 @@ class Objective(nn.Module):
     def __init__(self, weight: float = 1.0):
         super().__init__()
         self.weight = weight
+
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Check that the objective can be computed with a model of this configuration.
+
+        Its token ids may still be the defaults: those of the tokenizer come later.
+
+        Raises:
+            TmdeError: It cannot.
+        """
 
     def check_width(self, width: int) -> None:
         """Check that the objective can read embeddings of this width.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from transformers import PreTrainedConfig
 
+from modeling_tmde import TmdeError
 from tmde.training.objectives.base import check_range
 from tmde.training.objectives.encoded_batch import EncodedBatch
 from tmde.training.objectives.masking import content_tokens, hiding_token
@@ -54,6 +55,19 @@ class Denoising(Reconstruction):
         self.shuffle_distance = shuffle_distance
         self.drop_share = drop_share
         self.blank_share = blank_share
+
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Check that the model can have a token that blanks others.
+
+        Raises:
+            TmdeError: Tokens are blanked, and the architecture has no such token.
+        """
+        if self.blank_share and not hasattr(config, "mask_token_id"):
+            raise TmdeError(
+                f"denoising blank_share={self.blank_share} needs a token that hides others, such "
+                f"as <mask>, which the architecture {config.model_type!r} does not have: set "
+                "objectives.denoising.blank_share=0"
+            )
 
     def source_texts(self, encoded: EncodedBatch) -> tuple[torch.Tensor, torch.Tensor]:
         """Return the texts of the batch with noise."""

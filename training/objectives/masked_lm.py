@@ -33,15 +33,22 @@ class CausalLanguageModel(TokenPrediction):
         """Return the number of tokens that are predicted."""
         return sizes.tokens - sizes.texts
 
-    def mask(
-        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
-    ) -> Masked:
-        """Hide nothing: `places` are those from which the next token is predicted."""
+    def check_config(self, config: PreTrainedConfig) -> None:
+        """Check that the encoder does not see the tokens to predict.
+
+        Raises:
+            TmdeError: It does.
+        """
         if not config.causal:
             raise TmdeError(
                 "objectives.causal_lm: the encoder sees the tokens to predict: "
                 "set model.causal=true"
             )
+
+    def mask(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor, config: PreTrainedConfig
+    ) -> Masked:
+        """Hide nothing: `places` are those from which the next token is predicted."""
         has_next_token = nn.functional.pad(attention_mask[..., 1:], (0, 1)).bool()
         places = has_next_token.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places + 1]

@@ -13,6 +13,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.objective_checks import check_objectives
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
 from tmde.training.precision import has_fast_bf16
@@ -66,6 +67,31 @@ def build_objectives(recipe: Recipe) -> dict[str, Objective]:
         for name, options in recipe.objectives.settings().items():
             objectives[name] = OBJECTIVES[name](**options)
     return objectives
+
+
+def check_fit_of_objectives(
+    recipe: Recipe, objectives: Mapping[str, Objective], token_dropout: float
+) -> None:
+    """Check that the losses fit the model, before a first stage is trained or a text is read.
+
+    The configuration of `adapted` is that of its encoder; there the losses are checked when the
+    model is made.
+
+    Args:
+        recipe: The recipe.
+        objectives: The losses by name.
+        token_dropout: The probability that a token is hidden from the encoder.
+
+    Raises:
+        RecipeError: A loss cannot be computed.
+    """
+    if recipe.architecture == ADAPTED:
+        return
+    config = build_config(recipe)
+    with torch.device("meta"):  # No memory, and no time for random weights.
+        model = model_class_of(recipe)(config)
+    with _section_errors(recipe, "objectives", OPTION_ERRORS):
+        check_objectives(model, objectives, token_dropout)
 
 
 def check_widths(recipe: Recipe, objectives: Mapping[str, Objective]) -> None:

@@ -1,0 +1,86 @@
+"""Check that objectives fit a model, before it sees a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from transformers import PreTrainedModel
+
+from modeling_tmde import TmdeError
+from tmde.training.objectives.base import Objective
+from tmde.training.objectives.encoded_batch import encoder_of
+from tmde.training.objectives.targets import PIVOTS
+
+
+def check_objectives(
+    model: PreTrainedModel, objectives: Mapping[str, Objective], token_dropout: float
+) -> None:
+    """Check that a model has what its objectives need. Its weights are not read.
+
+    Args:
+        model: The model, which may be on the meta device.
+        objectives: The losses by name.
+        token_dropout: The probability that a token is hidden from the encoder.
+
+    Raises:
+        TmdeError: There is no objective, two objectives mask the input of the same encoder call, or
+            an objective cannot be computed with this model.
+    """
+    if not objectives:
+        raise TmdeError(
+            "At least one objective is needed: add one to the `objectives` of the recipe"
+        )
+    for name, objective in objectives.items():
+        _check_parts(name, objective, model)
+        _check_languages(name, objective, model)
+        if objective.requirements.head and token_dropout:
+            raise TmdeError(
+                f"token_dropout={token_dropout} would drop tokens that objective {name!r} "
+                "predicts: set token_dropout=0"
+            )
+        objective.check_config(model.config)
+    masking = [name for name in objectives if objectives[name].requirements.masked_input]
+    if len(masking) > 1:
+        raise TmdeError(
+            f"Objectives {masking[0]!r} and {masking[1]!r} both mask the encoder's input: "
+            "remove one"
+        )
+
+
+def _check_parts(name: str, objective: Objective, model: PreTrainedModel) -> None:
+    """Check that the model has the decoder or the head that an objective requires."""
+    if objective.requirements.head:
+        _check_has_part(name, model, "head", "encoder")
+    if objective.requirements.decoder:
+        _check_has_part(name, model, "decoder", "tmde")
+
+
+def _check_has_part(name: str, model: PreTrainedModel, part: str, architecture: str) -> None:
+    """Check that the model has a part; `architecture` is one that has it."""
+    if not hasattr(model, part):
+        raise TmdeError(
+            f"Objective {name!r} needs a {part}, which {type(model).__name__} does not have: "
+            f"remove the objective (objectives.{name}=null), or set "
+            f"model.architecture={architecture}"
+        )
+
+
+def _check_languages(name: str, objective: Objective, model: PreTrainedModel) -> None:
+    """Check a model with an encoder and a decoder for each language; all others pass."""
+    if not getattr(encoder_of(model), "needs_language_ids", False):
+        return
+    required = objective.requirements
+    if required.one_encoder or required.texts is not None:
+        raise TmdeError(
+            f"Objective {name!r} needs one shared encoder, not {type(model).__name__}: remove the "
+            f"objective (objectives.{name}=null), or set another model.architecture, such as tmde"
+        )
+    if required.targets in ((), (PIVOTS,)):
+        return
+    config = model.config
+    if set(config.languages) - set(config.pivot_languages):
+        raise TmdeError(
+            f"objectives.{name}.targets: every language is decoded, and {type(model).__name__} has "
+            f"a decoder for each pivot language alone: found "
+            f"pivot_languages={config.pivot_languages}, expected all of {config.languages}"
+        )

@@ -123,10 +123,7 @@ def align_words(
         codes = [language_a, language_b, *also_words]
         rows = load_parallel(sentences, codes, [])["translation"]
 
-    if start == "adversarial":
-        # The epochs of its runs are logged, and logs of this level are not shown otherwise.
-        logging.basicConfig(format="%(message)s")
-        logging.getLogger("tmde.documents.word_mapping").setLevel(logging.INFO)
+    _show_epochs()
     mapping = word_vectors.align_words(
         source_words, target_words, pairs, refinements, fit=fit, **settings
     )
@@ -150,6 +147,12 @@ def align_words(
         content["similarity"] = correlations | {"pairs": pairs_used, "left_out": judged.left_out}
     write_atomically(output / "results.json", json.dumps(content, indent=2))
     _show(content)
+
+
+def _show_epochs() -> None:
+    """Write the log of the epochs of adversarial training to stderr."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("tmde.documents.word_mapping").setLevel(logging.INFO)
 
 
 def _show(content: dict[str, Any]) -> None:

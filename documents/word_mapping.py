@@ -349,18 +349,19 @@ def align_adversarially(
 
     It needs no dictionary (004, section 4.1). The discriminator is MUSE's: two hidden layers, input
     dropout 0.1; five steps of it for one of the mapping, in batches of 32 words of each language;
-    SGD with decay 0.95 an epoch, halved where the [`criterion`] falls. After each step of the
-    mapping, `W <- (1 + beta) W - beta W W^T W` (equation 4.7).
+    SGD with decay 0.95 an epoch, halved where the [`criterion`] falls. The rate is 0.1 for the
+    discriminator and 0.5 for the mapping, which is left behind at 0.1. After each step of the
+    mapping, `W <- 1.1 W - 0.1 W W^T W` (equation 4.7).
 
     The vectors keep their relative lengths, which tell frequent words from rare ones, but get the
     mean square length d: at length 1, the discriminator's gradients at this rate are too small to
     learn from.
 
-    A run that begins with a rotation hardly ever ends with a reflection, because the determinant of
-    the mapping would have to pass through 0. Nothing says which of the two the languages need, so
-    the first run begins with the identity, and the second with the identity in which one axis is
-    mirrored. Further runs begin with random orthogonal mappings, rotations and reflections in turn.
-    The criterion chooses among the epochs of all runs. Each epoch is logged at level INFO.
+    Many runs end at a wrong mapping, and where a run begins decides it. The first run begins with
+    the identity, and the second with the identity in which one axis is mirrored, because a rotation
+    turns into a reflection only by flattening an axis. Further runs begin with random orthogonal
+    mappings, rotations and reflections in turn. The criterion chooses among the epochs of all runs.
+    Each epoch is logged at level INFO.
 
     Args:
         source: The words that are mapped.

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import logging
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -58,6 +59,10 @@ def align_words(
         int | None,
         Option(min=1, help="Of --start adversarial, 31,250 steps each. Default: 5."),
     ] = None,
+    restarts: Annotated[
+        int | None,
+        Option(min=0, help="Of --start adversarial, runs after the first. Default: 1."),
+    ] = None,
     seed: Annotated[int, Option(help="Of learning without --dictionary.")] = 42,
     max_words: Annotated[
         int, Option(min=1, help="Most words of each language, the first.")
@@ -92,7 +97,7 @@ def align_words(
         --dictionary es-en.txt --fit cca --refinements 0 --also de=runs/de/de.vec
     """
     check_new(output)
-    settings = _start_settings(dictionary, fit, start, epochs, seed)
+    settings = _start_settings(dictionary, fit, start, epochs, restarts, seed)
     from tmde.data import load_parallel
     from tmde.data.io import write_atomically
     from tmde.documents import word_vectors
@@ -118,6 +123,7 @@ def align_words(
         codes = [language_a, language_b, *also_words]
         rows = load_parallel(sentences, codes, [])["translation"]
 
+    _show_epochs()
     mapping = word_vectors.align_words(
         source_words, target_words, pairs, refinements, fit=fit, **settings
     )
@@ -143,6 +149,12 @@ def align_words(
     _show(content)
 
 
+def _show_epochs() -> None:
+    """Write the log of the epochs of adversarial training to stderr."""
+    logging.basicConfig(format="%(message)s")
+    logging.getLogger("tmde.documents.word_mapping").setLevel(logging.INFO)
+
+
 def _show(content: dict[str, Any]) -> None:
     """Print what `results.json` has."""
     typer.echo(_results_table({state: content[state] for state in ("before", "after")}))
@@ -156,7 +168,12 @@ def _show(content: dict[str, Any]) -> None:
 
 
 def _start_settings(
-    dictionary: str | None, fit: Fit, start: Start | None, epochs: int | None, seed: int
+    dictionary: str | None,
+    fit: Fit,
+    start: Start | None,
+    epochs: int | None,
+    restarts: int | None,
+    seed: int,
 ) -> dict[str, Any]:
     """Return the arguments of `align_words` by which it learns without a dictionary.
 
@@ -176,11 +193,20 @@ def _start_settings(
         raise OptionError(
             f"--epochs {epochs}: expected --start adversarial, which is what has epochs"
         )
+    if restarts is not None and start != "adversarial":
+        raise OptionError(
+            f"--restarts {restarts}: expected --start adversarial, which is what has restarts"
+        )
     if dictionary is not None:
         return {}
+    settings: dict[str, Any] = {"seed": seed}
     if start == "adversarial":
-        return {"start": start, "seed": seed, "epochs": epochs or 5}
-    return {"seed": seed}
+        settings["start"] = start
+    if epochs is not None:
+        settings["epochs"] = epochs
+    if restarts is not None:
+        settings["restarts"] = restarts
+    return settings
 
 
 def _also_paths(options: list[str]) -> dict[str, Path]:

@@ -7,6 +7,7 @@ dictionary: Artetxe et al., 2018, arXiv 1805.06297. multiCCA: Ammar et al., 2016
 from __future__ import annotations
 
 import itertools
+import logging
 from collections.abc import Callable
 from typing import Literal
 
@@ -20,6 +21,8 @@ from tmde.documents.mining import mine_bitext
 from tmde.documents.unit_rows import row_cosines, unit_vectors
 from tmde.documents.word_files import WordVectors
 from tmde.embedding.progress import progress_bar
+
+logger = logging.getLogger(__name__)
 
 Fit = Literal["rotation", "cca"]
 Start = Literal["similarities", "adversarial"]
@@ -36,12 +39,13 @@ LEAST_RISE = 1e-6  # of the mean similarity of nearest neighbors
 # Settings of MUSE's adversarial game.
 BATCH = 32  # words of each language
 DISCRIMINATOR_STEPS = 5  # steps of the discriminator for one of the mapping
-LEARNING_RATE = 0.1
-DECAY = 0.95  # factor of the learning rate after an epoch
+DISCRIMINATOR_RATE = 0.1
+MAPPING_RATE = 0.5
+DECAY = 0.95  # factor of the learning rates after an epoch
 FALLEN_DECAY = 0.475  # the same, halved, after an epoch in which the criterion has fallen
 SMOOTHING = 0.2
 DROPOUT = 0.1
-ORTHOGONALIZATION = 0.01  # beta of equation 4.7
+ORTHOGONALIZATION = 0.1  # beta of equation 4.7
 
 
 def align_words(
@@ -336,26 +340,35 @@ def align_adversarially(
     target: WordVectors,
     epochs: int = 5,
     steps: int = 31_250,
+    restarts: int = 1,
     frequent: int = 50_000,
     hidden: int = 2048,
     seed: int = 42,
 ) -> np.ndarray:
     """Return a mapping by which a discriminator cannot tell source words from target words.
 
-    It needs no dictionary (004, section 4.1). The settings are MUSE's: a discriminator with two
-    hidden layers, input dropout 0.1 and smoothing 0.2; five steps of it for one of the mapping, in
-    batches of 32 words of each language; SGD at 0.1, with decay 0.95 an epoch, halved where the
-    [`criterion`] falls; after each step, `W <- 1.01 W - 0.01 W W^T W` (equation 4.7).
+    It needs no dictionary (004, section 4.1). The discriminator is MUSE's: two hidden layers, input
+    dropout 0.1; five steps of it for one of the mapping, in batches of 32 words of each language;
+    SGD with decay 0.95 an epoch, halved where the [`criterion`] falls. The rate is 0.1 for the
+    discriminator and 0.5 for the mapping, which is left behind at 0.1. After each step of the
+    mapping, `W <- 1.1 W - 0.1 W W^T W` (equation 4.7).
 
     The vectors keep their relative lengths, which tell frequent words from rare ones, but get the
     mean square length d: at length 1, the discriminator's gradients at this rate are too small to
     learn from.
 
+    Many runs end at a wrong mapping, and where a run begins decides it. The first run begins with
+    the identity, and the second with the identity in which one axis is mirrored, because a rotation
+    turns into a reflection only by flattening an axis. Further runs begin with random orthogonal
+    mappings, rotations and reflections in turn. The criterion chooses among the epochs of all runs.
+    Each epoch is logged at level INFO.
+
     Args:
         source: The words that are mapped.
         target: The words of the other language.
-        epochs: How often the mapping is judged.
+        epochs: How often the mapping of a run is judged.
         steps: The steps of the mapping in an epoch. The default takes hours on a CPU.
+        restarts: The runs after the first.
         frequent: The words of each language that are drawn, all with one probability.
         hidden: The width of the discriminator's layers.
         seed: The seed of weights and draws.
@@ -364,23 +377,67 @@ def align_adversarially(
         (d, d), orthogonal: the one nearest to the mapping after the epoch with the highest
         criterion.
     """
-    dimension = source.vectors.shape[1]
     best_criterion = -np.inf
-    best_mapping = np.eye(dimension)
+    best_mapping = np.eye(source.vectors.shape[1])
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        game = _AdversarialGame(source.vectors[:frequent], target.vectors[:frequent], hidden)
-        for epoch in range(epochs):
-            desc = f"Epoch {epoch + 1} of {epochs}"
-            for _ in progress_bar(range(steps), desc=desc, unit=" steps"):
-                game.play()
-            mapping = game.nearest_orthogonal()
-            value = criterion(source, target, mapping)
-            game.decay(DECAY if value >= best_criterion else FALLEN_DECAY)
-            if value > best_criterion:
-                best_criterion = value
-                best_mapping = mapping
+        for run in range(restarts + 1):
+            run_mapping, run_criterion = _play_run(
+                source, target, run, epochs=epochs, steps=steps, frequent=frequent, hidden=hidden
+            )
+            if run_criterion > best_criterion:
+                best_criterion = run_criterion
+                best_mapping = run_mapping
     return best_mapping
+
+
+def _play_run(
+    source: WordVectors,
+    target: WordVectors,
+    run: int,
+    *,
+    epochs: int,
+    steps: int,
+    frequent: int,
+    hidden: int,
+) -> tuple[np.ndarray, float]:
+    """Return the mapping (d, d) of the epoch with the highest criterion of a run, and that one."""
+    best_criterion = -np.inf
+    best_mapping = np.eye(source.vectors.shape[1])
+    game = _AdversarialGame(
+        source.vectors[:frequent],
+        target.vectors[:frequent],
+        hidden,
+        first_mapping(source.vectors.shape[1], run),
+    )
+    for epoch in range(epochs):
+        desc = f"Run {run + 1}, epoch {epoch + 1} of {epochs}"
+        for _ in progress_bar(range(steps), desc=desc, unit=" steps"):
+            game.play()
+        mapping = game.nearest_orthogonal()
+        value = criterion(source, target, mapping)
+        logger.info(
+            "%s: criterion %.4f, discriminator right %.1f %%", desc, value, 100 * game.accuracy()
+        )
+        game.decay(DECAY if value >= best_criterion else FALLEN_DECAY)
+        if value > best_criterion:
+            best_criterion = value
+            best_mapping = mapping
+    return best_mapping, best_criterion
+
+
+def first_mapping(dimension: int, run: int) -> torch.Tensor:
+    """Return the orthogonal mapping (d, d) that a run begins with.
+
+    Its determinant is 1 if the number of the run is even, and -1 if it is odd.
+    """
+    mapping = torch.eye(dimension)
+    if run > 1:
+        mapping = torch.linalg.qr(torch.randn(dimension, dimension)).Q
+    is_reflection = bool(torch.linalg.det(mapping) < 0)
+    if is_reflection != (run % 2 == 1):
+        mapping[:, -1] *= -1
+    return mapping
 
 
 class _AdversarialGame:
@@ -390,9 +447,12 @@ class _AdversarialGame:
         source: The vectors that are mapped, (n, d) float32.
         target: The vectors of the other language, (m, d) float32.
         hidden: The width of the discriminator's layers.
+        mapping: The mapping at the beginning, (d, d).
     """
 
-    def __init__(self, source: np.ndarray, target: np.ndarray, hidden: int) -> None:
+    def __init__(
+        self, source: np.ndarray, target: np.ndarray, hidden: int, mapping: torch.Tensor
+    ) -> None:
         dimension = source.shape[1]
         self.device = "cuda" if torch.cuda.is_available() else "cpu"
         self.source = self._table(source)
@@ -405,11 +465,11 @@ class _AdversarialGame:
             nn.LeakyReLU(0.2),
             nn.Linear(hidden, 1),
         ).to(self.device)
-        self.mapping = nn.Parameter(torch.eye(dimension, device=self.device))
+        self.mapping = nn.Parameter(mapping.to(self.device))
         self.discriminator_optimizer = torch.optim.SGD(
-            self.discriminator.parameters(), lr=LEARNING_RATE
+            self.discriminator.parameters(), lr=DISCRIMINATOR_RATE
         )
-        self.mapping_optimizer = torch.optim.SGD([self.mapping], lr=LEARNING_RATE)
+        self.mapping_optimizer = torch.optim.SGD([self.mapping], lr=MAPPING_RATE)
         # The smoothed probabilities that a word is one of the source, (2 BATCH,).
         smoothed = [1 - SMOOTHING] * BATCH + [SMOOTHING] * BATCH
         self.is_source = torch.tensor(smoothed, device=self.device)
@@ -430,6 +490,15 @@ class _AdversarialGame:
         """Return the orthogonal matrix that is nearest to the mapping, (d, d)."""
         mapping = self.mapping.detach().cpu().numpy()
         return procrustes(np.eye(len(mapping)), mapping.T)
+
+    @torch.no_grad()
+    def accuracy(self) -> float:
+        """Return how many of the 10,000 most frequent words the discriminator tells right."""
+        self.discriminator.eval()
+        source_logits = self.discriminator(self.source[:CRITERION] @ self.mapping.T)[:, 0]  # (n,)
+        target_logits = self.discriminator(self.target[:CRITERION])[:, 0]  # (m,)
+        right = torch.cat([source_logits > 0, target_logits <= 0])
+        return float(right.float().mean())
 
     def decay(self, factor: float) -> None:
         """Multiply the learning rates by a factor."""

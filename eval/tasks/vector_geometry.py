@@ -50,5 +50,9 @@ class VectorGeometry(Task):
             )
         source = source_of(self, source, "Pass source= with parallel text.")
         check_count(self, "max_rows", max_rows)
-        data = _TEXTS_OF[texts]().load(source, languages, streaming)
+        reader = _TEXTS_OF[texts]()
+        if self.languages:
+            # Those of the models.
+            reader.languages = self.languages
+        data = reader.load(source, languages, streaming)
         return GeometryData(data.ids, data.texts, data.provenance, max_rows)

@@ -174,5 +174,7 @@ def test_the_task_reads_what_retrieval_reads(tmp_path):
     assert data.languages == ["de", "fr", "en"]
     assert data.texts["de"] == ["Hallo", None]
     assert data.max_rows == 7
+    task.languages = ("de", "en")  # those of a model
+    assert task.load(str(path), texts="tatoeba").languages == ["de", "en"]
     with pytest.raises(TaskError, match="texts: found 'tatoebo', expected one of"):
         task.load(str(path), texts="tatoebo")

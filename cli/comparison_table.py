@@ -21,8 +21,9 @@ SIGNIFICANT = 0.05
 NOTE = (
     "All in %. ±: standard deviation over seeds. ▲ and ▼: above and below {} with p < 0.05 "
     "(approximate randomization over test items, with the first seed, not corrected for the number "
-    "of comparisons). Same: labels in the language of the test; Cross: in another. CPU minutes: of "
-    "all threads, with the first seed, first stage and start included."
+    "of comparisons); systems of other languages are not compared. Same: labels in the language of "
+    "the test; Cross: in another. CPU minutes: of all threads, with the first seed, first stage "
+    "and start included."
 )
 
 ResultsByTask = dict[str, TaskResult]
@@ -195,12 +196,19 @@ def _describe_values(values: list[float], difference: Difference | None) -> str:
 
 
 def _test(measured: Measured, system: str, other: str) -> DifferencesByColumn:
-    """Return the differences of a system from another, both with their first seed."""
+    """Return the differences of a system from another, both with their first seed.
+
+    A task that measured them on different data has none.
+    """
     results = measured.first_results(system)
     other_results = measured.first_results(other)
     differences = {}
     for task, result in results.items():
         if task not in other_results:
+            continue
+        other_data = other_results[task].data
+        if other_data.get("fingerprint") != result.data.get("fingerprint"):
+            # The systems know other languages, and so were measured on other texts.
             continue
         for difference in compare_results(other_results[task], result):
             if difference.group != "All":

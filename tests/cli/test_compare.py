@@ -304,6 +304,24 @@ def test_the_numbers_of_the_table(table, compared):
     assert numbers["differences"]["warm - bag"][1]["difference"] == pytest.approx(0.2)
 
 
+def test_systems_of_other_languages_stand_in_the_table_and_are_not_compared(tmp_path):
+    """`warm` has other texts: no arrow, and no contrast."""
+    trainings = opened(tmp_path)
+    for training, fingerprint in zip(trainings, "ffgg", strict=True):
+        if training.system is not None:
+            measured = result(training.name, 60 if training.system == "warm" else 40)
+            measured.data["fingerprint"] = fingerprint
+            write_results(training.evaluation, [measured], {})
+        training.run.mkdir(parents=True)
+        (training.run / "results.json").write_text(json.dumps({"cpu_minutes": 5.0}))
+        (training.run / "run.json").write_text(json.dumps({"parameters": 9}))
+    file, _ = load(tmp_path)
+    text = write_table(file, trainings, {})
+    assert cells_of(text)["warm"][1] == "60.0 ± 0.0"
+    numbers = json.loads((tmp_path / "out" / "table.json").read_text())
+    assert numbers["differences"] == {}
+
+
 def test_a_failed_start_is_named_once(tmp_path, monkeypatch):
     def fail(training, jobs, processes) -> None:
         raise RuntimeError("train: no data")

@@ -28,14 +28,7 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from tmde.eval.verdicts import (
-    CANNOT_BE_TOLD,
-    DOES_NOT_HOLD,
-    HOLDS,
-    NOT_RUN,
-    NOT_TESTED,
-    holm,
-)
+from tmde.eval import verdicts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -209,7 +202,7 @@ def seed_values(values: Mapping[str, float], unit: str) -> str:
         unit: `share`, which becomes %, `count` or `ratio`.
     """
     if not values:
-        return NOT_RUN
+        return verdicts.NOT_RUN
     mean = fmean(values.values())
     seeds = "1 seed" if len(values) == 1 else f"{len(values)} seeds"
     if unit == SHARE:
@@ -237,6 +230,22 @@ def seed_difference(measure: Mapping[str, Any]) -> str:
     else:
         mean, low, high = [signed(number) for number in numbers]
     return f"{mean} ({low} to {high})"
+
+
+def smallest_told(measure: Mapping[str, Any], claims: int) -> str:
+    """Return the smallest difference of a measure of a claim that could be told, in its unit.
+
+    Args:
+        measure: The measure with its difference.
+        claims: The number of claims that are corrected together.
+    """
+    fields = dict(measure["difference"])
+    told = verdicts.smallest_told(verdicts.SeedDifference(**fields), claims)
+    if measure["unit"] == SHARE:
+        return f"{fixed(100 * told, 1)} points"
+    if measure["unit"] == RATIO:
+        return f"a factor of {math.exp(told):.2f}"
+    return fixed(told, 1)
 
 
 def early_checkpoints(system: str, results: Mapping[str, Any]) -> str:
@@ -494,16 +503,16 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "measure_table": measure_table,
         "all_best": all_best,
         "rank": rank,
-        "holm": holm,
+        "holm": verdicts.holm,
         "measure": Measure.of,
         "LARGEST": LARGEST,
         "SMALLEST": SMALLEST,
         "SYSTEM_TITLES": SYSTEM_TITLES,
-        "HOLDS": HOLDS,
-        "DOES_NOT_HOLD": DOES_NOT_HOLD,
-        "CANNOT_BE_TOLD": CANNOT_BE_TOLD,
-        "NOT_RUN": NOT_RUN,
-        "NOT_TESTED": NOT_TESTED,
+        "HOLDS": verdicts.HOLDS,
+        "DOES_NOT_HOLD": verdicts.DOES_NOT_HOLD,
+        "CANNOT_BE_TOLD": verdicts.CANNOT_BE_TOLD,
+        "NOT_RUN": verdicts.NOT_RUN,
+        "NOT_TESTED": verdicts.NOT_TESTED,
     }
     for function in (
         share,
@@ -517,6 +526,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         seed_values,
         seed_difference,
         early_checkpoints,
+        smallest_told,
     ):
         environment.filters[function.__name__] = function
     return environment

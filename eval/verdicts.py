@@ -48,12 +48,16 @@ class SeedDifference:
         low: The lower bound of the 95 % t interval of the mean.
         high: The upper bound of the interval.
         p: The two-sided p-value, not corrected.
+        standard_error: The standard error of the mean.
+        degrees: The degrees of freedom of the standard error.
     """
 
     mean: float
     low: float
     high: float
     p: float
+    standard_error: float
+    degrees: float
 
 
 def seed_difference(
@@ -85,7 +89,20 @@ def seed_difference(
         low=mean_difference.mean - half_width,
         high=mean_difference.mean + half_width,
         p=_p_value(mean_difference, margin),
+        standard_error=mean_difference.standard_error,
+        degrees=mean_difference.degrees,
     )
+
+
+def smallest_told(difference: SeedDifference, claims: int) -> float:
+    """Return how large a mean would have to be to be significant after Holm's first step.
+
+    Args:
+        difference: A difference, whose variation over seeds is kept.
+        claims: The number of claims that are corrected together.
+    """
+    quantile = stats.t.ppf(1 - SIGNIFICANT / (2 * claims), difference.degrees)
+    return float(quantile * difference.standard_error)
 
 
 def verdict_of(difference: SeedDifference, corrected_p: float, margin: float | None = None) -> str:

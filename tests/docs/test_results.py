@@ -272,7 +272,14 @@ def claims_page(folder) -> str:
 
 def measured(better: dict, worse: dict, unit: str, mean: float, half: float) -> dict:
     """A measure of a claim with its difference, as `tmde compare` writes it."""
-    difference = {"mean": mean, "low": mean - half, "high": mean + half, "p": 0.01}
+    difference = {
+        "mean": mean,
+        "low": mean - half,
+        "high": mean + half,
+        "p": 0.01,
+        "standard_error": half / 2.776445,  # the quantile of t with four degrees of freedom
+        "degrees": 4.0,
+    }
     return {
         "title": "the measure",
         "unit": unit,
@@ -391,10 +398,7 @@ def test_the_page_of_claims_with_some_results(folder):
     change(folder, "claims", add_results)
     page = claims_page(folder)
     holding = section_of(page, "tmde-above-laser-6")
-    assert (
-        "**Holds.** p-value 0.01, corrected 0.0042. T-MDE against LASER_6, with equal rows."
-        in holding
-    )
+    assert "**Holds.** p-value 0.01, corrected 0.0042. T-MDE against LASER_6, which were" in holding
     row = "| the measure | 60.0 (3 seeds) | 50.0 (3 seeds) | +10.0 (+7.5 to +12.5) |"
     assert row in holding
     sentences = " ".join(holding.split())
@@ -405,9 +409,14 @@ def test_the_page_of_claims_with_some_results(folder):
     assert "| the measure | 5,050 (2 seeds) | 5,050 (1 seed) | × 1.00 (× 0.91 to × 1.10) |" in begun
     assert "| P@1 documents | not run yet | not run yet |  |" in section_of(page, "laser-depth")
     assert "| holds | 1 |" in page
-    assert "- [tmde-above-laser-6](#tmde-above-laser-6): the measure +10.0 (+7.5 to +12.5)" in page
+    link = "[tmde-above-laser-6](#tmde-above-laser-6)"
+    paper = "73.5 against 70.3 (LASER_6)"
+    assert f"| {link} | the measure | +10.0 (+7.5 to +12.5) | {paper} |" in page
     _, _, leaning = page.partition("and leans to the other side**")
-    assert "- [similarity-loss-lifts-classification]" in leaning.partition("\n**")[0]
+    assert "| [similarity-loss-lifts-classification]" in leaning.partition("\n**")[0]
+    # With four degrees of freedom, p is 0.05 / 58 at t = 8.95; 8.95 * 2.5 / 2.776445 = 8.06.
+    told = section_of(page, "similarity-loss-lifts-classification")
+    assert "A difference of 8.1 points could be told." in " ".join(told.split())
     assert "**6 of 129 runs are measured**, in 1.3 CPU hours" in page
     assert "| T-MDE | 30 | 50.0 | 40.0 | 81.0 | 54.0 | 4.0 | 55.0 |" in page
     assert "| T-MDE | 4,000 | 25.0 (2.0) | 25.0 (4.0) | 25.0 (6.0) | 25.0 (8.0) |" in page

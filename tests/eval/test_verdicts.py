@@ -11,6 +11,7 @@ from tmde.eval.verdicts import (
     SeedDifference,
     holm,
     seed_difference,
+    smallest_told,
     verdict_of,
 )
 
@@ -135,7 +136,18 @@ def test_equal_systems_are_rarely_told_apart(deviation):
 
 
 def difference_of(mean: float) -> SeedDifference:
-    return SeedDifference(mean=mean, low=mean - 1, high=mean + 1, p=0.01)
+    return SeedDifference(
+        mean=mean, low=mean - 1, high=mean + 1, p=0.01, standard_error=0.2, degrees=4.0
+    )
+
+
+def test_the_smallest_difference_that_is_told():
+    """At this mean, p is 0.05 by the number of claims: of one claim, the bound of the interval."""
+    difference = seed_difference(HIGH, LOW)
+    assert smallest_told(difference, 1) == pytest.approx(difference.high - difference.mean)
+    told = smallest_told(difference, 10)
+    p = 2 * stats.t.sf(told / difference.standard_error, difference.degrees)
+    assert p == pytest.approx(0.05 / 10)
 
 
 @pytest.mark.parametrize(

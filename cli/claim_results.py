@@ -108,19 +108,18 @@ def _value_of_result(result: TaskResult, measure: Measure) -> float | None:
     """Return the mean of a measure over its cells; None if a cell lacks it."""
     if measure.value == FOLDS:
         return fmean(result.folds) if result.folds else None
-    groups = group_cells(result.cells)
-    positions = groups.get("Cross" if measure.group == BEST_SOURCE else measure.group, [])
+    group = "Cross" if measure.group == BEST_SOURCE else measure.group
     values = []
-    best_of_target: dict[str, float] = {}
-    for position in positions:
+    values_of_target = defaultdict(list)
+    for position in group_cells(result.cells).get(group, []):
         cell = result.cells[position]
         value = cell.value if measure.value == VALUE else cell.extra.get(measure.value)
         if value is None or not math.isfinite(value):
             return None
         values.append(value)
-        best_of_target[cell.target] = max(value, best_of_target.get(cell.target, value))
+        values_of_target[cell.target].append(value)
     if measure.group == BEST_SOURCE:
-        values = list(best_of_target.values())
+        values = [max(of_sources) for of_sources in values_of_target.values()]
     return fmean(values) if values else None
 
 

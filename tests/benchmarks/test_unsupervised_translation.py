@@ -11,10 +11,10 @@ benchmark = load_script("unsupervised_translation")
 
 def test_scores_by_hand():
     """BLEU: precisions 4/5, 3/4, 2/3 and 1/2, whose product is 1/5."""
-    found = benchmark.scores(["a b c d e"], ["a b c d f"])
-    assert found["BLEU"] == pytest.approx(100 * 0.2**0.25)
+    scores = benchmark.scores(["a b c d e"], ["a b c d f"])
+    assert scores["BLEU"] == pytest.approx(100 * 0.2**0.25)
     # chrF: four of five characters, and likewise as above with spaces left out.
-    assert found["chrF"] == pytest.approx(100 * (4 / 5 + 3 / 4 + 2 / 3 + 1 / 2 + 0) / 5)
+    assert scores["chrF"] == pytest.approx(100 * (4 / 5 + 3 / 4 + 2 / 3 + 1 / 2 + 0) / 5)
 
 
 def test_chrf_tells_poor_translations_apart():

@@ -34,9 +34,9 @@ def test_difference_of_two_systems_by_hand():
 def test_it_is_the_test_of_welch():
     random = np.random.default_rng(0)
     values = random.normal(1.0, 3.0, size=4)
-    others = random.normal(0.0, 0.5, size=3)
-    difference = seed_difference(dict(enumerate(values)), dict(enumerate(others)))
-    expected = stats.ttest_ind(values, others, equal_var=False)
+    other_values = random.normal(0.0, 0.5, size=3)
+    difference = seed_difference(dict(enumerate(values)), dict(enumerate(other_values)))
+    expected = stats.ttest_ind(values, other_values, equal_var=False)
     interval = expected.confidence_interval()
     assert difference.p == pytest.approx(expected.pvalue)
     assert (difference.low, difference.high) == pytest.approx((interval.low, interval.high))
@@ -130,8 +130,8 @@ def test_equal_systems_are_rarely_told_apart(deviation):
     rejected = 0
     for _ in range(count):
         values = dict(enumerate(random.normal(size=3)))
-        others = dict(enumerate(random.normal(scale=deviation, size=3)))
-        rejected += seed_difference(values, others).p < 0.01
+        other_values = dict(enumerate(random.normal(scale=deviation, size=3)))
+        rejected += seed_difference(values, other_values).p < 0.01
     assert 0 < rejected < 2 * 0.01 * count
 
 

@@ -4,6 +4,7 @@
 
 import math
 import os
+import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
@@ -23,11 +24,13 @@ from transformers.modeling_outputs import (
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.utils import (
     ModelOutput,
+    cached_file,
     can_return_tuple,
     is_tracing,
 )
 
 __all__ = [
+    "COMPANIONS",
     "SPECIAL_LOG_WEIGHT",
     "EmbedderConfig",
     "EmbedderPreTrainedModel",
@@ -53,6 +56,14 @@ __all__ = [
     "size",
     "weighted_bag",
 ]
+
+# The files by which sentence-transformers opens a checkpoint.
+COMPANIONS = (
+    "modules.json",
+    "sentence_bert_config.json",
+    "1_Pooling/config.json",
+    "config_sentence_transformers.json",
+)
 
 # The first log weight of special tokens in a bag. e^-20 = 2e-9 is negligible beside any other
 # token, but gives a text without other tokens a direction.
@@ -156,7 +167,8 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         needs_language_ids: Whether the encoder has to be told the language of every text.
         write_companions: A function that is called with the model and the folder before the model
             is saved, while `config.json` still is that of an earlier save. The package sets it to
-            the function that writes the files of sentence-transformers; remote code has none.
+            the function that writes the files of sentence-transformers. Remote code has none, and
+            copies these files from the checkpoint that the model was opened from.
         _auto_map: The module and the class that open a checkpoint of this family, by Auto class.
     """
 
@@ -219,9 +231,31 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         write_companions = type(self).write_companions
         if is_main_process and write_companions is not None:
             write_companions(self, save_directory)
+        elif is_main_process:
+            _copy_companions(self, save_directory)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process:
             _share_weights(save_directory)
+
+
+def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
+    """Copy the files of sentence-transformers from the checkpoint that a model was opened from.
+
+    Without them, sentence-transformers takes the mean of all outputs, which is another vector.
+    Files that the folder has already are kept.
+    """
+    revision = getattr(model.config, "_commit_hash", None)
+    for name in COMPANIONS:
+        target = Path(folder, name)
+        if target.exists():
+            continue
+        try:
+            found = cached_file(model.name_or_path, name, revision=revision)
+        except OSError:
+            # The checkpoint has no such file, or the Hub cannot be reached.
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(found, target)
 
 
 def _share_weights(folder: str | os.PathLike) -> None:

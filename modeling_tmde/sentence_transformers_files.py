@@ -12,14 +12,12 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
+from .common import COMPANIONS
 from .inspection import NO_LIMIT, encoder_body, position_limit
 
 logger = logging.getLogger(__name__)
 
-MODULES_FILE = "modules.json"
-TRANSFORMER_FILE = "sentence_bert_config.json"
-POOLING_FILE = "1_Pooling/config.json"
-PROMPTS_FILE = "config_sentence_transformers.json"
+MODULES_FILE, TRANSFORMER_FILE, POOLING_FILE, PROMPTS_FILE = COMPANIONS
 
 # What sentence-transformers does to a text, by the names of its version 5; a literal `</s>` is
 # text, as for `DocumentEmbedder`. Earlier versions of this package did not say the latter.

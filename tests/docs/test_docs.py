@@ -157,6 +157,7 @@ SKIPS = {
     "docs/guides/adapt.md": [
         "takes minutes; tests/training/test_nli.py trains on files",
         "needs the run above; tests/modeling_tmde/test_modeling_encoder.py fine-tunes on pairs",
+        "needs a script of transformers",
         "needs treebanks; tests/examples/test_scripts.py runs it on a small one",
     ],
     "docs/guides/evaluate.md": [

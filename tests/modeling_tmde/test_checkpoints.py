@@ -16,6 +16,7 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 import tmde
+from modeling_tmde.common import COMPANIONS
 from tests.conftest import save, tiny_model
 from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
@@ -24,6 +25,7 @@ RECURRENT_FAMILIES = ("laser", "ntdv", "aligned")
 # Opens every folder under "saved" and writes what it computes, knowing nothing but transformers.
 WITHOUT_PACKAGE = (
     BLOCKED
+    + f"COMPANIONS = {COMPANIONS}"
     + """
 from pathlib import Path
 
@@ -52,6 +54,9 @@ for folder in sorted(Path("saved").iterdir()):
     whole.save_pretrained(f"again/{name}")
     again = AutoModel.from_pretrained(f"again/{name}", trust_remote_code=True)
     torch.testing.assert_close(again(**inputs).pooler_output, vectors, atol=1e-7, rtol=1e-6)
+    # Without these files, sentence-transformers would take the mean of the outputs.
+    for companion in COMPANIONS:
+        assert Path("again", name, companion).read_text() == (folder / companion).read_text()
 embedder = SentenceTransformer("texts", trust_remote_code=True, device="cpu")
 results["texts/vectors"] = embedder.encode(["haus hund", "house"], convert_to_tensor=True)
 imported = {name.partition(".")[0] for name in sys.modules}

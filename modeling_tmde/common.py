@@ -244,18 +244,22 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
     Without them, sentence-transformers takes the mean of all outputs, which is another vector.
     Files that the folder has already are kept.
     """
+    checkpoint = model.name_or_path
+    if not checkpoint:
+        return  # The model was built and not opened.
     revision = getattr(model.config, "_commit_hash", None)
     for name in COMPANIONS:
         target = Path(folder, name)
         if target.exists():
             continue
         try:
-            found = cached_file(model.name_or_path, name, revision=revision)
+            found = cached_file(checkpoint, name, revision=revision)
         except OSError:
             # The checkpoint has no such file, or the Hub cannot be reached.
             continue
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(found, target)
+        if found is not None:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(found, target)
 
 
 def _share_weights(folder: str | os.PathLike) -> None:

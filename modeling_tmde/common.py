@@ -253,13 +253,13 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
         if target.exists():
             continue
         try:
-            found = cached_file(checkpoint, name, revision=revision)
+            stored = cached_file(checkpoint, name, revision=revision)
         except OSError:
             # The checkpoint has no such file, or the Hub cannot be reached.
             continue
-        if found is not None:
+        if stored is not None:
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(found, target)
+            shutil.copyfile(stored, target)
 
 
 def _share_weights(folder: str | os.PathLike) -> None:

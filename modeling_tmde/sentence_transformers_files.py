@@ -12,12 +12,15 @@ from typing import Any
 
 from transformers import PreTrainedModel
 
-from .common import COMPANIONS
 from .inspection import NO_LIMIT, encoder_body, position_limit
 
 logger = logging.getLogger(__name__)
 
-MODULES_FILE, TRANSFORMER_FILE, POOLING_FILE, PROMPTS_FILE = COMPANIONS
+# The same names as `COMPANIONS` of common.py: remote code does without this module.
+MODULES_FILE = "modules.json"
+TRANSFORMER_FILE = "sentence_bert_config.json"
+POOLING_FILE = "1_Pooling/config.json"
+PROMPTS_FILE = "config_sentence_transformers.json"
 
 # What sentence-transformers does to a text, by the names of its version 5; a literal `</s>` is
 # text, as for `DocumentEmbedder`. Earlier versions of this package did not say the latter.

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from modeling_tmde import NtdvForConditionalGeneration, TmdeEncoderForMaskedLM
+from modeling_tmde.common import COMPANIONS
 from modeling_tmde.inspection import NO_LIMIT
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tests.conftest import jittered, save, tiny_model
@@ -55,6 +56,12 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
     for batch_size in (1, 64):
         vectors = opened.encode(texts, batch_size=batch_size, **language)
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
+
+
+def test_remote_code_copies_all_files_that_are_written(tmp_path):
+    write_sentence_transformers_files(tiny_model(), tmp_path)
+    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")}
+    assert written == set(COMPANIONS)
 
 
 def test_a_model_of_several_encoders_asks_for_the_language(tokenizer, tmp_path):

@@ -2,6 +2,7 @@
 
 """What all families share: base classes, attention, positions, pooling, bags, encoder-decoders."""
 
+import logging
 import math
 import os
 import shutil
@@ -56,6 +57,8 @@ __all__ = [
     "size",
     "weighted_bag",
 ]
+
+logger = logging.getLogger(__name__)
 
 # The files by which sentence-transformers opens a checkpoint.
 COMPANIONS = (
@@ -242,7 +245,7 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
     """Copy the files of sentence-transformers from the checkpoint that a model was opened from.
 
     Without them, sentence-transformers takes the mean of all outputs, which is another vector.
-    Files that the folder has already are kept.
+    Files that the folder has already are kept. A warning says if the Hub could not be reached.
     """
     checkpoint = model.name_or_path
     if not checkpoint:
@@ -254,8 +257,20 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
             continue
         try:
             stored = cached_file(checkpoint, name, revision=revision)
-        except OSError:
-            # The checkpoint has no such file, or the Hub cannot be reached.
+        except OSError as error:
+            # transformers names a cause if the Hub cannot be reached, and none if the checkpoint
+            # has no such file.
+            if error.__cause__ is not None:
+                logger.warning(
+                    "could not copy %s of %s to %s: %s\n"
+                    "Without it, sentence-transformers takes the mean of all outputs, which is "
+                    "another vector. Save again with a connection to the Hub.",
+                    name,
+                    checkpoint,
+                    folder,
+                    error,
+                )
+                return
             continue
         if stored is not None:
             target.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 
 import json
 
+import huggingface_hub
 import numpy as np
 import pytest
 import torch
@@ -62,6 +63,28 @@ def test_remote_code_copies_all_files_that_are_written(tmp_path):
     write_sentence_transformers_files(tiny_model(), tmp_path)
     written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")}
     assert written == set(COMPANIONS)
+
+
+def test_files_that_cannot_be_copied_are_named(tmp_path, monkeypatch, caplog):
+    model = tiny_model()
+    # Remote code has no package that writes the files.
+    monkeypatch.setattr(type(model), "write_companions", None)
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    model.name_or_path = "someone/uncached"
+    model.save_pretrained(tmp_path)
+    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert warning.startswith(f"could not copy modules.json of someone/uncached to {tmp_path}: ")
+    assert "Save again with a connection to the Hub." in warning
+
+
+def test_a_checkpoint_without_the_files_is_saved_without_a_warning(tmp_path, monkeypatch, caplog):
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "write_companions", None)
+    model.name_or_path = str(tmp_path / "bare")
+    (tmp_path / "bare").mkdir()
+    model.save_pretrained(tmp_path / "again")
+    assert not caplog.records
+    assert not (tmp_path / "again" / "modules.json").exists()
 
 
 def test_a_model_of_several_encoders_asks_for_the_language(tokenizer, tmp_path):

@@ -130,6 +130,52 @@ def accuracy(prediction: EvalPrediction) -> dict[str, float]:
     return {"accuracy": float(np.mean((predicted == prediction.label_ids)[is_labeled]))}
 
 
+def fine_tune(
+    checkpoint: str | Path,
+    train: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    output: Path,
+    epochs: float = 3,
+    seed: int = 42,
+) -> Trainer:
+    """Return a trainer with the tagger that begins as the encoder of a checkpoint.
+
+    Args:
+        checkpoint: A folder that `tmde train` wrote, or a Hub id.
+        train: The tokenized sentences.
+        tokenizer: The tokenizer of the checkpoint.
+        output: The folder of the trainer.
+        epochs: How often every sentence is read.
+        seed: The seed of the classifier, of dropout and of the order of the sentences.
+    """
+    set_seed(seed)
+    model = AutoModelForTokenClassification.from_pretrained(
+        checkpoint,
+        num_labels=len(TAGS),
+        id2label=dict(enumerate(TAGS)),
+        label2id={tag: number for number, tag in enumerate(TAGS)},
+    )
+    settings = TrainingArguments(
+        output,
+        per_device_train_batch_size=32,
+        learning_rate=5e-4,
+        num_train_epochs=epochs,
+        warmup_steps=0.1,
+        seed=seed,
+        save_strategy="no",
+    )
+    trainer = Trainer(
+        model,
+        settings,
+        train_dataset=train,
+        data_collator=DataCollatorForTokenClassification(tokenizer),
+        processing_class=tokenizer,
+        compute_metrics=accuracy,
+    )
+    trainer.train()
+    return trainer
+
+
 def main() -> None:
     """Fine-tune on one file, and print the accuracy on each of the others."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -141,35 +187,18 @@ def main() -> None:
     parser.add_argument("--output", type=Path, default=Path("runs/tagger"))
     arguments = parser.parse_args()
 
-    set_seed(arguments.seed)
     tokenizer = AutoTokenizer.from_pretrained(arguments.checkpoint)
-    model = AutoModelForTokenClassification.from_pretrained(
-        arguments.checkpoint,
-        num_labels=len(TAGS),
-        id2label=dict(enumerate(TAGS)),
-        label2id={tag: number for number, tag in enumerate(TAGS)},
-    )
     tokenized = {}
     for path in (arguments.train, *arguments.test):
         tokenized[path] = tokenize_file(path, tokenizer)
-    settings = TrainingArguments(
+    trainer = fine_tune(
+        arguments.checkpoint,
+        tokenized[arguments.train],
+        tokenizer,
         arguments.output,
-        per_device_train_batch_size=32,
-        learning_rate=5e-4,
-        num_train_epochs=arguments.epochs,
-        warmup_steps=0.1,
-        seed=arguments.seed,
-        save_strategy="no",
+        arguments.epochs,
+        arguments.seed,
     )
-    trainer = Trainer(
-        model,
-        settings,
-        train_dataset=tokenized[arguments.train],
-        data_collator=DataCollatorForTokenClassification(tokenizer),
-        processing_class=tokenizer,
-        compute_metrics=accuracy,
-    )
-    trainer.train()
     trainer.save_model(arguments.output)
     for path in arguments.test:
         metrics = trainer.evaluate(tokenized[path])

@@ -529,6 +529,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         smallest_told,
     ):
         environment.filters[function.__name__] = function
+    environment.filters["mean"] = fmean
     return environment
 
 

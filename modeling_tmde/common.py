@@ -245,36 +245,40 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
     """Copy the files of sentence-transformers from the checkpoint that a model was opened from.
 
     Without them, sentence-transformers takes the mean of all outputs, which is another vector.
-    Files that the folder has already are kept. A warning says if the Hub could not be reached.
+    Files that the folder has already are kept. If the checkpoint cannot be reached any more,
+    nothing is copied, and a warning says so.
     """
     checkpoint = model.name_or_path
     if not checkpoint:
         return  # The model was built and not opened.
     revision = getattr(model.config, "_commit_hash", None)
+    stored: dict[str, str] = {}
     for name in COMPANIONS:
-        target = Path(folder, name)
-        if target.exists():
-            continue
         try:
-            stored = cached_file(checkpoint, name, revision=revision)
+            path = cached_file(checkpoint, name, revision=revision)
         except OSError as error:
-            # transformers names a cause if the Hub cannot be reached, and none if the checkpoint
-            # has no such file.
+            # An error of `cached_file` has no cause where the checkpoint has no such file.
             if error.__cause__ is not None:
                 logger.warning(
-                    "could not copy %s of %s to %s: %s\n"
-                    "Without it, sentence-transformers takes the mean of all outputs, which is "
-                    "another vector. Save again with a connection to the Hub.",
+                    "could not look for %s of %s: %s\nIf %s has the files of sentence-transformers "
+                    "(%s), copy them to %s. Without them, sentence-transformers takes the mean of "
+                    "all outputs, which is another vector.",
                     name,
                     checkpoint,
-                    folder,
                     error,
+                    checkpoint,
+                    ", ".join(COMPANIONS),
+                    folder,
                 )
                 return
             continue
-        if stored is not None:
+        if path is not None:
+            stored[name] = path
+    for name, path in stored.items():
+        target = Path(folder, name)
+        if not target.exists():
             target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(stored, target)
+            shutil.copyfile(path, target)
 
 
 def _share_weights(folder: str | os.PathLike) -> None:

@@ -2,10 +2,16 @@
 
 import json
 
-import huggingface_hub
+import httpx
 import numpy as np
 import pytest
 import torch
+import transformers
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    LocalEntryNotFoundError,
+    RepositoryNotFoundError,
+)
 
 from modeling_tmde import NtdvForConditionalGeneration, TmdeEncoderForMaskedLM
 from modeling_tmde.common import COMPANIONS
@@ -65,16 +71,39 @@ def test_remote_code_copies_all_files_that_are_written(tmp_path):
     assert written == set(COMPANIONS)
 
 
-def test_files_that_cannot_be_copied_are_named(tmp_path, monkeypatch, caplog):
+def no_cached_file(*args, **kwargs):
+    raise LocalEntryNotFoundError("it is not in the cache")
+
+
+def no_such_file(*args, **kwargs):
+    raise EntryNotFoundError("404")
+
+
+def no_such_repository(*args, **kwargs):
+    request = httpx.Request("HEAD", "https://huggingface.co/someone/uncached")
+    raise RepositoryNotFoundError("404", response=httpx.Response(404, request=request))
+
+
+@pytest.mark.parametrize("fail", [no_cached_file, no_such_repository])
+def test_a_checkpoint_that_cannot_be_reached_is_named(fail, tmp_path, monkeypatch, caplog):
     model = tiny_model()
     # Remote code has no package that writes the files.
     monkeypatch.setattr(type(model), "write_companions", None)
-    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
+    monkeypatch.setattr(transformers.utils.hub, "hf_hub_download", fail)
     model.name_or_path = "someone/uncached"
     model.save_pretrained(tmp_path)
-    (warning,) = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert warning.startswith(f"could not copy modules.json of someone/uncached to {tmp_path}: ")
-    assert "Save again with a connection to the Hub." in warning
+    (warning,) = [record.getMessage() for record in caplog.records]
+    assert warning.startswith("could not look for modules.json of someone/uncached: ")
+    assert f"copy them to {tmp_path}. Without them, sentence-transformers takes" in warning
+
+
+def test_a_hub_model_without_the_files_is_saved_without_a_warning(tmp_path, monkeypatch, caplog):
+    model = tiny_model()
+    monkeypatch.setattr(type(model), "write_companions", None)
+    monkeypatch.setattr(transformers.utils.hub, "hf_hub_download", no_such_file)
+    model.name_or_path = "someone/bare"
+    model.save_pretrained(tmp_path)
+    assert not caplog.records
 
 
 def test_a_checkpoint_without_the_files_is_saved_without_a_warning(tmp_path, monkeypatch, caplog):

@@ -1,32 +1,38 @@
 """Does a second band pay in tagging? T-MDE, T-MDE_F and dbT-MDE as taggers of parts of speech.
 
-    tmde compare claims ... -o comparison/        # the page of claims has the whole command
-    python benchmarks/tagging.py --runs comparison/runs --train DATA/general/tatoeba.parquet \
-        --test DATA/test/sts.parquet --json benchmarks/results/tagging.json
+    tmde compare claims ... -o comparison/        # docs/claims.md has the whole command
+    python benchmarks/tagging.py --comparison comparison --train DATA/general/tatoeba.parquet \
+        --test DATA/test/tatoeba.parquet --json benchmarks/results/tagging.json
 
 The thesis (section 5.2) expects that the second band of dbT-MDE, which shows the decoder the state
-of every token, serves tagging. Here each checkpoint becomes a tagger in two ways:
+of every token, serves tagging. Here the encoder of each checkpoint becomes a tagger in three ways:
 
-- probe: a logistic regression on the states of the tokens, which stay as they are.
+- last layer: a logistic regression on the last states of the tokens, which stay as they are.
+- layer below: the same on the states of the layer before.
 - fine-tuned: all weights are trained by examples/tag_parts_of_speech.py.
 
-Training reads English sentences alone. The test has other English sentences, and sentences in
-languages whose tags were never seen.
+In T-MDE, the decoder reads the last state of the first token alone. So training does not reach the
+last states of all other tokens, and the layer below is the last one that learns of them.
+
+Taggers learn from English sentences alone. The test has other English sentences, and sentences in
+languages whose tags they have never seen.
 
 The tags are silver: no treebank is at hand. spaCy's rules split the words, and RippleTagger, whose
 rules were learned from the treebanks of Universal Dependencies 1.3, tags them
-(`pip install spacy==3.8.18 rippletagger==0.2`). It errs, in the same places for all systems: read
-the differences, and not the accuracy.
+(`pip install spacy==3.8.18 rippletagger==0.2`). So systems are measured by how well they imitate
+RippleTagger, whose errors and conventions differ between languages. Sentences with a word that it
+does not tag, such as the German contraction "zum", are left out. Encoders read the words with
+spaces between them ("do n't").
 
-Two systems without any pretraining stand beside them: the most frequent tag of each word, and
-T-MDE with random weights.
+Beside the systems stand the most frequent tag of each word, without a model, and T-MDE as it was
+before its training: random layers over the token vectors of the bag with which all of them began.
 """
 
 from __future__ import annotations
 
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
@@ -51,25 +57,54 @@ from transformers import (
 )
 
 from tmde.eval.verdicts import seed_difference
+from tmde.training.starts.weights import warm_start
 
 sys.path.append(str(Path(__file__).parents[1] / "examples"))
 from tag_parts_of_speech import fine_tune, read_sentences, tokenize_file  # noqa: E402
 
 LANGUAGES = ("en", "de", "es", "fr", "it")
 TRAIN_LANGUAGE = "en"
-# Tags of Universal Dependencies 1 that have another name in version 2. Its treebanks split
-# contractions ("zum" is "zu dem"); RippleTagger tags them "_". They are a preposition and an
-# article.
-NEW_NAMES = {"CONJ": "CCONJ", "_": "ADP"}
+NEW_NAMES = {"CONJ": "CCONJ"}  # Universal Dependencies 1 and 2.
+UNTAGGED = "_"
 FEWEST_WORDS = 4
 BATCH_SENTENCES = 50
-UNTRAINED = "untrained"
+BEFORE_TRAINING = "before training"
 MOST_FREQUENT = "most frequent tag"
+# The layers whose states are probed, from the last one.
+LAYERS = {"last layer": -1, "layer below": -2}
 
-Scores = dict[str, float]  # accuracy by language
+Accuracies = dict[str, float]  # by language
+Tag = Callable[[str], list[tuple[str, str]]]  # from a text to its words and their tags
 
 
 # ---- Tagged sentences
+
+
+def load_tagger(language: str) -> Tag:
+    """Return a function that splits a text into words and tags them.
+
+    Raises:
+        typer.BadParameter: A package is not installed.
+    """
+    try:
+        import rippletagger.models
+        import spacy
+        from rippletagger.tagger import Tagger
+    except ImportError as error:
+        message = f"{error}. Install both: pip install spacy==3.8.18 rippletagger==0.2"
+        raise typer.BadParameter(message) from error
+
+    rippletagger.models.xrange = range  # Version 0.2 was written for Python 2.
+    split = spacy.blank(language)
+    tagger = Tagger(language)
+
+    def tag(text: str) -> list[tuple[str, str]]:
+        words = [token.text for token in split(text) if not token.is_space]
+        tags = [tag for _, tag in tagger.tag(" ".join(words))]
+        # The tagger replaces quotation marks. The words are those of the text.
+        return list(zip(words, tags, strict=True))
+
+    return tag
 
 
 def training_texts(path: Path, count: int, seed: int) -> list[str]:
@@ -85,30 +120,34 @@ def training_texts(path: Path, count: int, seed: int) -> list[str]:
 
 
 def test_texts(path: Path, language: str) -> list[str]:
-    """Return the different first sentences of a language of a file of sentence pairs."""
+    """Return the different texts of a language of a file of sentence pairs.
+
+    The column `pair` has the languages of `sentence1` and `sentence2`, such as `de-en`.
+
+    Raises:
+        typer.BadParameter: The file has no text in the language.
+    """
     texts: dict[str, None] = {}
-    for row in pq.read_table(path, columns=["lang", "sentence1"]).to_pylist():
-        if row["lang"] == f"{language}-{language}":
+    for row in pq.read_table(path, columns=["pair", "sentence1", "sentence2"]).to_pylist():
+        first, second = row["pair"].split("-")
+        if language == first:
             texts[row["sentence1"]] = None
+        elif language == second:
+            texts[row["sentence2"]] = None
+    if not texts:
+        raise typer.BadParameter(f"{path} has no pair with {language!r}; expected {LANGUAGES}")
     return list(texts)
 
 
-def write_tagged(texts: Iterable[str], language: str, path: Path) -> None:
-    """Split texts into words, tag them, and write them in CoNLL-U."""
-    import rippletagger.models
-    import spacy
-    from rippletagger.tagger import Tagger
-
-    rippletagger.models.xrange = range  # Version 0.2 was written for Python 2.
-    split = spacy.blank(language)
-    tagger = Tagger(language)
+def write_tagged(texts: Iterable[str], tag: Tag, path: Path) -> None:
+    """Tag texts and write them in CoNLL-U. Texts with a word without a tag are left out."""
     with path.open("w", encoding="utf-8") as file:
         for text in texts:
-            words = [token.text for token in split(text) if not token.is_space]
-            tagged = tagger.tag(" ".join(words))
-            # The tagger turns every quotation mark into two apostrophes: the words are ours.
-            for number, (word, (_, tag)) in enumerate(zip(words, tagged, strict=True), start=1):
-                columns = [str(number), word, "_", NEW_NAMES.get(tag, tag), *["_"] * 6]
+            tagged = tag(text)
+            if any(name == UNTAGGED for _, name in tagged):
+                continue
+            for number, (word, name) in enumerate(tagged, start=1):
+                columns = [str(number), word, "_", NEW_NAMES.get(name, name), *["_"] * 6]
                 file.write("\t".join(columns) + "\n")
             file.write("\n")
 
@@ -116,7 +155,7 @@ def write_tagged(texts: Iterable[str], language: str, path: Path) -> None:
 # ---- Taggers
 
 
-def most_frequent_tag(train: datasets.Dataset, test: datasets.Dataset) -> float:
+def most_frequent_tag_accuracy(train: datasets.Dataset, test: datasets.Dataset) -> float:
     """Return the accuracy of the most frequent tag of each word in the training sentences.
 
     A word that does not occur there has the most frequent tag of all.
@@ -137,9 +176,19 @@ def most_frequent_tag(train: datasets.Dataset, test: datasets.Dataset) -> float:
 
 @torch.inference_mode()
 def token_states(
-    model: PreTrainedModel, tokenized: datasets.Dataset, tokenizer: PreTrainedTokenizerBase
+    model: PreTrainedModel,
+    tokenized: datasets.Dataset,
+    tokenizer: PreTrainedTokenizerBase,
+    layer: int,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the last states of the tokens that have a tag: (tokens, d_model), and their tags."""
+    """Return the states of the tokens that have a tag, (tokens, d_model), and their tags.
+
+    Args:
+        model: The encoder.
+        tokenized: The tokenized sentences.
+        tokenizer: The tokenizer, which pads them.
+        layer: The place of the layer in `hidden_states`: -1 is the last one.
+    """
     collate = DataCollatorForTokenClassification(tokenizer)
     states = []
     tags = []
@@ -147,59 +196,88 @@ def token_states(
         rows = tokenized.select(range(start, min(start + BATCH_SENTENCES, len(tokenized))))
         batch = collate(list(rows))
         labels = batch.pop("labels")
-        output = model(**batch).last_hidden_state
+        output = model(**batch, output_hidden_states=True).hidden_states[layer]
         is_tagged = labels != -100
         states.append(output[is_tagged].numpy())
         tags.append(labels[is_tagged].numpy())
     return np.concatenate(states), np.concatenate(tags)
 
 
-def probe(
-    checkpoint: Path, tokenized: dict[str, datasets.Dataset], tokenizer: PreTrainedTokenizerBase
-) -> Scores:
-    """Return the accuracy of a linear classifier on the states that the checkpoint gives."""
+def probe_accuracies(
+    checkpoint: Path,
+    tokenized: Mapping[str, datasets.Dataset],
+    tokenizer: PreTrainedTokenizerBase,
+    layer: int,
+) -> Accuracies:
+    """Return the accuracies of a linear classifier of the states of one layer."""
     model = AutoModel.from_pretrained(checkpoint).eval()
     classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-    classifier.fit(*token_states(model, tokenized["train"], tokenizer))
-    scores = {}
+    classifier.fit(*token_states(model, tokenized["train"], tokenizer, layer))
+    accuracies = {}
     for language in LANGUAGES:
-        scores[language] = classifier.score(*token_states(model, tokenized[language], tokenizer))
-    return scores
+        states, tags = token_states(model, tokenized[language], tokenizer, layer)
+        accuracies[language] = float(classifier.score(states, tags))
+    return accuracies
 
 
-def fine_tuned(
+def fine_tuned_accuracies(
     checkpoint: Path,
-    tokenized: dict[str, datasets.Dataset],
+    tokenized: Mapping[str, datasets.Dataset],
     tokenizer: PreTrainedTokenizerBase,
     output: Path,
     epochs: float,
     seed: int,
-) -> Scores:
-    """Return the accuracy of a tagger whose weights are all trained."""
+) -> Accuracies:
+    """Return the accuracies of a tagger whose weights are all trained."""
     trainer = fine_tune(checkpoint, tokenized["train"], tokenizer, output, epochs, seed)
-    scores = {}
+    accuracies = {}
     for language in LANGUAGES:
-        scores[language] = trainer.evaluate(tokenized[language])["eval_accuracy"]
-    return scores
+        accuracies[language] = trainer.evaluate(tokenized[language])["eval_accuracy"]
+    return accuracies
 
 
-def save_untrained(checkpoint: Path, folder: Path, seed: int) -> Path:
-    """Save the model of a checkpoint with random weights, beside the tokenizer; return where."""
+def save_before_training(checkpoint: Path, bag: Path, folder: Path, seed: int) -> Path:
+    """Save the model of a checkpoint as it was before its training, and return the folder."""
     set_seed(seed)
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
     model = AutoModel.from_config(AutoConfig.from_pretrained(checkpoint))
-    target = folder / f"{UNTRAINED}-{seed}"
+    warm_start(model, tokenizer, bag, direct_path=False)
+    target = folder / f"{BEFORE_TRAINING}-{seed}"
     model.save_pretrained(target)
-    AutoTokenizer.from_pretrained(checkpoint).save_pretrained(target)
+    tokenizer.save_pretrained(target)
     return target
+
+
+def measure_checkpoint(
+    checkpoint: Path, paths: Mapping[str, Path], output: Path, epochs: float, seed: int
+) -> dict[str, float]:
+    """Return the measures of the taggers of one checkpoint.
+
+    Args:
+        checkpoint: Its folder.
+        paths: The files of tagged sentences: `train`, and one for each language.
+        output: A folder for fine-tuning.
+        epochs: How often fine-tuning reads the training sentences.
+        seed: The seed of fine-tuning.
+    """
+    tokenizer = AutoTokenizer.from_pretrained(checkpoint)
+    tokenized = {name: tokenize_file(path, tokenizer) for name, path in paths.items()}
+    accuracies = {}
+    for way, layer in LAYERS.items():
+        accuracies[way] = probe_accuracies(checkpoint, tokenized, tokenizer, layer)
+    accuracies["fine-tuned"] = fine_tuned_accuracies(
+        checkpoint, tokenized, tokenizer, output, epochs, seed
+    )
+    return measures_of(accuracies)
 
 
 # ---- Results
 
 
-def measures_of(scores: Mapping[str, Scores]) -> dict[str, float]:
+def measures_of(accuracies: Mapping[str, Accuracies]) -> dict[str, float]:
     """Return the measures of one run in %: English, and the mean of the other languages."""
     measures = {}
-    for way, of_language in scores.items():
+    for way, of_language in accuracies.items():
         others = [of_language[language] for language in LANGUAGES if language != TRAIN_LANGUAGE]
         measures[f"{way}, English"] = 100 * of_language[TRAIN_LANGUAGE]
         measures[f"{way}, other languages"] = 100 * float(np.mean(others))
@@ -207,35 +285,68 @@ def measures_of(scores: Mapping[str, Scores]) -> dict[str, float]:
 
 
 def describe(
-    system: str, runs: Mapping[int, dict[str, float]], reference: Mapping[int, dict[str, float]]
+    system: str,
+    by_seed: Mapping[int, Mapping[str, float]],
+    reference: Mapping[int, Mapping[str, float]] | None = None,
 ) -> dict[str, Any]:
-    """Return means and standard deviations over the seeds, and differences to the reference.
+    """Return means and standard deviations over the seeds, and the lead over another system.
 
     Args:
         system: The name of the system.
-        runs: The measures by seed.
-        reference: Those of the system with which it is compared.
+        by_seed: Its measures by seed.
+        reference: Those of the system from which its own are subtracted; None for no difference.
     """
-    described: dict[str, Any] = {"system": system, "spread": "standard deviation", "measures": {}}
+    measures: dict[str, list[float]] = {}
     differences = {}
-    for measure in next(iter(runs.values())):
-        values = {seed: measures[measure] for seed, measures in runs.items()}
+    for measure in next(iter(by_seed.values())):
+        values = {seed: of_seed[measure] for seed, of_seed in by_seed.items()}
         mean = float(np.mean(list(values.values())))
-        described["measures"][measure] = [mean]
+        measures[measure] = [mean]
         if len(values) > 1:
             deviation = float(np.std(list(values.values()), ddof=1))
-            described["measures"][measure] = [mean, mean - deviation, mean + deviation]
-        of_reference = {seed: measures[measure] for seed, measures in reference.items()}
+            measures[measure] = [mean, mean - deviation, mean + deviation]
+        if reference is None:
+            continue
+        of_reference = {seed: of_seed[measure] for seed, of_seed in reference.items()}
         difference = seed_difference(values, of_reference)
-        if difference is not None and runs is not reference:
+        if difference is not None:
             differences[measure] = asdict(difference)
-    return {**described, "differences": differences, "seeds": runs}
+    return {
+        "system": system,
+        "spread": "standard deviation",
+        "measures": measures,
+        "differences": differences,
+        "seeds": by_seed,
+    }
+
+
+def describe_most_frequent(tagged: Mapping[str, datasets.Dataset]) -> dict[str, Any]:
+    """Return the measures of the most frequent tag of each word, without a model."""
+    accuracies = {}
+    for language in LANGUAGES:
+        accuracies[language] = most_frequent_tag_accuracy(tagged["train"], tagged[language])
+    measures = {}
+    for measure, value in measures_of({"words": accuracies}).items():
+        measures[measure] = [value]
+    return {"system": MOST_FREQUENT, "measures": measures}
+
+
+# ---- The command
+
+
+def check_folders(folders: Iterable[Path]) -> None:
+    """Raise typer.BadParameter if a folder has no checkpoint."""
+    for folder in folders:
+        if not (folder / "config.json").is_file():
+            raise typer.BadParameter(
+                f"{folder} has no config.json. Run `tmde compare claims` into its folder first"
+            )
 
 
 def main(
-    runs: Annotated[Path, typer.Option(help="Folder with the checkpoints SYSTEM-SEED.")],
+    comparison: Annotated[Path, typer.Option(help="The folder of `tmde compare claims`.")],
     train: Annotated[Path, typer.Option(help="Parallel rows: their English texts are tagged.")],
-    test: Annotated[Path, typer.Option(help="Sentence pairs, with the columns of STS.")],
+    test: Annotated[Path, typer.Option(help="Sentence pairs, as `test/tatoeba.parquet`.")],
     work: Annotated[Path, typer.Option(help="Folder of the tagged sentences.")] = Path("tagging"),
     system: Annotated[list[str], typer.Option(help="Repeat; the first is the reference.")] = [  # noqa: B006
         "tmde",
@@ -249,41 +360,40 @@ def main(
 ) -> None:
     """Train the taggers and print a table in Markdown."""
     settings = dict(locals())
+    bag = comparison / "start" / "bag"
+    check_folders([bag])
+    for name in system:
+        check_folders(comparison / "runs" / f"{name}-{number}" for number in seed)
+
     work.mkdir(parents=True, exist_ok=True)
     paths = {"train": work / "train.conllu"}
-    write_tagged(training_texts(train, sentences, seed=0), TRAIN_LANGUAGE, paths["train"])
+    texts = training_texts(train, sentences, seed=0)
+    write_tagged(texts, load_tagger(TRAIN_LANGUAGE), paths["train"])
     for language in LANGUAGES:
         paths[language] = work / f"{language}.conllu"
-        write_tagged(test_texts(test, language), language, paths[language])
+        write_tagged(test_texts(test, language), load_tagger(language), paths[language])
     tagged = {name: read_sentences(path) for name, path in paths.items()}
     settings["words"] = {name: sum(map(len, rows["words"])) for name, rows in tagged.items()}
 
     measured: dict[str, dict[int, dict[str, float]]] = {}
-    for name in (*system, UNTRAINED):
+    for name in (*system, BEFORE_TRAINING):
         measured[name] = {}
         for number in seed:
-            if name == UNTRAINED:
-                checkpoint = save_untrained(runs / f"{system[0]}-{number}", work, number)
+            if name == BEFORE_TRAINING:
+                trained = comparison / "runs" / f"{system[0]}-{number}"
+                checkpoint = save_before_training(trained, bag, work, number)
             else:
-                checkpoint = runs / f"{name}-{number}"
-            tokenizer = AutoTokenizer.from_pretrained(checkpoint)
-            tokenized = {key: tokenize_file(path, tokenizer) for key, path in paths.items()}
-            scores = {
-                "probe": probe(checkpoint, tokenized, tokenizer),
-                "fine-tuned": fine_tuned(
-                    checkpoint, tokenized, tokenizer, work / "tagger", epochs, number
-                ),
-            }
-            measured[name][number] = measures_of(scores)
+                checkpoint = comparison / "runs" / f"{name}-{number}"
+            measured[name][number] = measure_checkpoint(
+                checkpoint, paths, work / "tagger", epochs, number
+            )
             print(f"{name}-{number}: {measured[name][number]}", file=sys.stderr)
 
-    reference = measured[system[0]]
-    results = [describe(name, by_seed, reference) for name, by_seed in measured.items()]
-    baseline = {name: most_frequent_tag(tagged["train"], tagged[name]) for name in LANGUAGES}
-    baseline_measures = {}
-    for measure, value in measures_of({"words": baseline}).items():
-        baseline_measures[measure] = [value]
-    results.append({"system": MOST_FREQUENT, "measures": baseline_measures})
+    results = []
+    for name, by_seed in measured.items():
+        reference = None if name == system[0] else measured[system[0]]
+        results.append(describe(name, by_seed, reference))
+    results.append(describe_most_frequent(tagged))
     write_json(json, "tagging", settings, results)
     rows = []
     for result in results:

@@ -1,4 +1,6 @@
-"""The benchmark of tagging: what is counted, by hand, on a tiny model."""
+"""The benchmark of tagging: what is counted, by hand, and a whole run on a tiny checkpoint."""
+
+import json
 
 import datasets
 import numpy as np
@@ -6,17 +8,41 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 import torch
+import typer
 from transformers import AutoModel
 
 from tests.benchmarks.test_alignment_benchmarks import load_script
 from tests.conftest import save, tiny_model
+from tests.tiny_embedders import make_bag
 
 benchmark = load_script("tagging")
 NOUN, VERB, DET = 7, 15, 5
 
 
+def tag_by_length(text):
+    """A tagger for tests: words of four letters are nouns, and others are verbs."""
+    return [(word, "NOUN" if len(word) == 4 else "VERB") for word in text.split()]
+
+
 def sentences(*tagged):
     return datasets.Dataset.from_list([{"words": words, "tags": tags} for words, tags in tagged])
+
+
+def write_pairs(path):
+    pairs = {"pair": [], "sentence1": [], "sentence2": []}
+    for language in ("de", "es", "fr", "it"):
+        for first, second in (("hund haus", "dog"), ("hund haus", "dogs"), ("haus", "dog")):
+            pairs["pair"].append(f"{language}-en")
+            pairs["sentence1"].append(first)
+            pairs["sentence2"].append(second)
+    pq.write_table(pa.table(pairs), path)
+    return path
+
+
+def write_rows(path, texts):
+    translations = [{"en": text, "de": "x"} for text in texts]
+    pq.write_table(pa.table({"translation": translations}), path)
+    return path
 
 
 def test_the_most_frequent_tag_of_each_word():
@@ -28,10 +54,11 @@ def test_the_most_frequent_tag_of_each_word():
     )
     # "walk" is a verb in two of three places. "cat" is unknown: nouns are the most frequent.
     test = sentences((["the", "walk", "cat"], [DET, VERB, NOUN]), (["WALK"], [NOUN]))
-    assert benchmark.most_frequent_tag(train, test) == 3 / 4
+    assert benchmark.most_frequent_tag_accuracy(train, test) == 3 / 4
 
 
-def test_only_the_states_of_tagged_tokens_are_read(tokenizer, tmp_path):
+@pytest.mark.parametrize("layer", [-1, -2])
+def test_only_the_states_of_tagged_tokens_are_read(layer, tokenizer, tmp_path):
     torch.manual_seed(0)
     save(tmp_path, tiny_model(bottleneck="dual"), tokenizer)
     model = AutoModel.from_pretrained(tmp_path).eval()
@@ -40,21 +67,23 @@ def test_only_the_states_of_tagged_tokens_are_read(tokenizer, tmp_path):
         token_ids = tokenizer(text)["input_ids"]
         labels = [-100] * len(token_ids)
         labels[1] = len(rows)
-        rows.append({"input_ids": token_ids, "attention_mask": [1] * len(token_ids)})
-        rows[-1]["labels"] = labels
+        mask = [1] * len(token_ids)
+        rows.append({"input_ids": token_ids, "attention_mask": mask, "labels": labels})
     assert len(rows[0]["input_ids"]) < len(rows[1]["input_ids"])
-    states, tags = benchmark.token_states(model, datasets.Dataset.from_list(rows), tokenizer)
+    tokenized = datasets.Dataset.from_list(rows)
+    states, tags = benchmark.token_states(model, tokenized, tokenizer, layer)
     assert tags.tolist() == [0, 1]
     for row, state in zip(rows, states, strict=True):
         with torch.no_grad():
-            alone = model(input_ids=torch.tensor([row["input_ids"]])).last_hidden_state
-        np.testing.assert_allclose(state, alone[0, 1], atol=1e-5)
+            token_ids = torch.tensor([row["input_ids"]])
+            layers = model(input_ids=token_ids, output_hidden_states=True).hidden_states
+        np.testing.assert_allclose(state, layers[layer][0, 1], atol=1e-5)
 
 
 def test_means_over_languages_and_seeds():
-    scores = {"probe": {"en": 0.9, "de": 0.5, "es": 0.6, "fr": 0.7, "it": 0.8}}
-    measures = benchmark.measures_of(scores)
-    assert measures == pytest.approx({"probe, English": 90, "probe, other languages": 65})
+    accuracies = {"fine-tuned": {"en": 0.9, "de": 0.5, "es": 0.6, "fr": 0.7, "it": 0.8}}
+    measures = benchmark.measures_of(accuracies)
+    assert measures == pytest.approx({"fine-tuned, English": 90, "fine-tuned, other languages": 65})
     reference = {42: {"x": 50.0}, 43: {"x": 52.0}}
     described = benchmark.describe("dual", {42: {"x": 61.0}, 43: {"x": 63.0}}, reference)
     deviation = 2**0.5
@@ -64,28 +93,76 @@ def test_means_over_languages_and_seeds():
     assert difference["mean"] == pytest.approx(11)
     assert difference["standard_error"] == pytest.approx(2**0.5)
     assert difference["degrees"] == pytest.approx(2)
-    assert benchmark.describe("first", reference, reference)["differences"] == {}
+    assert benchmark.describe("first", reference)["differences"] == {}
 
 
-def test_the_texts(tmp_path):
-    """Texts are there once; training texts have four words, and test texts one language."""
-    translations = [{"en": text, "de": "x"} for text in ("a b c d", "a b c", "e f g h", "a b c d")]
-    translations.append({"en": None, "de": "x"})
-    pq.write_table(pa.table({"translation": translations}), tmp_path / "rows.parquet")
-    texts = benchmark.training_texts(tmp_path / "rows.parquet", count=10, seed=0)
-    assert sorted(texts) == ["a b c d", "e f g h"]
-    assert len(benchmark.training_texts(tmp_path / "rows.parquet", count=1, seed=0)) == 1
-    pairs = {"lang": ["de-de", "de-de", "de-en", "en-en"], "sentence1": ["a", "a", "b", "c"]}
-    pq.write_table(pa.table(pairs), tmp_path / "pairs.parquet")
-    assert benchmark.test_texts(tmp_path / "pairs.parquet", "de") == ["a"]
+def test_training_texts_have_four_words_and_are_drawn_at_random(tmp_path):
+    numbered = [f"a b c {number}" for number in range(50)]
+    path = write_rows(tmp_path / "rows.parquet", [*numbered, *numbered, "a b c", None])
+    assert sorted(benchmark.training_texts(path, count=99, seed=0)) == sorted(numbered)
+    first = benchmark.training_texts(path, count=10, seed=0)
+    assert len(set(first)) == 10
+    assert first == benchmark.training_texts(path, count=10, seed=0)
+    assert set(first) != set(benchmark.training_texts(path, count=10, seed=1))
+    assert set(first) != set(numbered[:10])
+
+
+def test_test_texts_are_in_one_language_and_there_once(tmp_path):
+    path = write_pairs(tmp_path / "pairs.parquet")
+    assert benchmark.test_texts(path, "de") == ["hund haus", "haus"]
+    assert benchmark.test_texts(path, "en") == ["dog", "dogs"]
+    with pytest.raises(typer.BadParameter, match=r"pairs\.parquet has no pair with 'pl'"):
+        benchmark.test_texts(path, "pl")
 
 
 def test_tagged_sentences_are_conllu(tmp_path):
+    tags = {"Er und sie.": ["PRON", "CONJ", "PRON"], "Er zum Haus.": ["PRON", "_", "NOUN"]}
+    path = tmp_path / "de.conllu"
+    benchmark.write_tagged(
+        tags, lambda text: list(zip(text.split(), tags[text], strict=True)), path
+    )
+    # The second sentence has a word without a tag.
+    lines = ["1\tEr\t_\tPRON", "2\tund\t_\tCCONJ", "3\tsie.\t_\tPRON"]
+    assert path.read_text("utf-8") == "".join(line + "\t_" * 6 + "\n" for line in lines) + "\n"
+
+
+def test_the_tagger_keeps_the_words_of_the_text():
     pytest.importorskip("spacy", reason="spacy is not installed (benchmarks/tagging.py names it)")
     pytest.importorskip("rippletagger", reason="rippletagger is not installed")
-    path = tmp_path / "de.conllu"
-    benchmark.write_tagged(['Er geht "zum" Haus.', "Nein."], "de", path)
-    rows = benchmark.read_sentences(path)
-    assert rows["words"] == [["Er", "geht", '"', "zum", '"', "Haus", "."], ["Nein", "."]]
-    names = [line.split("\t")[3] for line in path.read_text("utf-8").splitlines()[:5]]
-    assert names == ["PRON", "VERB", "PUNCT", "ADP", "PUNCT"]
+    tagged = benchmark.load_tagger("de")('Er geht "nach" Hause.')
+    assert [word for word, _ in tagged] == ["Er", "geht", '"', "nach", '"', "Hause", "."]
+    assert [tag for _, tag in tagged][:5] == ["PRON", "VERB", "PUNCT", "ADP", "PUNCT"]
+
+
+def test_a_whole_run(tokenizer, tmp_path, monkeypatch, capsys):
+    comparison = tmp_path / "comparison"
+    for name in ("first-1", "dual-1"):
+        save(comparison / "runs" / name, tiny_model(bottleneck=name[:-2]), tokenizer)
+    save(comparison / "start" / "bag", make_bag(), tokenizer)
+    monkeypatch.setattr(benchmark, "load_tagger", lambda language: tag_by_length)
+    options = {
+        "comparison": comparison,
+        "train": write_rows(tmp_path / "rows.parquet", ["hund haus cane hund a", "haus a b c"]),
+        "test": write_pairs(tmp_path / "pairs.parquet"),
+        "work": tmp_path / "work",
+        "system": ["first", "dual"],
+        "seed": [1],
+        "json": tmp_path / "tagging.json",
+    }
+    benchmark.main(**options, sentences=2, epochs=1)
+    assert "before training" in capsys.readouterr().out
+    results = json.loads((tmp_path / "tagging.json").read_text())["results"]
+    names = [result["system"] for result in results]
+    assert names == ["first", "dual", "before training", "most frequent tag"]
+    assert len(results[0]["measures"]) == 6
+    # "hund" and "haus" are nouns. "dog" and "dogs" are unknown, and half of them are nouns.
+    assert results[-1]["measures"] == {"words, English": [50], "words, other languages": [100]}
+    trained = AutoModel.from_pretrained(comparison / "runs" / "first-1")
+    untrained = AutoModel.from_pretrained(tmp_path / "work" / "before training-1")
+    for name, weight in trained.named_parameters():
+        if weight.dim() == 2:
+            assert not torch.equal(weight, untrained.get_parameter(name)), name
+
+    options["system"] = ["first", "missing"]
+    with pytest.raises(typer.BadParameter, match="missing-1 has no config.json. Run `tmde compare"):
+        benchmark.main(**options)

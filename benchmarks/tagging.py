@@ -1,7 +1,7 @@
 """Does a second band pay in tagging? T-MDE, T-MDE_F and dbT-MDE as taggers of parts of speech.
 
-    tmde compare claims ... -o comparison/        # docs/claims.md has the whole command
-    python benchmarks/tagging.py --comparison comparison --train DATA/general/tatoeba.parquet \
+    tmde compare claims ... -o claims/        # docs/claims.md has the whole command
+    python benchmarks/tagging.py --comparison claims/ --train DATA/general/tatoeba.parquet \
         --test DATA/test/tatoeba.parquet --json benchmarks/results/tagging.json
 
 The thesis (section 5.2) expects that the second band of dbT-MDE, which shows the decoder the state

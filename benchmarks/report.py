@@ -235,6 +235,8 @@ def seed_difference(measure: Mapping[str, Any]) -> str:
 def smallest_told(measure: Mapping[str, Any], claims: int) -> str:
     """Return the smallest difference of a measure of a claim that could be told, in its unit.
 
+    It is "" if a share would have to differ by 100 points or more.
+
     Args:
         measure: The measure with its difference.
         claims: The number of claims that are corrected together.
@@ -242,7 +244,7 @@ def smallest_told(measure: Mapping[str, Any], claims: int) -> str:
     fields = dict(measure["difference"])
     told = verdicts.smallest_told(verdicts.SeedDifference(**fields), claims)
     if measure["unit"] == SHARE:
-        return f"{fixed(100 * told, 1)} points"
+        return f"{fixed(100 * told, 1)} points" if told < 1 else ""
     if measure["unit"] == RATIO:
         return f"a factor of {math.exp(told):.2f}"
     return fixed(told, 1)

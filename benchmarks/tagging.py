@@ -277,10 +277,11 @@ def measure_checkpoint(
 def measures_of(accuracies: Mapping[str, Accuracies]) -> dict[str, float]:
     """Return the measures of one run in %: English, and the mean of the other languages."""
     measures = {}
+    unseen_languages = [language for language in LANGUAGES if language != TRAIN_LANGUAGE]
     for way, of_language in accuracies.items():
-        others = [of_language[language] for language in LANGUAGES if language != TRAIN_LANGUAGE]
         measures[f"{way}, English"] = 100 * of_language[TRAIN_LANGUAGE]
-        measures[f"{way}, other languages"] = 100 * float(np.mean(others))
+        unseen = [of_language[language] for language in unseen_languages]
+        measures[f"{way}, other languages"] = 100 * float(np.mean(unseen))
     return measures
 
 

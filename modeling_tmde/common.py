@@ -254,6 +254,8 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
     revision = getattr(model.config, "_commit_hash", None)
     stored: dict[str, str] = {}
     for name in COMPANIONS:
+        if Path(folder, name).exists():
+            continue
         try:
             path = cached_file(checkpoint, name, revision=revision)
         except OSError as error:
@@ -276,9 +278,8 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
             stored[name] = path
     for name, path in stored.items():
         target = Path(folder, name)
-        if not target.exists():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            shutil.copyfile(path, target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, target)
 
 
 def _share_weights(folder: str | os.PathLike) -> None:

@@ -437,3 +437,19 @@ def test_pages_above_the_others_are_written_and_checked(tmp_path):
 @pytest.mark.parametrize(("p", "text"), [(0.00004, "< 0.0001"), (0.0123, "0.012"), (1.0, "1")])
 def test_text_of_p(p, text):
     assert report.p_text(p) == text
+
+
+@pytest.mark.parametrize(
+    ("unit", "standard_error", "text"),
+    [
+        # The t quantile of two degrees of freedom at 97.5 % is 4.303.
+        ("share", 0.1, "43.0 points"),
+        ("share", 0.3, ""),
+        ("ratio", 0.3, "a factor of 3.64"),
+        ("count", 0.3, "1.3"),
+    ],
+)
+def test_the_smallest_difference_that_could_be_told(unit, standard_error, text):
+    difference = {"mean": 0, "low": 0, "high": 0, "p": 1, "degrees": 2}
+    difference["standard_error"] = standard_error
+    assert report.smallest_told({"unit": unit, "difference": difference}, claims=1) == text

@@ -97,6 +97,16 @@ def test_a_checkpoint_that_cannot_be_reached_is_named(fail, tmp_path, monkeypatc
     assert f"copy them to {tmp_path}. Without them, sentence-transformers takes" in warning
 
 
+def test_files_that_the_folder_has_are_not_looked_for(tmp_path, monkeypatch, caplog):
+    model = tiny_model()
+    model.save_pretrained(tmp_path)
+    monkeypatch.setattr(type(model), "write_companions", None)
+    monkeypatch.setattr(transformers.utils.hub, "hf_hub_download", no_cached_file)
+    model.name_or_path = "someone/uncached"
+    model.save_pretrained(tmp_path)
+    assert not caplog.records
+
+
 def test_a_hub_model_without_the_files_is_saved_without_a_warning(tmp_path, monkeypatch, caplog):
     model = tiny_model()
     monkeypatch.setattr(type(model), "write_companions", None)

@@ -294,7 +294,7 @@ class HubTrainer(Trainer):
             return
         if self._is_pushing() and not args.hub_always_push:
             return
-        model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
+        model_type = self.model.config.model_type
         message = f"Training in progress, step {self.state.global_step}"
 
         def push() -> None:

@@ -24,8 +24,7 @@ from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
-from tmde.training.evaluation import check_metric, loss_rows
-from tmde.training.parallel_model import ParallelModel
+from tmde.training.evaluation import check_metric
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
@@ -46,7 +45,6 @@ from tmde.training.starts import (
     has_packaged_languages,
     share_tokenizer,
 )
-from tmde.training.teachers import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -253,22 +251,15 @@ def build_trainer(
     tokenizer: PreTrainedTokenizerBase,
     model: PreTrainedModel,
 ) -> TmdeTrainer:
-    """Build the trainer, after teachers have read the rows."""
-    arguments = run.arguments
-    data = inputs.data
-    parallel_model = ParallelModel(
-        model, run.objectives, arguments.token_dropout, arguments.token_dropout_share
-    )
-    measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
-    teachers = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
+    """Build the trainer."""
     return TmdeTrainer(
-        parallel_model,
-        arguments,
-        data.train,
+        model,
+        run.arguments,
+        inputs.data.train,
+        inputs.data.dev,
+        run.objectives,
         tokenizer,
-        eval_dataset=data.dev,
         eval_tasks=inputs.eval_tasks,
-        teachers=teachers,
     )
 
 
@@ -277,9 +268,8 @@ def build_trainer(
 
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
     """Train from the first step, or from the checkpoint of the run."""
-    checkpoint = None if run.checkpoint is None else str(run.checkpoint)
     with trainer.interruption.heard():
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=run.checkpoint)
 
 
 # ---- 7. The end

@@ -251,13 +251,28 @@ class HubTrainer(Trainer):
     def push_to_hub(  # type: ignore[override]  # every push waits, and not all processes push
         self, commit_message: str | None = "End of training", **options: Any
     ) -> CommitInfo | None:
-        """Push the model that the run's folder holds in one commit.
+        """Save the model, and push it with its card and recipe in one commit.
 
         Args:
             commit_message: The message of the commit.
             options: Options of `push_model`: token, revision, private, license, data_licenses,
                 results.
+
+        Raises:
+            HubUploadError: The Hub did not take it; the model is saved.
         """
+        pushes = self.args.push_to_hub
+        self.args.push_to_hub = False  # Saving would push as well.
+        try:
+            self.save_model()
+        finally:
+            self.args.push_to_hub = pushes
+        return self.push_saved(commit_message, **options)
+
+    def push_saved(
+        self, commit_message: str | None = "End of training", **options: Any
+    ) -> CommitInfo | None:
+        """Push the model that the run's folder holds in one commit, see `push_to_hub`."""
         if not self.is_world_process_zero():
             return None
         push = getattr(self, "push_in_progress", None)

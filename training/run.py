@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,15 +9,13 @@ from typing import Any
 import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
-from tmde.data.io import write_atomically
 from tmde.data.rows import document_numbers
 from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
-from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
@@ -30,13 +27,13 @@ from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
+from tmde.training.run_folder import begin_folder, opened_folder
 from tmde.training.run_record import (
-    describe_data,
     save_best,
     tell_licenses,
     write_card,
     write_results,
+    write_run_record,
 )
 from tmde.training.starts import (
     BegunModel,
@@ -92,9 +89,9 @@ def train_recipe(
         begin_run(run, overwrite and not resume)
         train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
+        trainer = build_trainer(run, inputs, tokenizer, begun)
         if measure_packaged:
             measure_packaged_model(run, inputs)
-        trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
         finish(run, inputs, trainer)
         if not keep_checkpoints and not run.arguments.keep_checkpoints:
@@ -196,7 +193,7 @@ def _without_useless_neighbors(
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
-    """Make the tokenizer and the model, and record in `run.json` what the run began with."""
+    """Make the tokenizer and the model."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     # The tokens are made before the clock of the run begins, and the trainer reuses them.
@@ -211,25 +208,7 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={positions}"
         )
-    if PartialState().is_main_process and run.checkpoint is None:
-        _write_run_record(run, inputs, begun)
     return tokenizer, begun
-
-
-def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) -> None:
-    data = run.recipe.data
-    train = run.recipe.settings()["data"].get("train")
-    files = record_files(train, is_streamed=data.streaming)
-    record = {
-        **environment(),
-        "data": {**describe_data(inputs.data, inputs.eval_tasks), "files": files},
-        "parameters": begun.model.num_parameters(),
-        "seed": run.arguments.seed,
-        "processes": PartialState().num_processes,
-        "warm_start": begun.report,
-        **inputs.origin,
-    }
-    write_atomically(run.folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
 
 
 def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
@@ -249,18 +228,24 @@ def build_trainer(
     run: ResolvedRun,
     inputs: RunInputs,
     tokenizer: PreTrainedTokenizerBase,
-    model: PreTrainedModel,
+    begun: BegunModel,
 ) -> TmdeTrainer:
-    """Build the trainer."""
-    return TmdeTrainer(
-        model,
+    """Build the trainer, and record in `run.json` what a new run is made from."""
+    trainer = TmdeTrainer(
+        begun.model,
         run.arguments,
         inputs.data.train,
         inputs.data.dev,
         run.objectives,
         tokenizer,
         eval_tasks=inputs.eval_tasks,
+        recipe=run.recipe,
     )
+    if PartialState().is_main_process and run.checkpoint is None:
+        train = run.recipe.settings()["data"].get("train")
+        files = record_files(train, is_streamed=run.recipe.data.streaming)
+        write_run_record(trainer, run.folder, inputs.origin, warm_start=begun.report, files=files)
+    return trainer
 
 
 # ---- 6. Training
@@ -280,8 +265,8 @@ def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     save_best(trainer, run.folder)
     state = PartialState()
     if state.is_main_process:
-        write_results(trainer, run.folder, inputs.data, run.recipe.data.languages)
+        write_results(trainer, run.folder, inputs.data.report)
         write_card(run.folder)
     if run.arguments.push_to_hub:
-        trainer.push_to_hub()
+        trainer.push_saved()
     state.wait_for_everyone()

@@ -68,6 +68,8 @@ from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
+from tmde.training.recipe import Recipe
+from tmde.training.run_record import write_records
 from tmde.training.teachers import RunTeachers, prepare_teacher_vectors
 from tmde.training.throughput import ComponentSums, RunMeter
 
@@ -119,6 +121,8 @@ class TmdeTrainer(HubTrainer):
         optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
         teachers: The teachers of a distillation, from `prepare_teacher_vectors`. Default: they read
             the rows when training begins.
+        recipe: The recipe that the other arguments were made from. Default: the trainer describes
+            them in a recipe.
 
     Raises:
         TmdeError: The model, the objectives, the data or the arguments do not fit together.
@@ -157,6 +161,7 @@ class TmdeTrainer(HubTrainer):
         optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
         optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         teachers: RunTeachers | None = None,
+        recipe: Recipe | None = None,
         **refused: Any,
     ):
         _refuse(refused)
@@ -186,6 +191,7 @@ class TmdeTrainer(HubTrainer):
         is_stream = not isinstance(train_dataset, datasets.Dataset)
         self.step_limit = limit_steps(self.args, streaming=is_stream)
         self.teachers = teachers
+        self.recipe = recipe
         self.position = Position()
         self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
@@ -598,26 +604,37 @@ class TmdeTrainer(HubTrainer):
     def save_model(
         self, output_dir: str | os.PathLike[str] | None = None, _internal_call: bool = False
     ) -> None:
-        """Write the inner model as a folder that every Auto class opens, and the position.
+        """Write the model as a folder that every Auto class opens, with tokenizer, card and recipe.
 
         Where the weights are sharded, every process must call it.
+
+        Args:
+            output_dir: The folder; None for `args.output_dir`.
+            _internal_call: Whether transformers writes a checkpoint.
         """
-        parallel = self.parallel_model
-        weights = None
-        if is_sharded(parallel):
-            weights = gathered_weights(parallel.model)
-        if self.args.should_save:
-            folder = Path(self.args.output_dir if output_dir is None else output_dir)
-            parallel.model.save_pretrained(folder, state_dict=weights)
-            self.processing_class.save_pretrained(folder)
-            objective_weights = parallel.objectives.state_dict()
-            if objective_weights:
-                save_file(objective_weights, folder / OBJECTIVES_NAME)
+        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        self.save_weights(folder)
+        if self.args.should_save and _internal_call:
             self._save_data_state(folder)
+        elif self.args.should_save:
+            write_records(self, folder)
         if self.args.push_to_hub and not _internal_call:
-            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
+            self.push_saved("Model save")
+
+    def save_weights(self, folder: Path) -> None:
+        """Write model and tokenizer. Where the weights are sharded, every process must call it."""
+        weights = None
+        if is_sharded(self.parallel_model):
+            weights = gathered_weights(self.parallel_model.model)
+        if self.args.should_save:
+            self.parallel_model.model.save_pretrained(folder, state_dict=weights)
+            self.processing_class.save_pretrained(folder)
 
     def _save_data_state(self, folder: Path) -> None:
+        """Write what only a checkpoint holds: the position in the data, and weights of losses."""
+        objective_weights = self.parallel_model.objectives.state_dict()
+        if objective_weights:
+            save_file(objective_weights, folder / OBJECTIVES_NAME)
         state = {
             "position": asdict(self.position),
             "chunk_done": self.chunk_done,

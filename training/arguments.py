@@ -124,7 +124,7 @@ class TmdeTrainingArguments(TrainingArguments):
     lr_scheduler_type: str = "inverse_sqrt"
     warmup_steps: float = 4000
     logging_steps: float = 50
-    eval_strategy: str | None = None
+    eval_strategy: str | None = None  # type: ignore[assignment]  # chosen below
     eval_steps: float | None = 1000
     save_steps: float = 1000
     report_to: str | list[str] = "none"

@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from statistics import fmean
+from typing import Any
 
 import datasets
 import numpy as np
@@ -165,8 +166,8 @@ def embed_rows(
     return embeddings
 
 
-def labels_of(rows: datasets.Dataset) -> np.ndarray | None:
-    """Return the labels of rows, (rows,); None if they have none."""
+def labels_of(rows: datasets.Dataset) -> Any:
+    """Return the labels of rows as an array (rows,); None if they have none."""
     if LABEL not in rows.column_names:
         return None
     return np.array(rows[LABEL][:])

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 from huggingface_hub import CommitInfo, run_as_future
-from transformers import AutoTokenizer, Trainer
+from transformers import AutoTokenizer, PreTrainedModel, Trainer
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
@@ -247,6 +247,7 @@ class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of a run."""
 
     args: TmdeTrainingArguments
+    model: PreTrainedModel
 
     def push_to_hub(  # type: ignore[override]  # every push waits, and not all processes push
         self, commit_message: str | None = "End of training", **options: Any

@@ -157,7 +157,7 @@ class TmdeTrainer(HubTrainer):
         eval_tasks: str | Sequence[str] | Mapping[str, ClassificationData] | None = None,
         compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
         model_init: Callable[..., PreTrainedModel] | None = None,
-        callbacks: Sequence[TrainerCallback | type[TrainerCallback]] | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
         optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         teachers: RunTeachers | None = None,
@@ -204,7 +204,7 @@ class TmdeTrainer(HubTrainer):
 
     def call_model_init(self, trial: Any = None) -> PreTrainedModel:
         """Make the model by `model_init`, and what trains it."""
-        model = super().call_model_init(trial)
+        model: PreTrainedModel = super().call_model_init(trial)
         self._make_parallel(model)
         return model
 
@@ -239,7 +239,7 @@ class TmdeTrainer(HubTrainer):
             return
         if args.eval_strategy != "no" and not args.evaluates_by_default:
             raise TmdeError(
-                f"eval_strategy={args.eval_strategy.value}: found no eval_dataset and no "
+                f"eval_strategy={IntervalStrategy(args.eval_strategy).value}: found no eval_dataset and no "
                 "eval_tasks, expected one of them; or set eval_strategy='no'"
             )
         args.eval_strategy = IntervalStrategy.NO
@@ -800,6 +800,7 @@ def _parallel_arguments(
 ) -> TmdeTrainingArguments:
     """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
     args = copy.copy(args)
+    assert isinstance(args, TmdeTrainingArguments)
     args.remove_unused_columns = False
     args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
     args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.

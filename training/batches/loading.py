@@ -528,5 +528,5 @@ class ParallelLoader(DataLoader):
             return super().__iter__()
 
 
-def _unchanged(batch: ParallelBatch) -> ParallelBatch:
+def _unchanged(batch: Any) -> Any:
     return batch

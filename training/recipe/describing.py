@@ -90,13 +90,19 @@ def _describe_objectives(objectives: Mapping[str, Objective]) -> dict[str, dict[
 
 def _describe_arguments(args: TmdeTrainingArguments) -> dict[str, Any]:
     """Return the training arguments that are not the defaults."""
-    defaults = TmdeTrainingArguments(args.output_dir, use_cpu=args.use_cpu).to_dict()
+    defaults = _values(TmdeTrainingArguments(args.output_dir, use_cpu=args.use_cpu))
     described = {}
-    for name, value in args.to_dict().items():
+    for name, value in _values(args).items():
         is_key = name in TrainingSection.model_fields and name not in NOT_DESCRIBED
         if is_key and value != defaults[name]:
             described[name] = _plain(value)
     return described
+
+
+def _values(args: TmdeTrainingArguments) -> dict[str, Any]:
+    """Return the arguments as plain values: strings in the place of enumerations."""
+    values: dict[str, Any] = args.to_dict()  # type: ignore[no-untyped-call]  # transformers
+    return values
 
 
 def _plain(value: Any) -> Any:

@@ -204,7 +204,8 @@ class TmdeTrainer(HubTrainer):
 
     def call_model_init(self, trial: Any = None) -> PreTrainedModel:
         """Make the model by `model_init`, and what trains it."""
-        model: PreTrainedModel = super().call_model_init(trial)
+        # transformers annotates modules of any kind.
+        model: PreTrainedModel = super().call_model_init(trial)  # type: ignore[assignment]
         self._make_parallel(model)
         return model
 
@@ -238,9 +239,10 @@ class TmdeTrainer(HubTrainer):
                 check_metric(args, self.eval_dataset, self.eval_tasks, self.model.config.languages)
             return
         if args.eval_strategy != "no" and not args.evaluates_by_default:
+            strategy = IntervalStrategy(args.eval_strategy).value
             raise TmdeError(
-                f"eval_strategy={IntervalStrategy(args.eval_strategy).value}: found no eval_dataset and no "
-                "eval_tasks, expected one of them; or set eval_strategy='no'"
+                f"eval_strategy={strategy}: found no eval_dataset and no eval_tasks, expected one "
+                "of them; or set eval_strategy='no'"
             )
         args.eval_strategy = IntervalStrategy.NO
         args.load_best_model_at_end = False
@@ -268,7 +270,7 @@ class TmdeTrainer(HubTrainer):
         model = self.model
         if self.model_wrapped is model:
             self.model_wrapped = self.parallel_model
-        self.model = self.parallel_model
+        self.model = self.parallel_model  # type: ignore[assignment]  # for this call alone
         prepared = super()._prepare_for_training(*args, **kwargs)
         if not self.is_fsdp_enabled:  # There, transformers saves what is wrapped.
             self.model = model
@@ -503,7 +505,7 @@ class TmdeTrainer(HubTrainer):
     # ---- Evaluation
 
     @torch.no_grad()
-    def evaluate(  # type: ignore[override]  # the sets are rows of `datasets`
+    def evaluate(
         self,
         eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
         ignore_keys: list[str] | None = None,
@@ -565,7 +567,7 @@ class TmdeTrainer(HubTrainer):
         return metrics
 
     @torch.no_grad()
-    def predict(  # type: ignore[override]  # the rows are rows of `datasets`
+    def predict(
         self,
         test_dataset: datasets.Dataset,
         ignore_keys: list[str] | None = None,

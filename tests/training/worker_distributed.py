@@ -29,7 +29,6 @@ from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import (
     OBJECTIVES,
     BatchSizes,
-    DistanceConstraint,
     InfoNCE,
     Objective,
     TranslationObjective,
@@ -248,15 +247,13 @@ class ShardedOnCpu(TmdeTrainer):
             self.is_fsdp_enabled = True
 
 
-def fsdp_model() -> ParallelModel:
+def fsdp_options(tokenizer) -> dict:
     """The pyramid uses some layers several times, and its tables are tied."""
-    objectives = {
-        "translation": TranslationObjective(),
-        "distance": DistanceConstraint(negatives=100),
+    return {
+        "model": tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"),
+        "objectives": {"translation": 0.5, "distance": {"negatives": 100}},
+        "processing_class": tokenizer,
     }
-    return ParallelModel(
-        tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"), objectives
-    )
 
 
 def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
@@ -264,7 +261,8 @@ def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> Tmd
     args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments))
     rows = make_dataset(make_rows(150, seed=2))
     dev = make_dataset(make_rows(20, seed=3))
-    trainer = ShardedOnCpu(fsdp_model(), args, rows, tokenizer, eval_dataset={"dev": dev})
+    options = fsdp_options(tokenizer)
+    trainer = ShardedOnCpu(args=args, train_dataset=rows, eval_dataset={"dev": dev}, **options)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     trainer.save_model(str(folder / "best"))
     return trainer
@@ -304,7 +302,8 @@ def main() -> None:
     none = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
     try:
         args = TmdeTrainingArguments(str(folder / "no"), max_steps=1, **none, **fsdp)
-        TmdeTrainer(fsdp_model(), args, make_dataset(make_rows(2)), tokenizer)
+        rows = make_dataset(make_rows(2))
+        TmdeTrainer(args=args, train_dataset=rows, **fsdp_options(tokenizer))
     except ValueError as error:
         (folder / f"refused-{rank}.txt").write_text(str(error))
     distributed.destroy_process_group()

@@ -9,6 +9,7 @@ import os
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -265,17 +266,28 @@ class TmdeTrainer(HubTrainer):
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStopping(self.args.early_stopping_patience))
 
-    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
-        """Wrap the model with its objectives, and leave `model` the model inside."""
+    @contextmanager
+    def _wrapped(self) -> Iterator[None]:
+        """Let transformers take the model with its objectives for `model`."""
         model = self.model
-        if self.model_wrapped is model:
-            self.model_wrapped = self.parallel_model
-        self.model = self.parallel_model  # type: ignore[assignment]  # for this call alone
-        prepared = super()._prepare_for_training(*args, **kwargs)
-        if not self.is_fsdp_enabled:  # There, transformers saves what is wrapped.
+        self.model = self.parallel_model  # type: ignore[assignment]  # what is trained
+        try:
+            yield
+        finally:
             self.model = model
-        self.callback_handler.model = model
+
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
+        if self.model_wrapped is self.model:
+            self.model_wrapped = self.parallel_model
+        with self._wrapped():
+            prepared = super()._prepare_for_training(*args, **kwargs)
+        self.callback_handler.model = self.model
         return prepared
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        # FSDP names the states of the optimizer by the parameters of what was wrapped.
+        with self._wrapped():
+            super()._save_optimizer_and_scheduler(output_dir)
 
     # ---- Progress
 

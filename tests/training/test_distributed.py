@@ -194,7 +194,7 @@ def test_two_processes_train_and_evaluate_as_one_that_accumulates(folder, accumu
 
 
 def test_the_model_has_learned_something(folder):
-    begin = worker.fsdp_model().model.state_dict()
+    begin = worker.fsdp_options(tokenizer=None)["model"].state_dict()
     weights = load_file(folder / "run" / "checkpoint-4" / "model.safetensors")
     largest_change = 0.0
     for name, value in weights.items():

@@ -12,7 +12,7 @@ from .locales import (
     names_a_language,
     same_locale,
 )
-from .rows import DOCUMENT_ID, LABEL, NLI_TEXTS
+from .rows import ANCHOR, DOCUMENT_ID, LABEL, NLI_TEXTS, POSITIVE, is_triple_text, triple_texts
 
 ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
 
@@ -29,14 +29,14 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
     """Return the fields that the user names, as pairs that can be looked up in a cache.
 
     Raises:
-        CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise` or
-            `hypothesis`, or a field has two names.
+        CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise`,
+            `hypothesis` or a text of a triple, or a field has two names.
     """
     if columns is None:
         return ()
     fields = list(columns.values())
     for name, field in columns.items():
-        if name not in OTHER_NAMES and not may_name_a_language(name):
+        if not _is_other_name(name) and not may_name_a_language(name):
             expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
             advice = f"Write the language first, such as de={name}."
             raise bad_value("columns", None, None, Unquoted(f"{name}={field}"), expected, advice)
@@ -45,6 +45,11 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
                 "columns", None, name, field, "different columns", "Give each column one name."
             )
     return tuple(columns.items())
+
+
+def _is_other_name(name: str) -> bool:
+    """Return whether a name is that of no language, but of something else that a row may hold."""
+    return name in OTHER_NAMES or is_triple_text(name)
 
 
 def with_plain_languages(columns: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +126,7 @@ def languages_in(fields: Sequence[str], columns: ColumnPairs) -> list[str]:
     """Return the languages of fields that were chosen as texts, in order of appearance."""
     name_of = {}
     for name, field in columns:
-        if field in fields and name not in OTHER_NAMES:
+        if field in fields and not _is_other_name(name):
             name_of[field] = name
     name_of |= named_languages(fields, columns, name_of.values(), may_name_a_language)
     return _names_in_order(fields, name_of)
@@ -224,7 +229,8 @@ def header_of_rows(
 
     Languages are the fields of `translation`, or else the columns, that are named by the code of a
     known language or its locale, by the user's columns, or as a requested language. In
-    `translation`, any code is a language.
+    `translation`, any code is a language. Of triples, they are the anchor, its positive and all
+    negatives.
 
     Args:
         rows: The rows of a part.
@@ -248,15 +254,20 @@ def header_of_rows(
         if isinstance(texts, Mapping):
             fields |= dict.fromkeys(texts)
             for name, field in fields_by_name(tuple(texts), names, columns, place).items():
-                if name not in OTHER_NAMES or name in names:
+                if not _is_other_name(name) or name in names:
                     name_of[field] = name
             text_fields |= dict.fromkeys(_text_fields(texts, columns))
         has_requested = bool(names) and set(names) <= set(name_of.values())
+        if ANCHOR in names:
+            has_requested = False  # Later rows may have more negatives.
         if has_requested or not rows_differ:
             break
     if row is None:
         advice = "Fetch or write the file again."
         raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
+    triples = _triple_texts_of(fields, columns)
+    if triples and (requested is None or ANCHOR in requested):
+        return Header(list(triples), list(fields))
     other_fields = [field for field in text_fields if field not in name_of]
     is_language = names_a_language
     if row is not texts_of(row):
@@ -268,6 +279,12 @@ def header_of_rows(
     if not languages:
         raise missing_languages_error(place, list(fields), requested)
     return Header(list(dict.fromkeys(languages)), list(fields))
+
+
+def _triple_texts_of(fields: Collection[str], columns: ColumnPairs) -> tuple[str, ...]:
+    """Return the texts of triples among fields and the names that the user gives them."""
+    names = [name for name, field in columns if field in fields]
+    return triple_texts([*fields, *names])
 
 
 def texts_of(row: Mapping[str, Any]) -> Any:
@@ -310,6 +327,9 @@ def missing_languages_error(
     description = Unquoted(f"the columns {shown_fields(fields)}")
     if any(map(_looks_like_a_sentence, fields)):
         advice = "The first row must name the columns: add one, such as de and en."
+    elif any(map(is_triple_text, fields)):
+        expected = f"the columns {ANCHOR} and {POSITIVE} of triples"
+        advice = f"Name the missing one, for example --columns {POSITIVE}=COLUMN."
     else:
         proposal = proposed_columns(fields, requested or ("de", "en"))
         advice = (

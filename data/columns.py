@@ -257,22 +257,15 @@ def header_of_rows(
                 if not _is_other_name(name) or name in names:
                     name_of[field] = name
             text_fields |= dict.fromkeys(_text_fields(texts, columns))
-        has_requested = bool(names) and set(names) <= set(name_of.values())
-        if ANCHOR in names:
-            has_requested = False  # Later rows may have more negatives.
-        if has_requested or not rows_differ:
+        if not rows_differ or _has_all_names(names, name_of.values()):
             break
     if row is None:
         advice = "Fetch or write the file again."
         raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
-    triples = _triple_texts_of(fields, columns)
-    if triples and (requested is None or ANCHOR in requested):
+    triples = _requested_triple_texts(fields, columns, requested)
+    if triples:
         return Header(list(triples), list(fields))
-    other_fields = [field for field in text_fields if field not in name_of]
-    is_language = names_a_language
-    if row is not texts_of(row):
-        is_language = may_name_a_language
-    name_of |= named_languages(other_fields, columns, name_of.values(), is_language)
+    name_of |= _languages_by_looks(row, text_fields, name_of, columns)
     languages = _names_in_order(fields, name_of)
     if len(languages) < FEWEST_LANGUAGES:
         check_columns(columns, fields, place)
@@ -281,8 +274,36 @@ def header_of_rows(
     return Header(list(dict.fromkeys(languages)), list(fields))
 
 
-def _triple_texts_of(fields: Collection[str], columns: ColumnPairs) -> tuple[str, ...]:
-    """Return the texts of triples among fields and the names that the user gives them."""
+def _languages_by_looks(
+    row: Mapping[str, Any],
+    text_fields: Collection[str],
+    name_of: Mapping[str, str],
+    columns: ColumnPairs,
+) -> dict[str, str]:
+    """Return the language of each text of a row that looks like one and has no name yet."""
+    other_fields = [field for field in text_fields if field not in name_of]
+    is_language = names_a_language
+    if row is not texts_of(row):
+        is_language = may_name_a_language
+    return named_languages(other_fields, columns, name_of.values(), is_language)
+
+
+def _has_all_names(requested: Collection[str], known: Collection[str]) -> bool:
+    """Return whether later rows cannot add to the names of the texts of a file."""
+    if ANCHOR in requested:
+        return False  # They may have more negatives.
+    return bool(requested) and set(requested) <= set(known)
+
+
+def _requested_triple_texts(
+    fields: Collection[str], columns: ColumnPairs, requested: Collection[str] | None
+) -> tuple[str, ...]:
+    """Return the texts of triples among fields and the names that the user gives them.
+
+    The result is () for other rows, and if the run asks for languages.
+    """
+    if requested is not None and ANCHOR not in requested:
+        return ()
     names = [name for name, field in columns if field in fields]
     return triple_texts([*fields, *names])
 
@@ -327,6 +348,8 @@ def missing_languages_error(
     description = Unquoted(f"the columns {shown_fields(fields)}")
     if any(map(_looks_like_a_sentence, fields)):
         advice = "The first row must name the columns: add one, such as de and en."
+    elif triple_texts(fields):
+        advice = "These are triples: set data.triples=true in a recipe, or leave out `languages`."
     elif any(map(is_triple_text, fields)):
         expected = f"the columns {ANCHOR} and {POSITIVE} of triples"
         advice = f"Name the missing one, for example --columns {POSITIVE}=COLUMN."

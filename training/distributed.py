@@ -19,6 +19,7 @@ from transformers import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triple_texts
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import BackTranslation
 from tmde.training.parallel_model import ParallelModel
@@ -96,7 +97,8 @@ def whole_model(parallel: ParallelModel) -> ParallelModel:
     model.tie_weights()
     device = next(iter(weights.values())).device
     model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
-    return ParallelModel(model, dict(parallel.objectives.items()))
+    objectives = dict(parallel.objectives.items())
+    return ParallelModel(model, objectives, triples=triple_texts(parallel.texts))
 
 
 def load_weights(model: PreTrainedModel, folder: str) -> None:

@@ -162,7 +162,7 @@ def evaluate_model(
     values_by_mean: dict[str, list[float]] = defaultdict(list)
     for set_name, rows in dev_sets.items():
         with autocast():
-            retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
+            retrieval = dev_retrieval(embedder, rows, model.searched_texts, args)
             losses = dev_losses(model, tokenizer, rows, args, teachers)
         for measure, value in {**retrieval, **losses}.items():
             metrics[f"{set_name}_{measure}"] = value

@@ -133,7 +133,7 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         data = load_data(recipe)
         if data.dev or eval_tasks:
-            check_metric(run.arguments, data.dev, eval_tasks, recipe.data.languages)
+            check_metric(run.arguments, data.dev, eval_tasks, recipe.searched_texts)
         settings = recipe.settings()
         # Sources are described on this machine: on another one, `a/b` may be a folder.
         sources = describe_sources(settings["data"].get("train"))
@@ -202,7 +202,8 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     # The tokens are made before the clock of the run begins, and the trainer reuses them.
-    open_tokens(inputs.data.train, tokenizer, run.recipe.read_texts, arguments.token_cache_dir)
+    read_texts = inputs.data.triples or run.recipe.read_texts
+    open_tokens(inputs.data.train, tokenizer, read_texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     begun = run.start.apply(tokenizer)
     limit = position_limit(begun.model)  # A bag has no limit.
@@ -238,7 +239,8 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     """Record in `run.json` how well the packaged model does on the dev rows of a new run."""
     recipe = run.recipe
     is_first_part = PartialState().is_main_process and run.checkpoint is None
-    has_pairs = bool(inputs.data.dev) and recipe.named_texts is None
+    has_languages = recipe.named_texts is None and not recipe.data.triples
+    has_pairs = bool(inputs.data.dev) and has_languages
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
         record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
@@ -257,7 +259,11 @@ def build_trainer(
     arguments = run.arguments
     data = inputs.data
     parallel_model = ParallelModel(
-        model, run.objectives, arguments.token_dropout, arguments.token_dropout_share
+        model,
+        run.objectives,
+        arguments.token_dropout,
+        arguments.token_dropout_share,
+        data.triples,
     )
     measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
     teachers = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
@@ -290,7 +296,7 @@ def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     save_best(trainer, run.folder)
     state = PartialState()
     if state.is_main_process:
-        write_results(trainer, run.folder, inputs.data, run.recipe.data.languages)
+        write_results(trainer, run.folder, inputs.data, run.recipe.searched_texts)
         write_card(run.folder)
     if run.arguments.push_to_hub:
         trainer.push_to_hub()

@@ -108,7 +108,7 @@ def write_results(
         trainer: The trainer after the run.
         folder: The folder of the run.
         data: The rows of the run.
-        languages: The languages of the run.
+        languages: The languages of the run, or the texts of triples between which it searched.
     """
     args = trainer.args
     meter = trainer.meter

@@ -103,6 +103,8 @@ class DataSection(Section):
             data.
         pivot_languages: The languages to translate into. `tmde train` takes those of them that the
             run has, unless the user names others.
+        triples: Whether the rows are triples: the columns `anchor`, `positive` and, if the data has
+            them, `negative` or `negative_1`, `negative_2` and so on. `tmde train` finds it out.
         columns: The column of each language, of `doc_id` or of `label` that has another name,
             `{de: Source, en: Target}`, in all sources that have such columns.
         streaming: Read the training data as a stream.
@@ -125,6 +127,7 @@ class DataSection(Section):
     dev_split: str = "train"
     languages: list[str] = ["de", "en", "es", "fr", "it"]
     pivot_languages: list[str] = ["en", "es"]
+    triples: bool = False
     columns: dict[str, str] | None = None
     streaming: bool = False
     temperature: float | int | None = None

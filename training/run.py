@@ -25,10 +25,12 @@ from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
 from tmde.training.evaluation import check_metric, loss_rows
+from tmde.training.lora import add_adapters
+from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
-from tmde.training.recipe.architectures import config_class
+from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
@@ -216,6 +218,8 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
         )
     if PartialState().is_main_process and run.checkpoint is None:
         _write_run_record(run, inputs, begun)
+    if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
+        add_adapters(encoder_of(begun.model).encoder, run.recipe.model.lora)
     return tokenizer, begun
 
 

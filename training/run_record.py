@@ -25,6 +25,7 @@ from tmde.hub_cards import (
     write_model_card,
 )
 from tmde.training.baselines import baseline_results
+from tmde.training.lora import ADAPTERS_NAME
 from tmde.training.recipe.sections import CardSection
 from tmde.training.run_data import RunData
 from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
@@ -93,7 +94,8 @@ def save_best(trainer: TmdeTrainer, folder: Path) -> None:
         shutil.rmtree(temporary, ignore_errors=True)
     trainer.save_model(str(temporary), _internal_call=True)
     if trainer.is_world_process_zero():
-        for name in (DATA_STATE_NAME, OBJECTIVES_NAME):  # Only checkpoints have these files.
+        # Only checkpoints have these files.
+        for name in (DATA_STATE_NAME, OBJECTIVES_NAME, ADAPTERS_NAME):
             (temporary / name).unlink(missing_ok=True)
         shutil.copytree(temporary, folder, dirs_exist_ok=True, copy_function=os.replace)
         shutil.rmtree(temporary)

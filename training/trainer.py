@@ -41,6 +41,7 @@ from tmde.training.distributed import (
 )
 from tmde.training.evaluation import evaluate_model
 from tmde.training.interruption import Interruption
+from tmde.training.lora import has_adapters, save_with_adapters
 from tmde.training.memory import PeakMemory, keep_freed_memory
 from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
@@ -451,7 +452,10 @@ class TmdeTrainer(HubTrainer):
             weights = gathered_weights(parallel.model)
         if self.args.should_save:
             folder = Path(self.args.output_dir if output_dir is None else output_dir)
-            parallel.model.save_pretrained(folder, state_dict=weights)
+            if has_adapters(parallel.model):
+                save_with_adapters(parallel.model, folder)
+            else:
+                parallel.model.save_pretrained(folder, state_dict=weights)
             self.processing_class.save_pretrained(folder)
             objective_weights = parallel.objectives.state_dict()
             if objective_weights:

@@ -197,10 +197,10 @@ def _options_class(section: type[Section], path: Sequence[str]) -> type[Section]
     key = path[0]
     if section is DataSection and key == "train":
         return ReplaySources
-    if section is ObjectivesSection and key in section.model_fields:
-        options_class: type[Section]
-        options_class, _ = get_args(section.model_fields[key].annotation)  # `Options | None`
-        return options_class
+    if key in section.model_fields:
+        for option_type in get_args(section.model_fields[key].annotation):  # `Options | None`
+            if isinstance(option_type, type) and issubclass(option_type, Section):
+                return option_type
     return None
 
 

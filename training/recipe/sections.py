@@ -243,6 +243,30 @@ class WarmStartSection(Section):
     direct_path: bool = True
 
 
+class LoraSection(Section):
+    """The `lora` key of the `model` section of `adapted`: adapters that are trained alone.
+
+    Attributes:
+        r: The rank of the adapters.
+        alpha: Their factor is `alpha / r`.
+        dropout: The probability of dropout before the adapters.
+        target_modules: The layers of the encoder that get an adapter, as in PEFT's `LoraConfig`:
+            `all-linear`, a list of ends of their names, or a regular expression of whole names.
+    """
+
+    r: WholeNumber = 16
+    alpha: float | int = 32
+    dropout: float | int = 0.0
+    target_modules: str | list[str] = "all-linear"
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        check_range("lora r", self.r, "[1, inf)")
+        check_range("lora alpha", self.alpha, "(0, inf)")
+        check_range("lora dropout", self.dropout, "[0, 1)")
+        return self
+
+
 class CardSection(Section):
     """The `card` section: what the model card says that a run cannot know.
 

@@ -256,6 +256,8 @@ def _choose_languages(
         wanted = requested or EXAMPLE_LANGUAGES
         missing = [name for name in wanted if name not in available]
         raise missing_languages_error(place, unnamed, missing)
+    if ANCHOR in requested and not triple_texts(available):
+        raise missing_languages_error(place, _fields_of(parts), requested)
     check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
     if ANCHOR in chosen:

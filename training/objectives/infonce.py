@@ -9,6 +9,7 @@ import torch
 from torch import distributed, nn
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triple_texts
 from tmde.training.objectives.base import (
     BatchSizes,
     EmbeddingObjective,
@@ -127,7 +128,7 @@ class InfoNCE(EmbeddingObjective):
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of the embeddings of translations or triples."""
-        has_triples = encoded.batch.sizes.has_triples
+        has_triples = bool(triple_texts(encoded.batch.languages))
         output: ObjectiveOutput = self(encoded.embeddings, has_triples)
         return output
 

@@ -74,10 +74,12 @@ def triple_texts(names: Collection[str]) -> tuple[str, ...]:
     return (ANCHOR, POSITIVE, *(name for _, name in sorted(negatives)))
 
 
-def text_names(rows: datasets.Dataset | datasets.IterableDataset) -> list[str]:
-    """Return the names of the texts of a corpus, the fields of `translation`."""
-    assert rows.features is not None  # `load_parallel` states them for streams, too.
-    return list(rows.features[TRANSLATION])
+def triples_of(rows: datasets.Dataset | datasets.IterableDataset | None) -> tuple[str, ...]:
+    """Return the texts of a corpus of triples, see `triple_texts`; () for any other corpus."""
+    # `load_parallel` states the features of streams, too.
+    if rows is None or rows.features is None:
+        return ()
+    return triple_texts(rows.features.get(TRANSLATION, rows.features))
 
 
 def document_numbers(rows: datasets.Dataset) -> np.ndarray | None:

@@ -21,9 +21,11 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from modeling_tmde import *
+    from tmde.data import *
     from tmde.documents import *
     from tmde.embedding import *
     from tmde.embedding.vectorizer import *
+    from tmde.training import *
 
 __version__ = "0.1.0"
 
@@ -39,18 +41,34 @@ __all__ = [
     "AdaptedModel",
     "AlignedConfig",
     "AlignedModel",
+    "AlignmentSoftmax",
+    "BackTranslation",
     "BagConfig",
     "BagModel",
+    "CausalLanguageModel",
+    "Denoising",
+    "DistanceConstraint",
+    "Distillation",
     "DocumentEmbedder",
     "DocumentIndex",
+    "EmbeddingObjective",
     "EncodeReport",
+    "InfoNCE",
     "LaserConfig",
     "LaserForConditionalGeneration",
     "LaserModel",
+    "MaskedLanguageModel",
+    "NaturalLanguageInference",
     "NtdvConfig",
+    "NtdvDistance",
     "NtdvForConditionalGeneration",
     "NtdvModel",
+    "Objective",
+    "ObjectiveOutput",
+    "Recipe",
     "SentenceDensity",
+    "SimilarityLoss",
+    "SimilaritySoftmax",
     "TmdeConfig",
     "TmdeEncoderConfig",
     "TmdeEncoderForMaskedLM",
@@ -61,17 +79,34 @@ __all__ = [
     "TmdeForSequenceClassification",
     "TmdeForTokenClassification",
     "TmdeModel",
+    "TmdeTrainer",
+    "TmdeTrainingArguments",
     "TmdeVectorizer",
     "TranslationCollator",
+    "TranslationLanguageModel",
+    "TranslationObjective",
+    "UnifiedGenerativeTask",
+    "WeightRegularization",
+    "XnliAlignment",
     "__version__",
     "align_documents",
     "align_sentences",
+    "load_parallel",
+    "load_recipe",
     "mine_bitext",
+    "train_recipe",
     "train_tokenizer",
 ]
 
-# The modules that define these names. Each imports those before it, so they are searched in order.
-_PACKAGES = ("modeling_tmde", "tmde.embedding", "tmde.embedding.vectorizer", "tmde.documents")
+# The modules that define these names, in the order in which they are searched.
+_PACKAGES = (
+    "modeling_tmde",
+    "tmde.embedding",
+    "tmde.data",
+    "tmde.training",
+    "tmde.documents",
+    "tmde.embedding.vectorizer",
+)
 
 
 def __getattr__(name: str) -> object:

@@ -355,7 +355,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
 
     If the old languages lost more than they may, weights are averaged first.
     """
-    model = trainer.accelerator.unwrap_model(trainer.model).model
+    model = trainer.parallel_model.model
     tokenizer = trainer.processing_class
     embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
 

@@ -48,6 +48,9 @@ class TmdeTrainingArguments(TrainingArguments):
     tasks. Measures that the run does not make are left out. If `greater_is_better` is None, lower
     is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
+    By default a run evaluates every `eval_steps`, if it has something to evaluate on, and ends with
+    the best model.
+
     Args:
         batch_tokens: The padded tokens of an optimizer step over all processes; gradient
             accumulation follows from it (128k in the thesis). None keeps
@@ -121,12 +124,12 @@ class TmdeTrainingArguments(TrainingArguments):
     lr_scheduler_type: str = "inverse_sqrt"
     warmup_steps: float = 4000
     logging_steps: float = 50
-    eval_strategy: str = "steps"
+    eval_strategy: str | None = None  # type: ignore[assignment]  # chosen below
     eval_steps: float | None = 1000
     save_steps: float = 1000
     report_to: str | list[str] = "none"
     save_total_limit: int | None = 2
-    load_best_model_at_end: bool = True
+    load_best_model_at_end: bool | None = None  # type: ignore[assignment]  # chosen below
     metric_for_best_model: str | None = "mix"
     greater_is_better: bool | None = None
     batch_tokens: int | None = None
@@ -165,11 +168,7 @@ class TmdeTrainingArguments(TrainingArguments):
     def __post_init__(self):
         for name, interval in INTERVALS.items():
             check_range(name, getattr(self, name), interval)
-        if self.metric_for_best_model is None:
-            # The default of transformers is "loss", which nothing in this package measures.
-            self.metric_for_best_model = "mix"
-        if self.greater_is_better is None:
-            self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
+        self._choose_evaluation()
         chooses_workers = self.dataloader_num_workers is None
         if chooses_workers:
             # transformers needs a number before it sets up the device.
@@ -185,3 +184,16 @@ class TmdeTrainingArguments(TrainingArguments):
         if self.batch_tokens is not None:
             step_tokens = self.micro_batch_tokens * self.world_size
             self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))
+
+    def _choose_evaluation(self) -> None:
+        """Choose what evaluates, and what chooses the best model, where nobody has."""
+        #: Whether nobody asked for evaluations: without data for them, the trainer makes none.
+        self.evaluates_by_default = self.eval_strategy is None
+        if self.eval_strategy is None:
+            self.eval_strategy = "steps"
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
+        if self.metric_for_best_model is None:
+            self.metric_for_best_model = "mix"
+        if self.greater_is_better is None:
+            self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)

@@ -100,7 +100,7 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
-        measures = args.eval_strategy != "no" and self.trainer.eval_dataset is not None
+        measures = args.eval_strategy != "no" and self.trainer.can_evaluate
         saves = args.save_strategy != "no"
         control.should_log = True
         control.should_training_stop = True
@@ -150,7 +150,7 @@ class RunSchedule(TrainerCallback):
             return
         self.last_evaluation = elapsed
         control.should_log = True
-        control.should_evaluate = self.trainer.eval_dataset is not None
+        control.should_evaluate = self.trainer.can_evaluate
         control.should_save = args.save_strategy != "no"
 
     def _apply_epoch_strategies(self, args: TrainingArguments, control: TrainerControl) -> None:

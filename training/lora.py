@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -53,44 +53,43 @@ def add_adapters(encoder: PreTrainedModel, options: LoraSection) -> None:
         raise TmdeError(f"model.lora.target_modules={options.target_modules}: {error}") from error
 
 
+def _adapted_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+    """Return the layers of a model that PEFT has wrapped, with their names."""
+    if not is_peft_available():
+        return []
+    from peft.tuners.tuners_utils import BaseTunerLayer
+    from peft.utils.other import AuxiliaryTrainingWrapper  # The layers of `modules_to_save`.
+
+    layers = []
+    for name, module in model.named_modules():
+        if isinstance(module, BaseTunerLayer | AuxiliaryTrainingWrapper):
+            layers.append((name, module))
+    return layers
+
+
 def has_adapters(model: nn.Module) -> bool:
     """Return whether a model has adapters of PEFT."""
-    if not is_peft_available():
-        return False
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
-    return any(isinstance(module, BaseTunerLayer) for module in model.modules())
+    return bool(_adapted_layers(model))
 
 
 def adapter_parameters(model: nn.Module) -> list[nn.Parameter]:
-    """Return the weights of a model's adapters, without those of the layers that have one."""
-    if not has_adapters(model):
-        return []
-    from peft.tuners.tuners_utils import BaseTunerLayer
-
+    """Return the weights of a model's adapters, which learn while those below them do not."""
     parameters = []
-    for module in model.modules():
-        if isinstance(module, BaseTunerLayer):
-            own = set(module.get_base_layer().parameters())
-            parameters += [weight for weight in module.parameters() if weight not in own]
+    for _, layer in _adapted_layers(model):
+        parameters += [weight for weight in layer.parameters() if weight.requires_grad]
     return parameters
 
 
 @torch.no_grad()
 def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
     """Return a copy of a model whose adapters are merged into its weights."""
-    from peft.tuners.tuners_utils import BaseTunerLayer
-    from peft.utils.other import AuxiliaryTrainingWrapper
-
     merged = copy.deepcopy(model)
-    for name, module in list(merged.named_modules()):
-        if isinstance(module, BaseTunerLayer):
-            module.merge()
-            plain = module.get_base_layer()
-        elif isinstance(module, AuxiliaryTrainingWrapper):  # A layer of `modules_to_save`.
-            plain = module.unload_and_optionally_merge_module(True, False, None)
+    for name, layer in _adapted_layers(merged):
+        if hasattr(layer, "merge"):
+            layer.merge()
+            plain = layer.get_base_layer()
         else:
-            continue
+            plain = layer.unload_and_optionally_merge_module(True, False, None)
         parent_name, _, child = name.rpartition(".")
         setattr(merged.get_submodule(parent_name), child, plain)
     for module in merged.modules():
@@ -100,19 +99,32 @@ def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
     return merged
 
 
+def without_wrapper(model: Any) -> Any:
+    """Return the model inside a `PeftModel`, with its adapters; any other model as it is."""
+    if not is_peft_available():
+        return model
+    from peft import PeftModel
+
+    if isinstance(model, PeftModel):
+        return model.get_base_model()
+    return model
+
+
 # ---- Checkpoints
 
 
-def save_with_adapters(model: PreTrainedModel, folder: Path) -> None:
-    """Write the merged model into a folder, and what a run resumes from beside it."""
-    merged = merged_copy(model)
-    merged.save_pretrained(folder)
-    merged_names = merged.state_dict().keys()
+def save_adapters(model: PreTrainedModel, folder: Path) -> None:
+    """Write a model's adapters and the weights that they are merged into; nothing without any.
+
+    The merged weights, which the folder holds already, do not give them back.
+    """
+    prefixes = tuple(f"{name}." for name, _ in _adapted_layers(model))
     weights = {}
     for name, weight in model.state_dict().items():
-        if name not in merged_names:
+        if name.startswith(prefixes):
             weights[name] = weight.contiguous()
-    save_file(weights, folder / ADAPTERS_NAME)
+    if weights:
+        save_file(weights, folder / ADAPTERS_NAME)
 
 
 def read_weights(model: nn.Module, folder: str | Path) -> dict[str, torch.Tensor]:

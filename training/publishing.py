@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 from huggingface_hub import CommitInfo, run_as_future
-from transformers import AutoTokenizer, Trainer
+from transformers import AutoTokenizer, PreTrainedModel, Trainer
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
@@ -247,17 +247,33 @@ class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of a run."""
 
     args: TmdeTrainingArguments
+    model: PreTrainedModel
 
     def push_to_hub(  # type: ignore[override]  # every push waits, and not all processes push
         self, commit_message: str | None = "End of training", **options: Any
     ) -> CommitInfo | None:
-        """Push the model that the run's folder holds in one commit.
+        """Save the model, and push it with its card and recipe in one commit.
 
         Args:
             commit_message: The message of the commit.
             options: Options of `push_model`: token, revision, private, license, data_licenses,
                 results.
+
+        Raises:
+            HubUploadError: The Hub did not take it; the model is saved.
         """
+        pushes = self.args.push_to_hub
+        self.args.push_to_hub = False  # Saving would push as well.
+        try:
+            self.save_model()
+        finally:
+            self.args.push_to_hub = pushes
+        return self.push_saved(commit_message, **options)
+
+    def push_saved(
+        self, commit_message: str | None = "End of training", **options: Any
+    ) -> CommitInfo | None:
+        """Push the model that the run's folder holds in one commit, see `push_to_hub`."""
         if not self.is_world_process_zero():
             return None
         push = getattr(self, "push_in_progress", None)
@@ -294,7 +310,7 @@ class HubTrainer(Trainer):
             return
         if self._is_pushing() and not args.hub_always_push:
             return
-        model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
+        model_type = self.model.config.model_type
         message = f"Training in progress, step {self.state.global_step}"
 
         def push() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,36 +9,33 @@ from typing import Any
 import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
-from tmde.data.io import write_atomically
 from tmde.data.rows import document_numbers
 from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
-from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
-from tmde.training.evaluation import check_metric, loss_rows
+from tmde.training.evaluation import check_metric
 from tmde.training.lora import add_adapters
 from tmde.training.objectives.encoded_batch import encoder_of
-from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
+from tmde.training.run_folder import begin_folder, opened_folder
 from tmde.training.run_record import (
-    describe_data,
     save_best,
     tell_licenses,
     write_card,
     write_results,
+    write_run_record,
 )
 from tmde.training.starts import (
     BegunModel,
@@ -48,7 +44,6 @@ from tmde.training.starts import (
     has_packaged_languages,
     share_tokenizer,
 )
-from tmde.training.teachers import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -96,9 +91,9 @@ def train_recipe(
         begin_run(run, overwrite and not resume)
         train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
+        trainer = build_trainer(run, inputs, tokenizer, begun)
         if measure_packaged:
             measure_packaged_model(run, inputs)
-        trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
         finish(run, inputs, trainer)
         if not keep_checkpoints and not run.arguments.keep_checkpoints:
@@ -200,7 +195,7 @@ def _without_useless_neighbors(
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
-    """Make the tokenizer and the model, and record in `run.json` what the run began with."""
+    """Make the tokenizer and the model."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     # The tokens are made before the clock of the run begins, and the trainer reuses them.
@@ -216,27 +211,9 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={positions}"
         )
-    if PartialState().is_main_process and run.checkpoint is None:
-        _write_run_record(run, inputs, begun)
     if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
         add_adapters(encoder_of(begun.model).encoder, run.recipe.model.lora)
     return tokenizer, begun
-
-
-def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) -> None:
-    data = run.recipe.data
-    train = run.recipe.settings()["data"].get("train")
-    files = record_files(train, is_streamed=data.streaming)
-    record = {
-        **environment(),
-        "data": {**describe_data(inputs.data, inputs.eval_tasks), "files": files},
-        "parameters": begun.model.num_parameters(),
-        "seed": run.arguments.seed,
-        "processes": PartialState().num_processes,
-        "warm_start": begun.report,
-        **inputs.origin,
-    }
-    write_atomically(run.folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
 
 
 def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
@@ -257,29 +234,24 @@ def build_trainer(
     run: ResolvedRun,
     inputs: RunInputs,
     tokenizer: PreTrainedTokenizerBase,
-    model: PreTrainedModel,
+    begun: BegunModel,
 ) -> TmdeTrainer:
-    """Build the trainer, after teachers have read the rows."""
-    arguments = run.arguments
-    data = inputs.data
-    parallel_model = ParallelModel(
-        model,
+    """Build the trainer, and record in `run.json` what a new run is made from."""
+    trainer = TmdeTrainer(
+        begun.model,
+        run.arguments,
+        inputs.data.train,
+        inputs.data.dev,
         run.objectives,
-        arguments.token_dropout,
-        arguments.token_dropout_share,
-        data.triples,
-    )
-    measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
-    teachers = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
-    return TmdeTrainer(
-        parallel_model,
-        arguments,
-        data.train,
         tokenizer,
-        eval_dataset=data.dev,
         eval_tasks=inputs.eval_tasks,
-        teachers=teachers,
+        recipe=run.recipe,
     )
+    if PartialState().is_main_process and run.checkpoint is None:
+        train = run.recipe.settings()["data"].get("train")
+        files = record_files(train, is_streamed=run.recipe.data.streaming)
+        write_run_record(trainer, run.folder, inputs.origin, warm_start=begun.report, files=files)
+    return trainer
 
 
 # ---- 6. Training
@@ -287,9 +259,8 @@ def build_trainer(
 
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
     """Train from the first step, or from the checkpoint of the run."""
-    checkpoint = None if run.checkpoint is None else str(run.checkpoint)
     with trainer.interruption.heard():
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=run.checkpoint)
 
 
 # ---- 7. The end
@@ -300,8 +271,8 @@ def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     save_best(trainer, run.folder)
     state = PartialState()
     if state.is_main_process:
-        write_results(trainer, run.folder, inputs.data, run.recipe.searched_texts)
+        write_results(trainer, run.folder, inputs.data.report)
         write_card(run.folder)
     if run.arguments.push_to_hub:
-        trainer.push_to_hub()
+        trainer.push_saved()
     state.wait_for_everyone()

@@ -11,7 +11,7 @@ import datasets
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
-from tmde.data.rows import ANCHOR, POSITIVE, text_names, triple_texts
+from tmde.data.rows import ANCHOR, POSITIVE, triples_of
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -36,7 +36,7 @@ class RunData(NamedTuple):
     @property
     def triples(self) -> tuple[str, ...]:
         """The texts of the training rows if these are triples, negatives included; else ()."""
-        return triple_texts(text_names(self.train))
+        return triples_of(self.train)
 
 
 def load_data(recipe: Recipe) -> RunData:

@@ -5,9 +5,10 @@ import functools
 import itertools
 import json
 import math
+import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,26 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, ProgressCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_utils import (
+    EvalPrediction,
+    IntervalStrategy,
+    PredictionOutput,
+    rotate_checkpoints,
+)
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triples_of
 from tmde.data.tokens import open_tokens
+from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batches_of
@@ -39,96 +53,214 @@ from tmde.training.distributed import (
     prepare_fsdp,
     whole_model,
 )
-from tmde.training.evaluation import evaluate_model
+from tmde.training.evaluation import (
+    check_metric,
+    embed_rows,
+    evaluate_model,
+    labels_of,
+    loss_rows,
+    model_embedder,
+)
 from tmde.training.interruption import Interruption
-from tmde.training.lora import has_adapters, save_with_adapters
+from tmde.training.lora import has_adapters, merged_copy, save_adapters, without_wrapper
 from tmde.training.memory import PeakMemory, keep_freed_memory
+from tmde.training.objectives import Objective, make_objectives
+from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
-from tmde.training.teachers import RunTeachers
+from tmde.training.recipe import Recipe
+from tmde.training.run_record import write_records
+from tmde.training.teachers import RunTeachers, prepare_teacher_vectors
 from tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
 OBJECTIVES_NAME = "objectives.safetensors"
 PREFETCHED_BATCHES = 4  # The number for each worker that loads data.
+# The losses of cT-MDE with their weights (Li's thesis, eq. 4.21).
+DEFAULT_OBJECTIVES = {"translation": 0.5, "distance": 0.25}
+# Arguments of `transformers.Trainer` that this trainer has no use for, and why.
+REFUSED = {
+    "data_collator": "the trainer makes batches of parallel text itself",
+    "compute_loss_func": "write an Objective, and give it in `objectives`",
+    "preprocess_logits_for_metrics": "predictions are embeddings, and no logits are kept",
+}
 
 
 class TmdeTrainer(HubTrainer):
-    """Trains a `ParallelModel` on parallel rows.
+    """Train a model of this package on parallel text.
 
     Micro-batches fill a token budget. Every loss is a sum divided by its count over all
     micro-batches and processes of an optimizer step, so gradients do not depend on how a batch is
-    split, except that the negatives of an embedding objective are those of one micro-batch, or with
-    `gather` those of one micro-batch of every process. Checkpoints hold the inner encoder-decoder
-    as any `save_pretrained` folder does, and the position in the data, so a run resumes where it
-    stopped. Evaluation measures translation retrieval of the sentences and documents of the dev
-    rows between every pair of languages, and Same and Cross of classification tasks; their mean,
-    `mix`, chooses the checkpoint. The run's folder gets `log.jsonl` and, if matplotlib is
-    installed, `curves.png`.
+    split. The exception is the negatives of an embedding objective: they come from one micro-batch,
+    or with `gather` from one micro-batch of every process. A checkpoint holds the model as
+    `save_pretrained` writes it, and the position in the data, so a run resumes where it stopped.
+    The folder of the run gets `log.jsonl` and, if matplotlib is installed, `curves.png`.
 
     Args:
-        model: The parallel model.
-        args: Training arguments. The trainer changes a copy of them.
-        train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
+        model: A `PreTrainedModel` of this package. Without a decoder, give `objectives` that need
+            none, such as `{"infonce": 1.0}`.
+        args: The training arguments. The trainer works on a copy. Default: those of
+            `TmdeTrainingArguments`.
+        train_dataset: A `Dataset` or a stream with a column `translation`,
+            `{language: text or None}`, as `load_parallel` returns it, or with one column for each
+            language. With `anchor`, `positive` and perhaps `negative` in their place, the rows are
+            triples, on which `infonce` is trained.
+        eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` names the
+            documents. Without rows and without `eval_tasks`, nothing is evaluated.
+        objectives: The losses by name. A number is the weight of the loss of that name, a mapping
+            its options; an `Objective` is taken as it is. Default: translation and distance with
+            the weights of eq. 4.21 of Li's thesis, 0.5 and 0.25.
         processing_class: The tokenizer.
-        eval_dataset: Dev sets by name, map-style rows; a column `doc_id` names their documents.
-        eval_tasks: Classification tasks by name, from `load_eval_tasks`.
-        teachers: The teachers of the run, from `prepare_teacher_vectors`; None for their newest
-            versions.
-        kwargs: `callbacks` and `optimizers` of `Trainer`.
+        eval_tasks: Classification tasks that every evaluation measures: names such as "sib200" or
+            "mldoc=FOLDER", or data by name from `load_eval_tasks`.
+        compute_metrics: A function from an `EvalPrediction` to metrics by name, called for every
+            set of held-out rows. `predictions` are the embeddings (rows, languages, d), with NaN
+            where a row lacks a language; `label_ids` are the labels (rows,), if there are any.
+        model_init: A function that makes the model, instead of `model`.
+        callbacks: Callbacks, beside those of transformers and of this trainer.
+        optimizers: An optimizer and a schedule in the place of those that `args` describes.
+        optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
+        teachers: The teachers of a distillation, from `prepare_teacher_vectors`. Default: they read
+            the rows when training begins.
+        recipe: The recipe that the other arguments were made from. Default: the trainer describes
+            them in a recipe.
 
     Raises:
-        TmdeError: Nothing limits the run, the schedule needs a number of steps that is not known,
-            or FSDP is asked for where there is none.
+        TmdeError: The model, the objectives, the data or the arguments do not fit together.
+
+    Example:
+        ```python
+        from tmde import TmdeTrainer, TmdeTrainingArguments
+
+        trainer = TmdeTrainer(
+            model=model,
+            args=TmdeTrainingArguments("runs/ctmde", max_steps=100_000),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        trainer.save_model()
+        ```
     """
 
     args: TmdeTrainingArguments
     processing_class: PreTrainedTokenizerBase
-    eval_dataset: dict[str, datasets.Dataset] | None
+    eval_dataset: dict[str, datasets.Dataset]
 
     def __init__(
         self,
-        model: ParallelModel,
-        args: TmdeTrainingArguments,
-        train_dataset: datasets.Dataset | datasets.IterableDataset,
-        processing_class: PreTrainedTokenizerBase,
-        eval_dataset: dict[str, datasets.Dataset] | None = None,
-        eval_tasks: dict[str, ClassificationData] | None = None,
+        model: PreTrainedModel | None = None,
+        args: TrainingArguments | None = None,
+        train_dataset: datasets.Dataset | datasets.IterableDataset | None = None,
+        eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
+        objectives: Mapping[str, float | Mapping[str, Any] | Objective] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        eval_tasks: str | Sequence[str] | Mapping[str, ClassificationData] | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         teachers: RunTeachers | None = None,
-        **kwargs: Any,
+        recipe: Recipe | None = None,
+        **refused: Any,
     ):
-        args = _parallel_arguments(args, model)
+        _refuse(refused)
+        model = without_wrapper(model)
+        if processing_class is None:
+            raise TmdeError("processing_class: found None, expected the tokenizer of the model")
+        self.args = _parallel_arguments(args or TmdeTrainingArguments(), model)
+        self.objectives = make_objectives(objectives or DEFAULT_OBJECTIVES)
+        self._triples = triples_of(train_dataset)
+        if model is not None:
+            self._make_parallel(model)
+        super().__init__(
+            model=model,
+            args=self.args,
+            # `Trainer` would refuse `eval_strategy` without data, and shard the training data.
+            eval_dataset={},
+            processing_class=processing_class,
+            model_init=model_init,
+            compute_metrics=compute_metrics,
+            callbacks=None if callbacks is None else list(callbacks),
+            optimizers=optimizers,
+            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+        )
+        self.parallel_model.objectives.to(self.args.device)
+        self.train_dataset = train_dataset
+        self.eval_dataset = _named_sets(eval_dataset)
+        self.eval_tasks = _named_tasks(eval_tasks, self.model.config.languages)
+        self._check_evaluation()
         is_stream = not isinstance(train_dataset, datasets.Dataset)
-        self.step_limit = limit_steps(args, streaming=is_stream)
-        self.parallel_dataset = train_dataset
-        self.eval_tasks = eval_tasks or {}
+        self.step_limit = limit_steps(self.args, streaming=is_stream)
         self.teachers = teachers
+        self.recipe = recipe
         self.position = Position()
         self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
-        self.peak_memory = PeakMemory(args.device)
+        self.peak_memory = PeakMemory(self.args.device)
         self.interruption = Interruption()
         self._components = ComponentSums()
-        if not eval_dataset:
-            eval_dataset = {} if eval_tasks else None
-        freeze(model.model, args.freeze)
-        # Parallel batches are made by this class, so `Trainer` gets no dataset to wrap and shard.
-        super().__init__(
-            model, args, eval_dataset=eval_dataset, processing_class=processing_class, **kwargs
-        )
-        _restore_use_cache(model)
-        self._prepare_distribution(model)
+        _restore_use_cache(self.model)
+        self._prepare_distribution()
         self._replace_callbacks()
 
-    def _prepare_distribution(self, model: ParallelModel) -> None:
+    def call_model_init(self, trial: Any = None) -> PreTrainedModel:
+        """Make the model by `model_init`, and what trains it."""
+        model: PreTrainedModel = super().call_model_init(trial)
+        model = without_wrapper(model)
+        self._make_parallel(model)
+        return model
+
+    def _make_parallel(self, model: PreTrainedModel) -> None:
+        """Make the module that data parallelism wraps: the model with its objectives."""
+        check_model(model)
+        #: What is trained. `model` is the model inside, as it was given.
+        self.parallel_model = ParallelModel(
+            model,
+            self.objectives,
+            self.args.token_dropout,
+            self.args.token_dropout_share,
+            self._triples,
+        )
+        freeze(model, self.args.freeze)
+
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether there are rows or tasks to evaluate on."""
+        return bool(self.eval_dataset or self.eval_tasks)
+
+    def _check_evaluation(self) -> None:
+        """Check what chooses the checkpoint; without anything to evaluate on, turn it off.
+
+        Raises:
+            TmdeError: An evaluation is asked for, and there is nothing to evaluate on; or none
+                measures `metric_for_best_model`.
+        """
+        args = self.args
+        if self.can_evaluate:
+            if args.load_best_model_at_end and self.compute_metrics is None:
+                searched_texts = self.parallel_model.searched_texts
+                check_metric(args, self.eval_dataset, self.eval_tasks, searched_texts)
+            return
+        if args.eval_strategy != "no" and not args.evaluates_by_default:
+            raise TmdeError(
+                f"eval_strategy={IntervalStrategy(args.eval_strategy).value}: found no eval_dataset and no "
+                "eval_tasks, expected one of them; or set eval_strategy='no'"
+            )
+        args.eval_strategy = IntervalStrategy.NO
+        args.load_best_model_at_end = False
+        args.eval_on_start = False
+
+    def _prepare_distribution(self) -> None:
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
         if self.accelerator.ddp_handler is not None:
             # One copy of the gradients instead of two.
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
-        prepare_fsdp(self.accelerator, self.args, model)
+        prepare_fsdp(self.accelerator, self.args, self.parallel_model)
 
     def _replace_callbacks(self) -> None:
         self.remove_callback(ProgressCallback)
@@ -139,20 +271,26 @@ class TmdeTrainer(HubTrainer):
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStopping(self.args.early_stopping_patience))
 
-    @property
-    def parallel_model(self) -> ParallelModel:
-        """The model without what accelerate wraps around it."""
-        model: ParallelModel = self.accelerator.unwrap_model(self.model)
-        return model
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
+        """Wrap the model with its objectives, and leave `model` the model inside."""
+        model = self.model
+        if self.model_wrapped is model:
+            self.model_wrapped = self.parallel_model
+        self.model = self.parallel_model
+        prepared = super()._prepare_for_training(*args, **kwargs)
+        if not self.is_fsdp_enabled:  # There, transformers saves what is wrapped.
+            self.model = model
+        self.callback_handler.model = model
+        return prepared
 
     # ---- Progress
 
     @property
     def epochs_done(self) -> float | None:
         """The epochs that are done; None if the data is a stream, whose length is unknown."""
-        if not isinstance(self.parallel_dataset, datasets.Dataset):
+        if not isinstance(self.train_dataset, datasets.Dataset):
             return None
-        chunks = math.ceil(len(self.parallel_dataset) / self.args.buffer_rows)
+        chunks = math.ceil(len(self.train_dataset) / self.args.buffer_rows)
         chunks_done = self.position.chunk + self.chunk_done
         return self.position.epoch + chunks_done / max(chunks, 1)
 
@@ -190,7 +328,9 @@ class TmdeTrainer(HubTrainer):
         """Return the loader of this process's micro-batches from `position` on."""
         args = self.args
         model = self.parallel_model
-        rows = self.parallel_dataset
+        rows = self.train_dataset
+        if rows is None:
+            raise TmdeError("train_dataset: found None, expected rows to train on")
         tokenizer = self.processing_class
         batches = batches_of(
             rows,
@@ -222,7 +362,6 @@ class TmdeTrainer(HubTrainer):
             prefetch_factor = args.dataloader_prefetch_factor or PREFETCHED_BATCHES
         return ParallelLoader(
             batches,
-            batch_size=None,
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
@@ -325,12 +464,12 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Schedule
 
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """Create the optimizer of transformers, with groups for parameters with their own rate."""
         rates = special_rates(self.parallel_model, self.args)
         for parameter, rate in rates.items():
             parameter.requires_grad_(parameter.requires_grad and rate > 0)
-        optimizer = super().create_optimizer(*args, **kwargs)
+        optimizer = super().create_optimizer(self.parallel_model if model is None else model)
         for group in list(optimizer.param_groups):
             parameters_by_rate = defaultdict(list)
             for parameter in group["params"]:
@@ -372,62 +511,91 @@ class TmdeTrainer(HubTrainer):
     # ---- Evaluation
 
     @torch.no_grad()
-    def evaluate(  # type: ignore[override]  # dev sets are rows of `datasets`
+    def evaluate(  # type: ignore[override]  # the sets are rows of `datasets`
         self,
-        eval_dataset: dict[str, datasets.Dataset] | None = None,
+        eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Measure retrieval on every dev set, the losses on its rows, and the tasks.
+        """Measure retrieval on held-out rows, the losses on them, and the tasks.
 
         Args:
-            eval_dataset: Dev sets by name; None for those of the trainer.
-            ignore_keys: Not used.
-            metric_key_prefix: What the names of all metrics begin with.
+            eval_dataset: Rows, or several sets of them by name; None for those of the trainer.
+            ignore_keys: Has no effect: nothing of an embedding is ignored.
+            metric_key_prefix: The prefix of the names of all metrics.
 
         Returns:
-            `eval_<set>_p1_<a>-<b>`, precision at 1 (both directions averaged, pool of `eval_pool`
-            rows), and its mean over all sets and pairs, `eval_retrieval`; the same of documents,
-            `eval_<set>_doc_p1_<a>-<b>`, of sets that have enough, and `eval_document_retrieval`;
-            `eval_<set>_<objective>_<part>`; with classification tasks `eval_same`, `eval_cross` and
-            `eval_all` on their dev splits, `eval_test_same` and `eval_test_cross`; and `eval_mix`
-            (see `evaluate_model`). Every process returns what the first one measured.
+            `eval_loss`, the weighted sum of the losses; `eval_p1_<a>-<b>`, the precision at 1 of
+            translation retrieval (both directions averaged, among `eval_pool` rows), and its mean
+            over all pairs, `eval_retrieval`; `eval_doc_p1_<a>-<b>` and `eval_document_retrieval`,
+            the same for documents, if there are enough; `eval_<objective>_<part>`; with
+            classification tasks `eval_same`, `eval_cross` and `eval_all` on their dev splits, and
+            `eval_test_same` and `eval_test_cross`; `eval_mix`, see `evaluate_model`; and what
+            `compute_metrics` returns. The measures of a set with a name have it behind the prefix:
+            `eval_<set>_p1_<a>-<b>`. Every process returns what the first one measured.
 
         Raises:
             TmdeError: In training, no evaluation measures `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
-            return self._evaluate_and_log(eval_dataset, metric_key_prefix)
+            sets = self.eval_dataset if eval_dataset is None else _named_sets(eval_dataset)
+            return self._evaluate_and_log(sets, metric_key_prefix)
 
     def _evaluate_and_log(
-        self, eval_dataset: dict[str, datasets.Dataset] | None, metric_key_prefix: str
+        self, eval_sets: dict[str, datasets.Dataset], metric_key_prefix: str
     ) -> dict[str, float]:
         """Do the work of `evaluate`, whose clock does not stand still."""
-        dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
         trained = self.parallel_model
         was_training = trained.training
         measured = evaluate_model(
             whole_model(trained).eval(),
             self.processing_class,
-            dev_sets or {},
+            eval_sets,
             self.eval_tasks if self.is_world_process_zero() else {},
             self.args,
             self.compute_loss_context_manager,
             self.teachers,
+            self.compute_metrics,
         )
         trained.train(was_training)
-        metrics = {f"{metric_key_prefix}_{key}": value for key, value in measured.items()}
-        metrics[f"{metric_key_prefix}_minutes"] = round(self.meter.seconds / 60, 3)
+        prefix = f"{metric_key_prefix}_"
+        metrics = {prefix + name.removeprefix(prefix): value for name, value in measured.items()}
+        metrics[f"{prefix}minutes"] = round(self.meter.seconds / 60, 3)
         if self.args.world_size > 1:
             # All must choose the same checkpoint, and stop at the same step.
             metrics = broadcast_object_list([metrics])[0]
-        if self.is_in_train:
+        if self.is_in_train and self.args.load_best_model_at_end:
             self._check_best_metric(metrics)
         self.log(metrics)
         self.control = self.callback_handler.on_evaluate(
             self.args, self.state, self.control, metrics
         )
         return metrics
+
+    @torch.no_grad()
+    def predict(  # type: ignore[override]  # the rows are rows of `datasets`
+        self,
+        test_dataset: datasets.Dataset,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+    ) -> PredictionOutput:
+        """Embed rows, and measure what `evaluate` measures on them.
+
+        Args:
+            test_dataset: Rows of parallel text.
+            ignore_keys: Has no effect: nothing of an embedding is ignored.
+            metric_key_prefix: The prefix of the names of all metrics.
+
+        Returns:
+            `predictions`, the embeddings (rows, languages, d) in float32, with NaN where a row
+            lacks a language; `label_ids`, the labels (rows,), or None; and `metrics`.
+        """
+        model = whole_model(self.parallel_model).eval()
+        embedder = model_embedder(model, self.processing_class, self.args)
+        with self.compute_loss_context_manager():
+            predictions = embed_rows(embedder, test_dataset, self.parallel_model.texts)
+        metrics = self.evaluate(test_dataset, metric_key_prefix=metric_key_prefix)
+        return PredictionOutput(predictions, labels_of(test_dataset), metrics)
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:
         """Check that the metric that chooses the checkpoint was measured."""
@@ -441,30 +609,47 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Checkpoints
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the inner model as a folder that every Auto class opens, and the position.
+    def save_model(
+        self, output_dir: str | os.PathLike[str] | None = None, _internal_call: bool = False
+    ) -> None:
+        """Write the model as a folder that every Auto class opens, with tokenizer, card and recipe.
+
+        Where the weights are sharded, every process must call it.
+
+        Args:
+            output_dir: The folder; None for `args.output_dir`.
+            _internal_call: Whether transformers writes a checkpoint.
+        """
+        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        self.save_weights(folder)
+        if self.args.should_save and _internal_call:
+            self._save_data_state(folder)
+        elif self.args.should_save:
+            write_records(self, folder)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_saved("Model save")
+
+    def save_weights(self, folder: Path) -> None:
+        """Write model and tokenizer, with adapters merged into the weights.
 
         Where the weights are sharded, every process must call it.
         """
-        parallel = self.parallel_model
+        model = self.parallel_model.model
         weights = None
-        if is_sharded(parallel):
-            weights = gathered_weights(parallel.model)
+        if is_sharded(self.parallel_model):
+            weights = gathered_weights(model)
         if self.args.should_save:
-            folder = Path(self.args.output_dir if output_dir is None else output_dir)
-            if has_adapters(parallel.model):
-                save_with_adapters(parallel.model, folder)
-            else:
-                parallel.model.save_pretrained(folder, state_dict=weights)
+            if has_adapters(model):
+                model = merged_copy(model)
+            model.save_pretrained(folder, state_dict=weights)
             self.processing_class.save_pretrained(folder)
-            objective_weights = parallel.objectives.state_dict()
-            if objective_weights:
-                save_file(objective_weights, folder / OBJECTIVES_NAME)
-            self._save_data_state(folder)
-        if self.args.push_to_hub and not _internal_call:
-            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_data_state(self, folder: Path) -> None:
+        """Write what only a checkpoint holds: data position, adapters, and weights of losses."""
+        save_adapters(self.parallel_model.model, folder)
+        objective_weights = self.parallel_model.objectives.state_dict()
+        if objective_weights:
+            save_file(objective_weights, folder / OBJECTIVES_NAME)
         state = {
             "position": asdict(self.position),
             "chunk_done": self.chunk_done,
@@ -484,7 +669,7 @@ class TmdeTrainer(HubTrainer):
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        parallel = self.accelerator.unwrap_model(self.model if model is None else model)
+        parallel = self.parallel_model
         load_weights(parallel.model, resume_from_checkpoint)
         if parallel.objectives.state_dict():
             objective_weights = load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME)
@@ -519,26 +704,48 @@ class TmdeTrainer(HubTrainer):
         load_weights(self.parallel_model.model, str(best))
 
     def train(
-        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+        self,
+        resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        """Train, from a checkpoint's position in the data and with its clock if one is given.
+        """Train, from the position of a checkpoint in the data and with its clock if one is given.
+
+        Args:
+            resume_from_checkpoint: A checkpoint; True for the newest complete one in `output_dir`.
+            args: See `transformers.Trainer.train`.
+            kwargs: See `transformers.Trainer.train`.
 
         Raises:
+            TmdeError: There is no checkpoint to resume from.
             RunInterrupted: A signal ended the run, while `interruption.heard()`.
         """
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
+        checkpoint = None
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = self._newest_checkpoint()
-        if isinstance(resume_from_checkpoint, str):
+            checkpoint = self._newest_checkpoint()
+        elif resume_from_checkpoint:
+            checkpoint = str(resume_from_checkpoint)
+        if checkpoint is not None:
             # Before the batches are made; weights that are sharded are loaded after.
-            self._load_data_state(Path(resume_from_checkpoint))
+            self._load_data_state(Path(checkpoint))
+        self._prepare_teachers()
         self.meter.start()
         self.peak_memory.start()
         try:
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+            return super().train(checkpoint, *args, **kwargs)
         finally:
             self._progress.close()
+
+    def _prepare_teachers(self) -> None:
+        """Let the teachers read the rows, before the clock of the run begins."""
+        if self.teachers is not None or self.train_dataset is None:
+            return
+        measured = [loss_rows(rows, self.args) for rows in self.eval_dataset.values()]
+        self.teachers = prepare_teacher_vectors(
+            self.train_dataset, measured, self.parallel_model, self.args
+        )
 
     def _newest_checkpoint(self) -> str:
         checkpoint = find_checkpoint(Path(self.args.output_dir))
@@ -547,24 +754,83 @@ class TmdeTrainer(HubTrainer):
         return str(checkpoint)
 
 
-def _parallel_arguments(args: TmdeTrainingArguments, model: ParallelModel) -> TmdeTrainingArguments:
+# ---- What is given to the trainer
+
+
+def check_model(model: object) -> None:
+    """Check that a model is one that the trainer can train.
+
+    Raises:
+        TmdeError: It is none of this package.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TmdeError(
+            f"model: found {type(model).__name__}, expected a model of this package, such as "
+            "TmdeForConditionalGeneration(config)"
+        )
+    if not hasattr(model.config, "languages"):
+        raise TmdeError(
+            f"model: found {type(model).__name__}, expected a model of this package. To train an "
+            "encoder of the Hub, use AdaptedModel.from_encoder(NAME, languages=[...])"
+        )
+
+
+def _refuse(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of `transformers.Trainer` that this trainer cannot use, if they are set.
+
+    Raises:
+        TmdeError: Names the argument and the reason.
+        TypeError: There is no such argument.
+    """
+    for name, value in arguments.items():
+        if name not in REFUSED:
+            raise TypeError(f"TmdeTrainer has no argument {name!r}")
+        if value is not None:
+            raise TmdeError(f"{name}: found {type(value).__name__}, expected None: {REFUSED[name]}")
+
+
+def _named_sets(
+    rows: datasets.Dataset | Mapping[str, datasets.Dataset] | None,
+) -> dict[str, datasets.Dataset]:
+    """Return sets of held-out rows by name; a single one has the name ""."""
+    if rows is None:
+        return {}
+    if isinstance(rows, Mapping):
+        return dict(rows)
+    return {"": rows}
+
+
+def _named_tasks(
+    tasks: str | Sequence[str] | Mapping[str, ClassificationData] | None,
+    languages: Sequence[str],
+) -> dict[str, ClassificationData]:
+    """Return classification tasks by name, loaded in these languages if they are names."""
+    if isinstance(tasks, Mapping):
+        return dict(tasks)
+    return load_eval_tasks(tasks, languages)
+
+
+def _parallel_arguments(
+    args: TrainingArguments, model: PreTrainedModel | None
+) -> TmdeTrainingArguments:
     """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
     args = copy.copy(args)
+    assert isinstance(args, TmdeTrainingArguments)
     args.remove_unused_columns = False
     args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
     args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
-        needs_languages = getattr(model.encoder, "needs_language_ids", False)
-        args.ddp_find_unused_parameters = needs_languages
+        encoder = None if model is None else encoder_of(model)
+        args.ddp_find_unused_parameters = getattr(encoder, "needs_language_ids", False)
     if args.ddp_broadcast_buffers is None:
         args.ddp_broadcast_buffers = False  # Position tables are the same everywhere.
     return args
 
 
-def _restore_use_cache(model: ParallelModel) -> None:
+def _restore_use_cache(model: PreTrainedModel) -> None:
     """Set `use_cache` of a decoder's config, which `Trainer` has set to False in any config."""
-    if hasattr(model.model, "decoder"):
+    if hasattr(model, "decoder"):
         model.config.use_cache = True
     else:
         del model.config.use_cache

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from tests.conftest import LANGUAGES, make_dataset, make_rows
-from tmde.training.batches import ParallelBatches
+from tmde.training.batches import ParallelBatches, ParallelLoader
 
 PIVOTS = ["en", "es"]
 
@@ -345,7 +344,7 @@ def test_workers_change_nothing(tokenizer, kind, num_workers, rank, world_size):
     source = as_source(make_dataset(numbered_rows(60, seed=1, missing=0.2)), kind)
     batches = make_batches(source, tokenizer, epochs=2, rank=rank, world_size=world_size)
 
-    loader = DataLoader(batches, batch_size=None, num_workers=num_workers)
+    loader = ParallelLoader(batches, num_workers=num_workers)
 
     assert contents(loader) == contents(batches)
 

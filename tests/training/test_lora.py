@@ -21,7 +21,13 @@ from tmde.cli.main import app
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.distributed import load_weights
-from tmde.training.lora import ADAPTERS_NAME, add_adapters, has_adapters, merged_copy
+from tmde.training.lora import (
+    ADAPTERS_NAME,
+    add_adapters,
+    has_adapters,
+    merged_copy,
+    save_adapters,
+)
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.optimization import special_rates
 from tmde.training.parallel_model import ParallelModel
@@ -150,14 +156,19 @@ def test_a_run_ends_in_a_model_like_any_other_and_resumes(encoder, rows_file, tm
         assert_equal_weights(load_file(resumed / "checkpoint-6" / name), expected)
 
 
-def test_a_trainer_saves_and_resumes_adapters_of_the_user(tokenizer, tmp_path):
+@pytest.mark.parametrize("wrapped", [False, True])
+def test_a_trainer_saves_and_resumes_adapters_of_the_user(wrapped, tokenizer, tmp_path):
+    """Those of `model.add_adapter(config)`, and those of `get_peft_model(model, config)`."""
     rows = make_rows(120, seed=2)
 
     def trainer(**arguments):
         model = tiny_model(seed=1)
         torch.manual_seed(4)
         config = peft.LoraConfig(r=2, target_modules=["q_proj", "fc1"])
-        model.add_adapter(config)
+        if wrapped:
+            model = peft.get_peft_model(model, config)
+        else:
+            model.add_adapter(config)
         return tiny_trainer(
             tmp_path / "run", tokenizer, rows, model=model, save_strategy="steps", **arguments
         )
@@ -178,9 +189,9 @@ def test_a_trainer_saves_and_resumes_adapters_of_the_user(tokenizer, tmp_path):
 
 
 def test_a_checkpoint_with_adapters_needs_a_model_with_adapters(encoder, tmp_path):
-    from tmde.training.lora import save_with_adapters
-
-    save_with_adapters(adapted_model(encoder), tmp_path)
+    model = adapted_model(encoder)
+    merged_copy(model).save_pretrained(tmp_path)
+    save_adapters(model, tmp_path)
     bare = adapt_encoder(encoder, languages=LANGUAGES, pivot_languages=["en"])
     with pytest.raises(TmdeError, match="checkpoint of a run with adapters: resume it with --lora"):
         load_weights(bare, str(tmp_path))

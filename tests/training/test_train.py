@@ -133,7 +133,7 @@ def test_the_record_of_a_run_counts_rows_and_parameters(finished):
     assert record["versions"]["torch"] == metadata.version("torch")
     assert record["data"]["train"]["rows"] == 138
     assert record["data"]["dev"]["dev"]["rows"] == 12
-    sizes = map(torch.Tensor.numel, trainer.model.model.parameters())
+    sizes = map(torch.Tensor.numel, trainer.model.parameters())
     assert record["parameters"] == sum(sizes)
 
 
@@ -165,7 +165,7 @@ def test_auto_classes_open_the_folder_of_a_run(finished):
     tokenizer = AutoTokenizer.from_pretrained(folder)
     assert isinstance(encoder, TmdeModel)
     assert isinstance(whole, TmdeForConditionalGeneration)
-    assert_equal_weights(whole.state_dict(), trainer.model.model.state_dict())
+    assert_equal_weights(whole.state_dict(), trainer.model.state_dict())
     assert len(tokenizer) == whole.config.vocab_size
 
 
@@ -176,7 +176,7 @@ def test_without_dev_rows_the_last_weights_are_kept(corpus, tmp_path):
     assert results["best_step"] is None
     assert results["steps"] == 2
     saved = AutoModelForSeq2SeqLM.from_pretrained(tmp_path)
-    assert_equal_weights(saved.state_dict(), trainer.model.model.state_dict())
+    assert_equal_weights(saved.state_dict(), trainer.model.state_dict())
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_run_is_refused_unless_it_is_to_be_overwritten(corpus, tmp_path):
         ("train_max_length=129", "train_max_length=129 is more than the model takes"),
         ("gradient_accumulation_steps=1000", "micro-batches per process, a step takes 1000"),
         ("eval_pairs=[de-xx]", "eval_pairs: found 'de-xx', expected pairs of the languages"),
-        ("metric_for_best_model=loss", "metric_for_best_model=loss: no evaluation measures it"),
+        ("metric_for_best_model=bleu", "metric_for_best_model=bleu: no evaluation measures it"),
         ("warmup_steps=0.1", "warmup_steps=0.1 is a share of all steps and needs max_steps"),
         ("hub_token=hf_x", "hub_token would be written to recipe.yaml"),
     ],

@@ -305,7 +305,7 @@ def main() -> None:
     gather(folder, rank)
     fsdp = {"fsdp": True, "fsdp_config": {"version": 2}, "gradient_accumulation_steps": 2}
     trainer = run(tokenizer, folder / "run", **fsdp)
-    record = {**count_numbers(trainer.model), "best": trainer.state.best_global_step}
+    record = {**count_numbers(trainer.parallel_model), "best": trainer.state.best_global_step}
     (folder / f"run-{rank}.json").write_text(json.dumps(record))
     forget_processes(kind)
     run(tokenizer, folder / "resumed", folder / "run" / "checkpoint-2", **fsdp)

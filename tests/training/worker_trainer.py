@@ -39,7 +39,9 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options["tokenizer"])
     trainer = one_run(tokenizer, teacher=options["teacher"], **options["arguments"])
     rank = trainer.args.process_index
-    state = {name: value.contiguous() for name, value in trainer.model.state_dict().items()}
+    state = {
+        name: value.contiguous() for name, value in trainer.parallel_model.state_dict().items()
+    }
     save_file(state, Path(options["arguments"]["output_dir"]) / f"weights-{rank}.safetensors")
 
 

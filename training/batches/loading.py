@@ -536,6 +536,14 @@ def batches_of(
 class ParallelLoader(DataLoader):
     """A `DataLoader` of `ParallelBatches` whose workers start without tokenizer threads."""
 
+    def __init__(self, batches: ParallelBatches, **options: Any):
+        # By default, torch would make a dictionary of tensors of a batch.
+        super().__init__(batches, batch_size=None, collate_fn=_unchanged, **options)
+
     def __iter__(self) -> Iterator[ParallelBatch]:  # type: ignore[override]  # torch: a private class
         with patch_environment(TOKENIZERS_PARALLELISM="false"):
             return super().__iter__()
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch

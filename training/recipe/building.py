@@ -14,8 +14,7 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objective_checks import check_objectives
-from tmde.training.objectives import OBJECTIVES
-from tmde.training.objectives.base import Objective
+from tmde.training.objectives import Objective, make_objectives
 from tmde.training.precision import has_fast_bf16
 from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES, TMDE, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
@@ -62,11 +61,8 @@ def build_objectives(recipe: Recipe) -> dict[str, Objective]:
     Raises:
         RecipeError: An option does not fit.
     """
-    objectives = {}
     with _section_errors(recipe, "objectives", OPTION_ERRORS):
-        for name, options in recipe.objectives.settings().items():
-            objectives[name] = OBJECTIVES[name](**options)
-    return objectives
+        return make_objectives(recipe.objectives.settings())
 
 
 def check_fit_of_objectives(

@@ -771,7 +771,8 @@ def check_model(model: object) -> None:
     if not hasattr(model.config, "languages"):
         raise TmdeError(
             f"model: found {type(model).__name__}, expected a model of this package. To train an "
-            "encoder of the Hub, use AdaptedModel.from_encoder(NAME, languages=[...])"
+            "encoder of the Hub, open it with model = tmde.adapt_encoder(FOLDER_OR_HUB_ID, "
+            "languages=['de', 'en'], pivot_languages=['en'])"
         )
 
 

@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from modeling_tmde import TmdeError
 from tests.conftest import make_dataset, make_rows, tiny_model
-from tests.hub_encoders import adapt_encoder, save_encoder
+from tests.hub_encoders import save_encoder
 from tests.training.logs import assert_equal_weights
 from tests.training.trainers import tiny_trainer
-from tmde import DocumentEmbedder
+from tmde import DocumentEmbedder, adapt_encoder
 from tmde.cli.main import app
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.checkpoints import find_checkpoint

@@ -1,6 +1,7 @@
 """Training on triples: the loss of sentence-transformers, the batches, and whole runs."""
 
 import json
+import math
 import random
 from collections import Counter
 from pathlib import Path
@@ -9,11 +10,13 @@ import datasets
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 from typer.testing import CliRunner
 
 from tests.conftest import make_rows
-from tests.hub_encoders import adapt_encoder, save_encoder
+from tests.hub_encoders import save_encoder
 from tests.training.logs import read_log
+from tmde import TmdeTrainer, TmdeTrainingArguments, adapt_encoder, load_parallel
 from tmde.cli.main import app
 from tmde.data.rows import triple_texts
 from tmde.training.batches import ParallelBatches
@@ -167,6 +170,28 @@ def test_a_run_learns_to_find_positives(encoder, tmp_path):
     results = json.loads((folder / "results.json").read_text())
     assert results["dev_pools"] == {"held": {"p1_anchor-positive": 60}}
     assert load_recipe(str(folder / "recipe.yaml")).data.triples
+
+
+def test_a_trainer_in_python(encoder, tmp_path):
+    train = load_parallel(str(write_triples(tmp_path / "train.jsonl", 60, seed=5)))
+    held = load_parallel(str(write_triples(tmp_path / "held.jsonl", 20, seed=6)))
+    arguments = TmdeTrainingArguments(
+        str(tmp_path / "run"), max_steps=2, eval_steps=2, train_max_length=40, use_cpu=True
+    )
+    trainer = TmdeTrainer(
+        adapt_encoder(encoder, languages=["de", "en"], pivot_languages=["en"]),
+        arguments,
+        train,
+        held,
+        objectives={"infonce": 1.0},
+        processing_class=AutoTokenizer.from_pretrained(encoder),
+    )
+    trainer.train()
+    metrics = trainer.evaluate()
+    assert trainer.parallel_model.texts == ("anchor", "positive", "negative")
+    assert "eval_p1_anchor-positive" in metrics
+    # 20 anchors choose among 20 positives and the negatives of their rows.
+    assert 0 < metrics["eval_infonce_loss"] < 2 * math.log(40)
 
 
 def test_triples_are_found_in_the_data(encoder, tmp_path):

@@ -48,6 +48,13 @@ def train(
             help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer.",
         ),
     ] = None,
+    lora: Annotated[
+        bool,
+        typer.Option(
+            "--lora",
+            help="Train LoRA adapters of the encoder alone, and merge them at the end.",
+        ),
+    ] = False,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Do not begin with the packaged model.")
     ] = False,
@@ -91,6 +98,11 @@ def train(
     check_quoting(words)
     if from_scratch and (warm_start or encoder):
         raise OptionError("--from-scratch excludes --warm-start and --encoder; give one of them")
+    if lora and not (encoder or warm_start or resume):
+        raise OptionError(
+            "--lora trains adapters of a pretrained encoder; name one with --encoder, or a model "
+            "that has one with --warm-start"
+        )
     if not resume:  # A run goes on without the model that it began with.
         check_model_name(warm_start)
         check_model_name(encoder)
@@ -104,6 +116,8 @@ def train(
     from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
+    if lora:
+        overrides = ["model.lora={}", *overrides]
     made = make_recipe(
         TrainCommand(
             name=name,

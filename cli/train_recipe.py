@@ -121,6 +121,8 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
         command: The command.
     """
     settings = command.settings
+    if earlier.data.triples:
+        recipe = with_settings(recipe, {"data.triples": True})
     languages = settings.languages
     if languages is None:
         languages = earlier.data.languages

@@ -89,6 +89,7 @@ __all__ = [
     "WeightRegularization",
     "XnliAlignment",
     "__version__",
+    "adapt_encoder",
     "align_documents",
     "align_sentences",
     "load_parallel",

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     )
     from tmde.training.recipe import Recipe, load_recipe
     from tmde.training.run import train_recipe
+    from tmde.training.starts.encoder import adapt_encoder
     from tmde.training.trainer import TmdeTrainer
 
 __all__ = [
@@ -59,6 +60,7 @@ __all__ = [
     "UnifiedGenerativeTask",
     "WeightRegularization",
     "XnliAlignment",
+    "adapt_encoder",
     "load_recipe",
     "train_recipe",
 ]
@@ -67,6 +69,7 @@ _MODULES = {
     "Recipe": "tmde.training.recipe",
     "TmdeTrainer": "tmde.training.trainer",
     "TmdeTrainingArguments": "tmde.training.arguments",
+    "adapt_encoder": "tmde.training.starts.encoder",
     "load_recipe": "tmde.training.recipe",
     "train_recipe": "tmde.training.run",
 }

@@ -1,12 +1,10 @@
 """Several processes that train one model: settings of FSDP2, and weights of a sharded model."""
 
 import copy
-from pathlib import Path
 from typing import Any, cast
 
 import torch
 from accelerate import Accelerator, PartialState, init_empty_weights
-from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -16,10 +14,11 @@ from torch.distributed.checkpoint.state_dict import (
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
 from transformers import PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triple_texts
 from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.lora import has_adapters, read_weights
 from tmde.training.objectives import BackTranslation
 from tmde.training.parallel_model import ParallelModel
 
@@ -33,8 +32,9 @@ def prepare_fsdp(
     """Set what transformers leaves to accelerate, before the model is wrapped.
 
     Raises:
-        TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, or for
-            an objective with weights of its own, which would be sharded, or that translates.
+        TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, for a
+            model with adapters, or for an objective with weights of its own, which would be
+            sharded, or that translates.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     version = None if plugin is None else plugin.fsdp_version
@@ -49,6 +49,8 @@ def prepare_fsdp(
         raise TmdeError(
             "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
         )
+    if has_adapters(model.model):
+        raise TmdeError("fsdp: found a model with adapters (LoRA), expected one without: use DDP")
     for objective in model.objectives.values():
         if isinstance(objective, BackTranslation):
             raise TmdeError(
@@ -96,7 +98,8 @@ def whole_model(parallel: ParallelModel) -> ParallelModel:
     model.tie_weights()
     device = next(iter(weights.values())).device
     model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
-    return ParallelModel(model, dict(parallel.objectives.items()))
+    objectives = dict(parallel.objectives.items())
+    return ParallelModel(model, objectives, triples=triple_texts(parallel.texts))
 
 
 def load_weights(model: PreTrainedModel, folder: str) -> None:
@@ -107,15 +110,14 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
     Raises:
         TmdeError: The weights are those of another model.
     """
-    path = Path(folder) / SAFE_WEIGHTS_NAME
     if is_sharded(model):
         weights: dict[str, Any] = {}
         if PartialState().is_main_process:
-            weights = load_file(path)
+            weights = read_weights(model, folder)
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(model, weights, options=options)
         return
-    keys = model.load_state_dict(load_file(path), strict=False)
+    keys = model.load_state_dict(read_weights(model, folder), strict=False)
     missing = sorted(set(keys.missing_keys) - set(model.all_tied_weights_keys))
     if missing or keys.unexpected_keys:
         raise TmdeError(

@@ -215,7 +215,7 @@ def evaluate_model(
     values_by_mean: dict[str, list[float]] = defaultdict(list)
     for set_name, rows in dev_sets.items():
         with autocast():
-            measures = dev_retrieval(embedder, rows, model.config.languages, args)
+            measures = dev_retrieval(embedder, rows, model.searched_texts, args)
             for measure, value in measures.items():
                 values_by_mean[retrieval_mean_of(measure)].append(value)
             losses = dev_losses(model, tokenizer, rows, args, teachers)

@@ -8,6 +8,7 @@ from transformers.trainer_utils import SchedulerType
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
+from tmde.training.lora import adapter_parameters
 from tmde.training.parallel_model import ParallelModel
 
 # Schedules that do not depend on the number of steps.
@@ -88,10 +89,13 @@ def special_rates(
 
     These are the parameters of the encoder (`encoder_learning_rate`) and the embedding tables
     (`embedding_learning_rate`; without it, those of the encoder learn at the encoder's rate).
+    Adapters are new parameters, which learn at `learning_rate`.
     """
     rates: dict[nn.Parameter, float] = {}
     if args.encoder_learning_rate is not None:
         rates |= dict.fromkeys(parallel.encoder.parameters(), args.encoder_learning_rate)
+        for parameter in adapter_parameters(parallel.encoder):
+            del rates[parameter]
     if args.embedding_learning_rate is not None:
         rates |= dict.fromkeys(parallel.embedding_parameters(), args.embedding_learning_rate)
     return rates

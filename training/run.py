@@ -22,9 +22,11 @@ from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
 from tmde.training.evaluation import check_metric
+from tmde.training.lora import add_adapters
+from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
-from tmde.training.recipe.architectures import config_class
+from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder
@@ -128,7 +130,7 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         data = load_data(recipe)
         if data.dev or eval_tasks:
-            check_metric(run.arguments, data.dev, eval_tasks, recipe.data.languages)
+            check_metric(run.arguments, data.dev, eval_tasks, recipe.searched_texts)
         settings = recipe.settings()
         # Sources are described on this machine: on another one, `a/b` may be a folder.
         sources = describe_sources(settings["data"].get("train"))
@@ -197,7 +199,8 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     # The tokens are made before the clock of the run begins, and the trainer reuses them.
-    open_tokens(inputs.data.train, tokenizer, run.recipe.read_texts, arguments.token_cache_dir)
+    read_texts = inputs.data.triples or run.recipe.read_texts
+    open_tokens(inputs.data.train, tokenizer, read_texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     begun = run.start.apply(tokenizer)
     limit = position_limit(begun.model)  # A bag has no limit.
@@ -208,6 +211,8 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={positions}"
         )
+    if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
+        add_adapters(encoder_of(begun.model).encoder, run.recipe.model.lora)
     return tokenizer, begun
 
 
@@ -215,7 +220,8 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     """Record in `run.json` how well the packaged model does on the dev rows of a new run."""
     recipe = run.recipe
     is_first_part = PartialState().is_main_process and run.checkpoint is None
-    has_pairs = bool(inputs.data.dev) and recipe.named_texts is None
+    has_languages = recipe.named_texts is None and not recipe.data.triples
+    has_pairs = bool(inputs.data.dev) and has_languages
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
         record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)

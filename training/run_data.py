@@ -11,6 +11,7 @@ import datasets
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
+from tmde.data.rows import ANCHOR, POSITIVE, triples_of
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -31,6 +32,11 @@ class RunData(NamedTuple):
     train: datasets.Dataset | datasets.IterableDataset
     dev: dict[str, datasets.Dataset]
     report: CorpusReport
+
+    @property
+    def triples(self) -> tuple[str, ...]:
+        """The texts of the training rows if these are triples, negatives included; else ()."""
+        return triples_of(self.train)
 
 
 def load_data(recipe: Recipe) -> RunData:
@@ -82,9 +88,14 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
     """Return the options of `load_parallel` for all rows of a run."""
     objectives = build_objectives(recipe).values()
     needs_two = any(objective.requirements.several_languages for objective in objectives)
+    languages: Sequence[str] = recipe.data.languages
+    pivot_languages: Sequence[str] | None = recipe.data.pivot_languages
+    if recipe.data.triples:
+        languages = (ANCHOR, POSITIVE)
+        pivot_languages = None
     return {
-        "languages": recipe.data.languages,
-        "pivot_languages": recipe.data.pivot_languages,
+        "languages": languages,
+        "pivot_languages": pivot_languages,
         "bad_rows": recipe.data.bad_rows,
         "labels": recipe.named_texts is not None,
         "columns": recipe.data.columns,

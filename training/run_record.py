@@ -229,10 +229,10 @@ def _best_evaluation(trainer: TmdeTrainer) -> dict[str, float] | None:
 
 
 def _pool_sizes(trainer: TmdeTrainer) -> dict[str, dict[str, int]]:
-    languages = trainer.model.config.languages
+    searched_texts = trainer.parallel_model.searched_texts
     sizes = {}
     for name, rows in trainer.eval_dataset.items():
-        pools = retrieval_pools(rows, languages, trainer.args)
+        pools = retrieval_pools(rows, searched_texts, trainer.args)
         sizes[name] = {measure: len(pool.sources) for measure, pool in pools.items()}
     return sizes
 

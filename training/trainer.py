@@ -39,6 +39,7 @@ from transformers.trainer_utils import (
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triples_of
 from tmde.data.tokens import open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
@@ -62,6 +63,7 @@ from tmde.training.evaluation import (
     model_embedder,
 )
 from tmde.training.interruption import Interruption
+from tmde.training.lora import has_adapters, merged_copy, save_adapters, without_wrapper
 from tmde.training.memory import PeakMemory, keep_freed_memory
 from tmde.training.objectives import Objective, make_objectives
 from tmde.training.objectives.encoded_batch import encoder_of
@@ -104,7 +106,8 @@ class TmdeTrainer(HubTrainer):
             `TmdeTrainingArguments`.
         train_dataset: A `Dataset` or a stream with a column `translation`,
             `{language: text or None}`, as `load_parallel` returns it, or with one column for each
-            language.
+            language. With `anchor`, `positive` and perhaps `negative` in their place, the rows are
+            triples, on which `infonce` is trained.
         eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` names the
             documents. Without rows and without `eval_tasks`, nothing is evaluated.
         objectives: The losses by name. A number is the weight of the loss of that name, a mapping
@@ -166,10 +169,12 @@ class TmdeTrainer(HubTrainer):
         **refused: Any,
     ):
         _refuse(refused)
+        model = without_wrapper(model)
         if processing_class is None:
             raise TmdeError("processing_class: found None, expected the tokenizer of the model")
         self.args = _parallel_arguments(args or TmdeTrainingArguments(), model)
         self.objectives = make_objectives(objectives or DEFAULT_OBJECTIVES)
+        self._triples = triples_of(train_dataset)
         if model is not None:
             self._make_parallel(model)
         super().__init__(
@@ -207,6 +212,7 @@ class TmdeTrainer(HubTrainer):
         """Make the model by `model_init`, and what trains it."""
         # transformers annotates modules of any kind.
         model: PreTrainedModel = super().call_model_init(trial)  # type: ignore[assignment]
+        model = without_wrapper(model)
         self._make_parallel(model)
         return model
 
@@ -219,6 +225,7 @@ class TmdeTrainer(HubTrainer):
             self.objectives,
             self.args.token_dropout,
             self.args.token_dropout_share,
+            self._triples,
         )
         freeze(model, self.args.freeze)
 
@@ -237,7 +244,8 @@ class TmdeTrainer(HubTrainer):
         args = self.args
         if self.can_evaluate:
             if args.load_best_model_at_end and self.compute_metrics is None:
-                check_metric(args, self.eval_dataset, self.eval_tasks, self.model.config.languages)
+                searched_texts = self.parallel_model.searched_texts
+                check_metric(args, self.eval_dataset, self.eval_tasks, searched_texts)
             return
         if args.eval_strategy != "no" and not args.evaluates_by_default:
             strategy = IntervalStrategy(args.eval_strategy).value
@@ -636,16 +644,23 @@ class TmdeTrainer(HubTrainer):
             self.push_saved("Model save")
 
     def save_weights(self, folder: Path) -> None:
-        """Write model and tokenizer. Where the weights are sharded, every process must call it."""
+        """Write model and tokenizer, with adapters merged into the weights.
+
+        Where the weights are sharded, every process must call it.
+        """
+        model = self.parallel_model.model
         weights = None
         if is_sharded(self.parallel_model):
-            weights = gathered_weights(self.parallel_model.model)
+            weights = gathered_weights(model)
         if self.args.should_save:
-            self.parallel_model.model.save_pretrained(folder, state_dict=weights)
+            if has_adapters(model):
+                model = merged_copy(model)
+            model.save_pretrained(folder, state_dict=weights)
             self.processing_class.save_pretrained(folder)
 
     def _save_data_state(self, folder: Path) -> None:
-        """Write what only a checkpoint holds: the position in the data, and weights of losses."""
+        """Write what only a checkpoint holds: data position, adapters, and weights of losses."""
+        save_adapters(self.parallel_model.model, folder)
         objective_weights = self.parallel_model.objectives.state_dict()
         if objective_weights:
             save_file(objective_weights, folder / OBJECTIVES_NAME)
@@ -770,7 +785,8 @@ def check_model(model: object) -> None:
     if not hasattr(model.config, "languages"):
         raise TmdeError(
             f"model: found {type(model).__name__}, expected a model of this package. To train an "
-            "encoder of the Hub, use AdaptedModel.from_encoder(NAME, languages=[...])"
+            "encoder of the Hub, open it with model = tmde.adapt_encoder(FOLDER_OR_HUB_ID, "
+            "languages=['de', 'en'], pivot_languages=['en'])"
         )
 
 

@@ -62,6 +62,14 @@ CASES: dict[str, Case] = {
     "infonce drawn": ({"infonce": infonce(dims=[2, 4, 16], dims_per_step=1)}, THREE),
     "infonce differ": ({"infonce": infonce()}, DIFFER),
     "infonce one row": ({"infonce": infonce()}, ONE_ROW),
+    "infonce triples": (
+        {"infonce": infonce(margin=0.3, dims=[4, 16])},
+        [(("anchor", "positive", "negative"), 2), (("anchor", "positive", "negative"), 4)],
+    ),
+    "infonce negatives differ": (
+        {"infonce": infonce()},
+        [(("anchor", "positive"), 3), (("anchor", "positive", "negative_1", "negative_2"), 2)],
+    ),
     # In this order the decoder's gradients are exchanged while those of the vectors still have to
     # be.
     "infonce translation": (
@@ -100,6 +108,7 @@ def counts(case: Case) -> dict[str, int]:
             directions=rows * directions,
             target_tokens=rows * directions * (LENGTH - 1),
             tokens=rows * len(languages) * LENGTH,
+            has_triples="anchor" in languages,
         )
         for name, objective in case[0].items():
             totals[name] += objective.count(sizes)

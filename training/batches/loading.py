@@ -24,7 +24,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.rows import LABEL, features_of
+from tmde.data.rows import ANCHOR, LABEL, POSITIVE, features_of, triple_texts
 from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from tmde.training.batches.batch import ParallelBatch, Position, TargetTexts, WordCounts
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch
@@ -108,7 +108,7 @@ class ParallelBatches(IterableDataset):
     Args:
         dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
         tokenizer: Makes `<s> tokens </s>`.
-        languages: The languages to use.
+        languages: The languages to use; of triples their texts, all of which a row gives.
         pivot_languages: The languages into which the decoder translates.
         micro_batch_tokens: The most padded tokens of one language of a micro-batch: of the longer
             side of its pairs, as `fairseq --max-tokens` counts. A row longer than that is a
@@ -152,8 +152,8 @@ class ParallelBatches(IterableDataset):
 
     Raises:
         TmdeError: The temperature is 0 or less, `pivots_only` names no pivot, rows are joined that
-            have labels, or whose tokenizer leaves no blank between them, or texts whose targets are
-            predicted are replaced.
+            have labels or are triples, or whose tokenizer leaves no blank between them, or texts
+            whose targets are predicted are replaced.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -185,10 +185,15 @@ class ParallelBatches(IterableDataset):
     def __post_init__(self) -> None:
         check_range("pair_temperature", self.temperature, "(0, inf]")
         self._check_joining()
+        languages_per_row = self.languages_per_row
+        needed_texts: tuple[str, ...] = ()
+        if self.has_triples:
+            languages_per_row = None
+            needed_texts = (ANCHOR, POSITIVE)
         self.planner = BatchPlanner(
             languages=self.languages,
             needed_languages=self._needed_languages(),
-            languages_per_row=self.languages_per_row,
+            languages_per_row=languages_per_row,
             temperature=self.temperature,
             micro_batch_tokens=self.micro_batch_tokens,
             micro_batch_rows=self.micro_batch_rows,
@@ -200,12 +205,18 @@ class ParallelBatches(IterableDataset):
             shuffle=self.shuffle,
             fewest_languages=self.fewest_languages,
             targets=self.targets,
+            needed_texts=needed_texts,
         )
         # The texts of a row that are tokenized.
         self.read_texts = [*self.languages, *target_columns(self.targets)]
         self.bos, self.eos, _ = text_bounds(self.tokenizer)
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
             self.tokens = open_tokens(self.dataset, self.tokenizer, self.read_texts, folder=None)
+
+    @property
+    def has_triples(self) -> bool:
+        """Whether the texts of a row are an anchor, its positive and hard negatives."""
+        return bool(triple_texts(self.languages))
 
     def __iter__(self) -> Iterator[ParallelBatch]:
         worker = get_worker_info()
@@ -238,6 +249,11 @@ class ParallelBatches(IterableDataset):
             raise TmdeError(
                 "max_joined_rows, neighbor_share, passage_share: labels are of single rows, "
                 "expected 1, 0 and 0"
+            )
+        if any(changes) and self.has_triples:
+            raise TmdeError(
+                "max_joined_rows, neighbor_share, passage_share: triples do not continue one "
+                "another, expected 1, 0 and 0"
             )
         if self.passage_share and (self.max_joined_rows > 1 or self.neighbor_share):
             raise TmdeError(
@@ -412,6 +428,7 @@ class ParallelBatches(IterableDataset):
             target_tokens=target_tokens,
             tokens=int(lengths.sum()),
             taught_rows=0 if taught is None else int(taught.sum()),
+            has_triples=self.has_triples,
         )
         steps = np.arange(lengths.max())
         return ParallelBatch(

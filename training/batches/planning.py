@@ -61,6 +61,7 @@ class BatchPlanner:
         shuffle: Whether rows and batches are shuffled.
         fewest_languages: How many languages a row must have.
         targets: What the decoder predicts.
+        needed_texts: Every set of languages must hold all of these.
     """
 
     languages: Sequence[str]
@@ -77,6 +78,7 @@ class BatchPlanner:
     shuffle: bool
     fewest_languages: int = 2
     targets: Sequence[str] = ()
+    needed_texts: Sequence[str] = ()
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -132,10 +134,11 @@ class BatchPlanner:
         return list(filter(self._fits, language_sets))
 
     def _fits(self, language_set: LanguageSet) -> bool:
-        """Return whether a set of languages holds one of the needed ones."""
-        if self.needed_languages is None:
-            return True
-        return any(self.languages[number] in self.needed_languages for number in language_set)
+        """Return whether a set of languages holds one of the needed ones, and all needed texts."""
+        languages = {self.languages[number] for number in language_set}
+        if not languages.issuperset(self.needed_texts):
+            return False
+        return self.needed_languages is None or not languages.isdisjoint(self.needed_languages)
 
     def _draw_languages(
         self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator

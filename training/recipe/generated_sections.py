@@ -23,7 +23,7 @@ from tmde.training.recipe.architectures import (
     DEFAULT_ARCHITECTURE,
     config_class,
 )
-from tmde.training.recipe.sections import Section
+from tmde.training.recipe.sections import LoraSection, Section
 from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
 
 # Options of a model's configuration that follow from the tokenizer, the `data` section or the
@@ -70,13 +70,16 @@ class AdaptedSection(ModelSection):
     Attributes:
         encoder: Folder or Hub id of the encoder.
         encoder_layers: The numbers of the encoder's layers that are kept; None keeps all.
+        lora: Train adapters of the encoder instead of its weights, and merge them at the end; None
+            trains the weights.
     """
 
     encoder: str | None = None
     encoder_layers: list[WholeNumber] | None = None
+    lora: LoraSection | None = None
 
     not_in_config: ClassVar[frozenset[str]] = frozenset(
-        {"architecture", "encoder", "encoder_layers"}
+        {"architecture", "encoder", "encoder_layers", "lora"}
     )
 
 

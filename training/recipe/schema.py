@@ -8,6 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import ConfigDict, ValidationError
 
+from tmde.data.rows import ANCHOR, POSITIVE
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Requirements
 from tmde.training.objectives.targets import target_columns, target_names
@@ -97,10 +98,17 @@ class Recipe(Section):
 
     @property
     def texts(self) -> Sequence[str]:
-        """The names of a row's texts: the languages, or premise and hypothesis."""
+        """The names of a row's texts: languages, premise and hypothesis, or anchor and positive."""
         if self.named_texts is None:
-            return self.data.languages
+            return self.searched_texts
         return self.named_texts
+
+    @property
+    def searched_texts(self) -> Sequence[str]:
+        """The texts between which retrieval is measured: languages, or anchor and positive."""
+        if self.data.triples:
+            return (ANCHOR, POSITIVE)
+        return self.data.languages
 
     @property
     def target_columns(self) -> list[str]:
@@ -189,10 +197,10 @@ def _options_class(section: type[Section], path: Sequence[str]) -> type[Section]
     key = path[0]
     if section is DataSection and key == "train":
         return ReplaySources
-    if section is ObjectivesSection and key in section.model_fields:
-        options_class: type[Section]
-        options_class, _ = get_args(section.model_fields[key].annotation)  # `Options | None`
-        return options_class
+    if key in section.model_fields:
+        for option_type in get_args(section.model_fields[key].annotation):  # `Options | None`
+            if isinstance(option_type, type) and issubclass(option_type, Section):
+                return option_type
     return None
 
 

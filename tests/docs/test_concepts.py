@@ -48,6 +48,25 @@ def test_glossary_terms_are_unique_and_sorted_within_their_topics():
     assert len(terms) == len(set(terms))
 
 
+def claimed_intervals():
+    """Return the interval of each claim's deciding measure, as the page of claims prints it."""
+    text = (ROOT / "docs" / "claims.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[([\w-]+)\]\(#.+?\((\S+ to \S+)\) \|", text, re.MULTILINE)
+    return dict(rows)
+
+
+@pytest.mark.parametrize("name", ["t-mde", "distance-constraint", "pivot-languages"])
+def test_what_our_runs_measured_stands_beside_the_thesis(name):
+    page = (ROOT / "docs" / "concepts" / f"{name}.md").read_text("utf-8")
+    assert "**In our runs**" in page
+    claims = set(re.findall(r"claims\.md#([\w-]+)", page))
+    assert claims
+    intervals = claimed_intervals()
+    text = " ".join(page.split())
+    for claim in claims:
+        assert intervals[claim] in text, f"{claim} has the interval {intervals[claim]}"
+
+
 # ---- The page on architecture
 
 

@@ -152,8 +152,8 @@ class DocumentEmbedder:
     `pool`, `chunk_size` and `tokenize` are not supported.
 
     Args:
-        model: The model. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and only
-            the body of a model with a head.
+        model: The model. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
+            only the body of a model with a head.
         tokenizer: Its tokenizer, fast or slow.
         pooling: `"cls"`, the first output, or `"mean"`, the average over the tokens. Default:
             `"cls"` for the models of this package (position 0 is the document embedding in every

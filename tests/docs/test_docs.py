@@ -182,6 +182,10 @@ SKIPS = {
     "docs/guides/search.md": [
         "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
     ],
+    "docs/guides/train-t-mde.md": [
+        "streams Europarl and needs GPUs",
+        "needs four GPUs; tests/training/test_distributed.py trains on two processes",
+    ],
     "docs/reliability.md": [
         "takes a quarter of an hour; CI runs a part",
         "downloads other versions of all packages",

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""tmde: train multilingual document embedders of your own on parallel text, the HuggingFace way.
+"""Multilingual document embeddings: train T-MDE on your own parallel text, the HuggingFace way.
 
 ```python
 from tmde import DocumentEmbedder

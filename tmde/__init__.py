@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from modeling_tmde import *
+    from tmde.data import *
     from tmde.documents import *
     from tmde.embedding import *
     from tmde.embedding.vectorizer import *
@@ -66,12 +67,21 @@ __all__ = [
     "__version__",
     "align_documents",
     "align_sentences",
+    "load_mldoc",
+    "load_parallel",
+    "load_xnli",
     "mine_bitext",
     "train_tokenizer",
 ]
 
 # The modules that define these names. Each imports those before it, so they are searched in order.
-_PACKAGES = ("modeling_tmde", "tmde.embedding", "tmde.embedding.vectorizer", "tmde.documents")
+_PACKAGES = (
+    "modeling_tmde",
+    "tmde.embedding",
+    "tmde.embedding.vectorizer",
+    "tmde.data",
+    "tmde.documents",
+)
 
 
 def __getattr__(name: str) -> object:

@@ -35,6 +35,7 @@ from tabulate import tabulate
 
 from modeling_tmde import train_tokenizer
 from tmde.data import load_parallel
+from tmde.data.iso_codes import FLORES_CODES, iso_of_flores
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.loading import local_or_hub
 from tmde.eval import (
@@ -51,7 +52,6 @@ from tmde.eval.results import TaskResult, write_results
 from tmde.eval.role_prompts import Role, prompt_of_role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
-from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -259,8 +259,11 @@ def _measure(
 ) -> Measurements:
     """Measure every system on every task; one that fails does not stop the others.
 
+    Each result is stored in the cache when it is complete, from where the next call takes it.
+
     Raises:
         TmdeError: Nothing could be measured.
+        KeyboardInterrupt: The user has pressed Ctrl-C; the message says what is stored.
         Exception: The same, because of a defect of tmde.
     """
     results: list[TaskResult] = []
@@ -272,6 +275,12 @@ def _measure(
         bar.set_description(f"{task.name}: {system.name}")
         try:
             results += evaluate([task], [system], options, cache, bar.set_postfix_str)
+        except KeyboardInterrupt:
+            bar.close()
+            raise KeyboardInterrupt(
+                f"Interrupted. {len(results)} of {len(pairs)} results are stored in {cache}. Run "
+                "the same command again to measure the others."
+            ) from None
         except Exception as error:
             # The results of the other measurements may have taken hours.
             message = describe_error(error)

@@ -17,7 +17,7 @@ from .columns import (
 )
 from .files import AnyDataset, FileSource
 from .mixing import limits_of, mix
-from .parts import Part, PartOpener, Source
+from .parts import Part, PartOpener, RowSource
 from .report import CorpusReport
 from .row_checks import (
     BATCH_ROWS,
@@ -43,11 +43,12 @@ from .rows import (
 # the first one.
 TABLE_ROWS = 20 * BATCH_ROWS
 EXAMPLE_LANGUAGES = ("de", "en")
+_DATASET = "dataset"  # a loaded dataset in messages
 FORMATS_WITH_CELLS = ("csv", "tsv", "moses")
 
 
 def load_parallel(
-    source: Source | Sequence[Source],
+    source: RowSource | Sequence[RowSource],
     languages: Sequence[str] | None = None,
     pivot_languages: Sequence[str] | None = None,
     split: str = "train",
@@ -81,6 +82,8 @@ def load_parallel(
               may be gzipped. Or a glob of, or a folder with, such files.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
+            - A `datasets.Dataset` or `IterableDataset`, with a column `translation` or one column
+              per language. Its rows are checked as those of files are.
         languages: The languages of the result; None for all that the source has. A column of
             exactly that name goes first, then one of its locale (`de-DE`, `DE` for `de`).
             `["anchor", "positive"]` asks for triples, with all negatives of the source.
@@ -88,7 +91,8 @@ def load_parallel(
             files are not selected by it.
         split: The split of a Hub dataset or of the sample. Files have no splits: all their rows are
             loaded.
-        streaming: Return an `IterableDataset` that reads and checks as it goes, in flat memory.
+        streaming: Return an `IterableDataset` that reads and checks as it goes, in flat memory. An
+            `IterableDataset` among the sources is always streamed, and so are the others then.
         bad_rows: `"report"` to set empty texts to None, drop rows with fewer than two languages,
             and count both; `"raise"` to raise on them.
         temperature: Mix the parts (Hub configs or files) with p ~ rows^(1/temperature), repeating
@@ -151,6 +155,9 @@ def load_parallel(
         raise _bad_argument("languages", None, "a list of them beside target_columns")
     pairs = column_pairs(columns)
     report = CorpusReport() if report is None else report
+    sources = _as_list(source)
+    place = _place_of(sources)
+    streaming = streaming or any(isinstance(rows, datasets.IterableDataset) for rows in sources)
     requested = None if languages is None else tuple(sorted(set(languages)))
     text_names = requested
     if requested is not None:
@@ -175,13 +182,14 @@ def load_parallel(
         columns=pairs,
     )
     parts: list[Part] = []
-    for element in _as_list(source):
-        parts += opener.open(element)
+    for number, element in enumerate(sources, 1):
+        dataset_place = _DATASET if len(sources) == 1 else f"{_DATASET} {number}"
+        parts += opener.open(element, dataset_place)
     fields = _fields_of(parts)
     if fields:
-        check_columns(pairs, fields, str(source))
-    _check_target_columns(target_columns, parts, str(source))
-    chosen = _choose_languages(parts, text_names, pivot_languages, str(source), fewest_texts)
+        check_columns(pairs, fields, place)
+    _check_target_columns(target_columns, parts, place)
+    chosen = _choose_languages(parts, text_names, pivot_languages, place, fewest_texts)
     loader = _PartLoader(
         languages=chosen,
         raise_on_bad=bad_rows == "raise",
@@ -200,7 +208,7 @@ def load_parallel(
     if len(rows) == 0:
         description = Unquoted(f"no row to keep ({report.summary()})")
         advice = "Look at the file and at the requested languages."
-        raise bad_value(str(source), None, None, description, "some", advice)
+        raise bad_value(place, None, None, description, "some", advice)
     return rows if max_rows is None else rows.take(min(max_rows, len(rows)))
 
 
@@ -220,11 +228,34 @@ def _bad_argument(name: str, value: object, expected: str) -> CorpusError:
     return bad_value("load_parallel", None, name, value, expected, "Correct the argument.")
 
 
-def _as_list(source: Source | Sequence[Source]) -> list[Source]:
-    """Return the sources of a list, or the only one."""
-    if isinstance(source, str | os.PathLike | Mapping):
-        return [source]
-    return list(source)
+def _as_list(source: RowSource | Sequence[RowSource]) -> list[RowSource]:
+    """Return the sources of a list, or the only one.
+
+    Raises:
+        CorpusError: A source is a dictionary of splits.
+    """
+    is_one = isinstance(
+        source, str | os.PathLike | Mapping | datasets.Dataset | datasets.IterableDataset
+    )
+    sources = [source] if is_one else list(source)
+    for element in sources:
+        if isinstance(element, datasets.DatasetDict | datasets.IterableDatasetDict):
+            names = list(element)
+            description = Unquoted(f"a {type(element).__name__} of the splits {', '.join(names)}")
+            advice = f"Pass one of them, such as rows[{names[0]!r}]." if names else "Pass a split."
+            raise bad_value(
+                "load_parallel", None, "source", description, "rows of one split", advice
+            )
+    return sources
+
+
+def _place_of(sources: Sequence[RowSource]) -> str:
+    """Return the sources in error messages."""
+    names = []
+    for source in sources:
+        is_dataset = isinstance(source, datasets.Dataset | datasets.IterableDataset)
+        names.append(_DATASET if is_dataset else str(source))
+    return " + ".join(names)
 
 
 def _fields_of(parts: Sequence[Part]) -> list[str]:

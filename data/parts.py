@@ -15,6 +15,7 @@ from .files import AnyDataset, FileSource, find_files, open_parquet, read_lines,
 from .sample import LANGUAGES, sample_parallel
 
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
+RowSource = Source | AnyDataset
 
 FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")  # Rows have languages of their own.
 SAMPLE_ROWS = 20_000
@@ -73,12 +74,19 @@ class PartOpener:
     max_rows: int | None
     columns: ColumnPairs = ()
 
-    def open(self, source: Source) -> list[Part]:
+    def open(self, source: RowSource, place: str) -> list[Part]:
         """Return the parts of one source.
+
+        Args:
+            source: The source.
+            place: The name of a loaded dataset in messages.
 
         Raises:
             CorpusError: No file is there, a file has no languages, or an option does not fit it.
         """
+        if isinstance(source, datasets.Dataset | datasets.IterableDataset):
+            self._check_file_options(place)
+            return [self._dataset_part(source, place)]
         if source == "sample":
             return [self._sample_part()]
         files: list[FileSource] | None
@@ -89,7 +97,7 @@ class PartOpener:
             files = find_files(source)
             if files is None:
                 return self._config_parts(source)
-        self._check_file_options(source)
+        self._check_file_options(str(source))
         return [self._file_part(file) for file in files]
 
     def _sample_part(self) -> Part:
@@ -99,6 +107,16 @@ class PartOpener:
         if self.streaming:
             return Part(rows.to_iterable_dataset(), place, LANGUAGES, rows=len(rows))
         return Part(rows, place, LANGUAGES, rows=len(rows))
+
+    def _dataset_part(self, rows: AnyDataset, place: str) -> Part:
+        count = None
+        if isinstance(rows, datasets.Dataset):
+            count = len(rows)
+            if self.streaming:
+                rows = rows.to_iterable_dataset()
+        first_rows = rows.with_format(None).take(1)
+        header = header_of_rows(first_rows, place, self.text_names, self.columns)
+        return Part(rows, place, header.languages, header.fields, count)
 
     # ---- Hub datasets
 
@@ -140,7 +158,7 @@ class PartOpener:
 
     # ---- Files
 
-    def _check_file_options(self, source: Source) -> None:
+    def _check_file_options(self, place: str) -> None:
         is_slice = "[" in self.split
         if self.config is None and self.revision is None and not is_slice:
             return
@@ -149,10 +167,10 @@ class PartOpener:
         )
         expected = "no config, revision or slice of a split"
         advice = (
-            "Files have none of these; "
+            "Files and loaded datasets have none of these; "
             "a folder laid out like a Hub dataset lists `configs` in its README.md."
         )
-        raise bad_value(str(source), None, "config", options, expected, advice)
+        raise bad_value(place, None, "config", options, expected, advice)
 
     def _file_part(self, file: FileSource) -> Part:
         if file.format == "parquet":

@@ -13,6 +13,35 @@ from tmde.documents.margins import check_scoring, cosines_of_scores, ranked_scor
 from tmde.documents.unit_rows import TIE, Matrix, UnitRows, products, row_products, two_sides
 
 
+@dataclass(frozen=True)
+class TiedRanks:
+    """The ranks that right candidates may have, because others tie with them.
+
+    Attributes:
+        first: (n,) int64, the rank of each query's right candidate if it is before all that tie
+            with it, from 1.
+        last: (n,) int64, its rank if it is behind them.
+    """
+
+    first: np.ndarray
+    last: np.ndarray
+
+    def chance_within(self, k: int) -> np.ndarray:
+        """Return the chance of a rank of at most k if ties are ordered at random, (n,).
+
+        A candidate that is tied with t others for the first place has it with chance 1 / (t + 1).
+        """
+        tied_places = self.last - self.first + 1
+        places_within = np.clip(k - self.first + 1, 0, tied_places)
+        return places_within / tied_places
+
+    def mean_reciprocals(self) -> np.ndarray:
+        """Return the mean of 1 / rank over the ranks that ties allow, (n,)."""
+        harmonic_numbers = np.cumsum(1 / np.arange(1, self.last.max() + 1))
+        sums = harmonic_numbers[self.last - 1] - harmonic_numbers[self.first - 1] + 1 / self.first
+        return sums / (self.last - self.first + 1)
+
+
 def target_ranks(
     queries: Matrix,
     candidates: Matrix,
@@ -20,12 +49,28 @@ def target_ranks(
     scoring: str = "cosine",
     k: int = 4,
 ) -> np.ndarray:
-    """Return the rank of the right candidate of each query among all candidates.
+    """Return the rank of the right candidate of each query, behind all that tie with it.
 
-    Candidates are ranked by cosine or by margin; see [`~tmde.documents.margins`]. A candidate that
-    ties with the right one counts as before it, so that a system gains nothing by equal vectors. It
-    ties if its cosine is less than 1e-6 below the one that would give it the right one's score: so
-    much do the vectors of one text differ in float32.
+    The arguments and errors are those of [`tied_ranks`].
+
+    Returns:
+        (n,) int64, from 1 to m.
+    """
+    return tied_ranks(queries, candidates, targets, scoring, k).last
+
+
+def tied_ranks(
+    queries: Matrix,
+    candidates: Matrix,
+    targets: Sequence[int] | np.ndarray,
+    scoring: str = "cosine",
+    k: int = 4,
+) -> TiedRanks:
+    """Return the ranks of the right candidate of each query among all candidates.
+
+    Candidates are ranked by cosine or by margin; see [`~tmde.documents.margins`]. A candidate ties
+    with the right one if its cosine is less than 1e-6 from the one that would give it the right
+    one's score: so much do the vectors of one text differ in float32.
 
     Args:
         queries: (n, d), dense or sparse.
@@ -33,9 +78,6 @@ def target_ranks(
         targets: (n,) row number of the right candidate of each query.
         scoring: `cosine`, `ratio` or `distance`.
         k: The neighbors of a margin; all rows of a side that has fewer.
-
-    Returns:
-        (n,) int64, from 1 to m.
 
     Raises:
         TmdeError: No rows, different dimensions, numbers that are not finite, targets that are no
@@ -49,7 +91,9 @@ def target_ranks(
         target_cosines.append(row_products(query_block, candidate_rows[targets[rows]]))
     margins = _margins(scoring, query_rows, candidate_rows, k)
     target_scores = margins.target_scores(np.concatenate(target_cosines), targets)  # (n,)
-    ranks = np.ones(len(query_rows), np.int64)
+    first = np.ones(len(query_rows), np.int64)
+    last = np.ones(len(query_rows), np.int64)
+    tie = np.float32(TIE)
     for columns, candidate_block in candidate_rows.blocks():
         for rows, query_block in query_rows.blocks():
             cosines = products(query_block, candidate_block)  # (rows, columns)
@@ -59,8 +103,9 @@ def target_ranks(
             here = np.flatnonzero(is_here)
             cosines[here, block_targets[here] - columns.start] = -np.inf
             needed = margins.needed_cosines(target_scores[rows], rows, columns)
-            ranks[rows] += np.count_nonzero(cosines >= needed - np.float32(TIE), axis=1)
-    return ranks
+            first[rows] += np.count_nonzero(cosines > needed + tie, axis=1)
+            last[rows] += np.count_nonzero(cosines >= needed - tie, axis=1)
+    return TiedRanks(first, last)
 
 
 def _checked_targets(

@@ -14,7 +14,7 @@ from sklearn.decomposition import TruncatedSVD
 from torch import nn
 
 from tmde.documents.unit_rows import TIE, Matrix
-from tmde.eval.heads import drawn_linear
+from tmde.eval.ffn import drawn_linear
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
 from tmde.eval.tasks import CaptionData, CaptionedImages

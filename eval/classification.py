@@ -13,8 +13,9 @@ language Y:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 import scipy.sparse
@@ -23,7 +24,8 @@ from sklearn.preprocessing import normalize
 
 from modeling_tmde import TmdeError
 from tmde.documents.unit_rows import Matrix
-from tmde.eval.heads import Head, get_head, pair_features
+from tmde.eval.ffn import Training
+from tmde.eval.heads import Classifier, Head, get_head, pair_features
 from tmde.eval.results import Cell
 from tmde.eval.systems import System
 from tmde.eval.tasks import ClassificationData, Provenance, Split, TaskError
@@ -152,17 +154,51 @@ def evaluate_classification(
     has_ten_folds = "all" in data.splits[data.languages[0]]
     if data.monolingual or has_ten_folds:
         plans = _monolingual_plans(plans, protocol, test_languages)
-    cells = []
     if has_ten_folds:
+        cells = []
         for plan in plans:
             split = _find_split(data, plan.source, "all")
             cells.append(_cross_validate(plan.source, split, system, head, seeds, progress))
         return cells
-    check_plans(data, plans, test_split)
+    return evaluate_plans(data, plans, system, head, seeds, (test_split,), progress)[test_split]
+
+
+def evaluate_plans(
+    data: ClassificationData,
+    plans: Sequence[Plan],
+    system: System,
+    head: Head,
+    seeds: Sequence[int],
+    test_splits: Sequence[str] = ("test",),
+    progress: Callable[[str], None] | None = None,
+) -> dict[str, list[Cell]]:
+    """Train the classifiers of all plans, and test them on one or several splits.
+
+    Args:
+        data: Splits `train`, `dev` and `test_splits` of the languages.
+        plans: What is trained, tuned and tested.
+        system: What represents the texts.
+        head: The head, all of whose trainings are one call of its `fit_all`.
+        seeds: The seeds of each plan.
+        test_splits: The names of the splits that are tested on.
+        progress: Called with a line on what comes next.
+
+    Returns:
+        The cells of each split, by its name.
+
+    Raises:
+        TaskError: See `evaluate_classification`.
+    """
+    for test_split in test_splits:
+        check_plans(data, plans, test_split)
+    # A head reads trainings when it needs them: the features of TF-IDF are large.
+    trainings = _trainings(data, plans, system, head, seeds, progress)
+    classifiers_of_trainings = head.fit_all(trainings)
+    cells: dict[str, list[Cell]] = {test_split: [] for test_split in test_splits}
     for plan in plans:
-        if progress is not None:
-            progress(f"{system.name}: training {head.name} on {plan.source}")
-        cells += _evaluate_plan(data, plan, system, head, seeds, test_split)
+        runs = list(islice(classifiers_of_trainings, len(seeds)))
+        for test_split in test_splits:
+            cells[test_split] += _test_plan(data, plan, system, runs, test_split)
     return cells
 
 
@@ -186,31 +222,55 @@ def _monolingual_plans(
     return monolingual_plans
 
 
-def _evaluate_plan(
+def _trainings(
     data: ClassificationData,
-    plan: Plan,
+    plans: Sequence[Plan],
     system: System,
     head: Head,
     seeds: Sequence[int],
-    test_split: str,
-) -> list[Cell]:
-    """Train the head once a seed, and test it in each target language of the plan."""
-    train_splits = [data.splits[language]["train"] for language in plan.sources]
-    fit_on, fit_languages = _all_texts(dict(zip(plan.sources, train_splits, strict=True)))
-    train_labels: list[str] = []
-    train_features = []
-    for language, split in zip(plan.sources, train_splits, strict=True):
-        train_labels += split.labels
-        train_features.append(split_features(split, system, fit_on, language, fit_languages))
+    progress: Callable[[str], None] | None,
+) -> Iterator[Training]:
+    """Yield a training for each plan and seed; those of one plan share features and labels."""
+    for plan in plans:
+        if progress is not None:
+            progress(f"{system.name}: training {head.name} on {plan.source}")
+        fit_on, fit_languages = _train_texts(data, plan)
+        labels = _train_labels(data, plan)
+        train_features = []
+        for language in plan.sources:
+            split = data.splits[language]["train"]
+            train_features.append(split_features(split, system, fit_on, language, fit_languages))
+        features = _stack_rows(train_features)
+        dev_sets = _dev_sets(data, plan, system)
+        for seed in seeds:
+            yield Training(features, labels, dev_sets, seed)
+
+
+def _dev_sets(
+    data: ClassificationData, plan: Plan, system: System
+) -> dict[str, tuple[Matrix, np.ndarray]]:
+    """Return features and labels of the dev sets of a plan, by language."""
+    fit_on, fit_languages = _train_texts(data, plan)
     dev_sets = {}
     for language in dict.fromkeys(plan.tuned_on.values()):
         split = data.splits[language]["dev"]
-        dev_features = split_features(split, system, fit_on, language, fit_languages)
-        dev_sets[language] = (dev_features, np.asarray(list(split.labels)))
-    features = _stack_rows(train_features)
-    runs = [head.fit(features, train_labels, dev_sets, seed) for seed in seeds]
+        features = split_features(split, system, fit_on, language, fit_languages)
+        dev_sets[language] = (features, np.asarray(list(split.labels)))
+    return dev_sets
+
+
+def _test_plan(
+    data: ClassificationData,
+    plan: Plan,
+    system: System,
+    runs: Sequence[Mapping[str, Classifier]],
+    test_split: str,
+) -> list[Cell]:
+    """Test the classifiers of each seed, by dev language, in each target language of a plan."""
+    fit_on, fit_languages = _train_texts(data, plan)
+    train_labels = _train_labels(data, plan)
     dev_accuracies = {}
-    for language, (dev_features, dev_labels) in dev_sets.items():
+    for language, (dev_features, dev_labels) in _dev_sets(data, plan, system).items():
         correct = [run[language].predict(dev_features) == dev_labels for run in runs]
         dev_accuracies[language] = float(np.mean(correct))
     cells = []
@@ -225,18 +285,24 @@ def _evaluate_plan(
     return cells
 
 
-def _all_texts(splits: Mapping[str, Split]) -> tuple[list[str], list[str]]:
-    """Return the texts of the splits, and for pairs of texts the second ones, too.
+def _train_labels(data: ClassificationData, plan: Plan) -> list[str]:
+    """Return the labels of the train sets of a plan."""
+    labels: list[str] = []
+    for language in plan.sources:
+        labels += data.splits[language]["train"].labels
+    return labels
 
-    Args:
-        splits: The split of each language.
+
+def _train_texts(data: ClassificationData, plan: Plan) -> tuple[list[str], list[str]]:
+    """Return the texts of the train sets of a plan, and for pairs the second ones, too.
 
     Returns:
         The texts, and the language of each.
     """
     texts: list[str] = []
     languages: list[str] = []
-    for language, split in splits.items():
+    for language in plan.sources:
+        split = data.splits[language]["train"]
         split_texts = [*split.texts, *(split.second_texts or [])]
         texts += split_texts
         languages += [split.language or language] * len(split_texts)
@@ -245,6 +311,8 @@ def _all_texts(splits: Mapping[str, Split]) -> tuple[list[str], list[str]]:
 
 def _stack_rows(parts: Sequence[Matrix]) -> Matrix:
     """Return the rows of all parts, which are all dense or all sparse, as one matrix."""
+    if len(parts) == 1:
+        return parts[0]
     if scipy.sparse.issparse(parts[0]):
         return scipy.sparse.vstack(parts, format="csr")
     return np.concatenate(parts)

@@ -4,13 +4,11 @@ from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-import torch
-
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.eval.classification import check_plans, evaluate_classification, plan_protocol
+from tmde.eval.classification import check_plans, evaluate_plans, plan_protocol
 from tmde.eval.dev_retrieval import encode_dev_texts
-from tmde.eval.results import summarize
-from tmde.eval.systems import EmbeddingSystem
+from tmde.eval.heads import get_head
+from tmde.eval.results import Cell, summarize
 from tmde.eval.tasks import TASKS, ClassificationData, TaskError
 
 TASK_METRICS = ("same", "cross", "all")
@@ -99,8 +97,11 @@ def measure_task(
     """
     with autocast:
         system = encode_dev_texts(embedder, _all_texts(data))
-    dev_means = _means(data, system, "dev")
-    test_means = _means(data, system, "test")
+    plans = plan_protocol("zero-shot", data.languages, data.languages)
+    # The classifiers of one seed are tested on both splits.
+    cells = evaluate_plans(data, plans, system, get_head(data.head), (0,), ("dev", "test"))
+    dev_means = _means(cells["dev"])
+    test_means = _means(cells["test"])
     scores = {name: dev_means[name] for name in TASK_METRICS}
     scores["test_same"] = test_means["same"]
     scores["test_cross"] = test_means["cross"]
@@ -118,12 +119,6 @@ def _all_texts(data: ClassificationData) -> list[tuple[str, Sequence[str]]]:
     return columns
 
 
-def _means(data: ClassificationData, system: EmbeddingSystem, test_split: str) -> dict[str, float]:
-    """Return the means `same`, `cross` and `all` of one run on a split."""
-    # An evaluation during training disables gradients, which heads may need.
-    with torch.enable_grad():
-        cells = evaluate_classification(data, system, data.head, test_split=test_split, seeds=(0,))
-    means = {}
-    for name, mean in summarize(cells).items():
-        means[name.lower()] = mean
-    return means
+def _means(cells: Sequence[Cell]) -> dict[str, float]:
+    """Return the means `same`, `cross` and `all` of cells."""
+    return {name.lower(): mean for name, mean in summarize(cells).items()}

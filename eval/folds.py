@@ -15,14 +15,15 @@ The six, on which a single-sample t-test compares a system with a published accu
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 
 from tmde.eval.classification import split_features
-from tmde.eval.heads import Head
+from tmde.eval.ffn import Training
+from tmde.eval.heads import Classifier, Head
 from tmde.eval.systems import System
 from tmde.eval.tasks import ClassificationData, Split, TaskError
 
@@ -189,11 +190,12 @@ def run_folds(
     for language, by_name in splits.items():
         pools[language] = _pool(by_name, ids[language], system, language)
     accuracies: dict[str, list[float]] = defaultdict(list)
-    for number, fold in enumerate(folds, start=1):
-        progress(f"{system.name}: fold {number} of {len(folds)}")
+    trainings = _trainings(folds, pools, seed, lambda text: progress(f"{system.name}: {text}"))
+    classifiers = head.fit_all(trainings)
+    for fold in folds:
         for source in fold.train:
-            place = f"fold {number}, {source}"
-            for target, accuracy in _accuracies(fold, source, pools, head, seed, place).items():
+            classifier = next(classifiers)["dev"]
+            for target, accuracy in _accuracies(fold, source, pools, classifier).items():
                 accuracies[f"{source} -> {target}"].append(accuracy)
     if data.six_folds:
         settings["accuracies"] = dict(accuracies)
@@ -265,19 +267,36 @@ def _pool(by_name: Mapping[str, Split], ids: Sequence[str], system: System, lang
     return _Pool(row_of, np.concatenate(features), np.concatenate(labels))
 
 
+def _trainings(
+    folds: Sequence[Fold],
+    pools: Mapping[str, _Pool],
+    seed: int,
+    progress: Callable[[str], None],
+) -> Iterator[Training]:
+    """Yield the training of each fold and language.
+
+    Raises:
+        TaskError: A train half has one class.
+    """
+    for number, fold in enumerate(folds, start=1):
+        progress(f"fold {number} of {len(folds)}")
+        for source, train_ids in fold.train.items():
+            pool = pools[source]
+            rows = pool.rows(train_ids)
+            dev_size = len(rows) // DEV_SHARE
+            train_rows, dev_rows = np.split(rows, [-dev_size])
+            train_labels = pool.labels[train_rows]
+            if len(set(train_labels)) < 2:
+                place = f"fold {number}, {source}"
+                raise TaskError(f"{place}: found one class to train on, expected two")
+            dev_sets = {"dev": (pool.features[dev_rows], pool.labels[dev_rows])}
+            yield Training(pool.features[train_rows], train_labels, dev_sets, seed)
+
+
 def _accuracies(
-    fold: Fold, source: str, pools: Mapping[str, _Pool], head: Head, seed: int, place: str
+    fold: Fold, source: str, pools: Mapping[str, _Pool], classifier: Classifier
 ) -> dict[str, float]:
-    """Train on one language of a fold, and return the accuracy in each other language."""
-    pool = pools[source]
-    rows = pool.rows(fold.train[source])
-    dev_size = len(rows) // DEV_SHARE
-    train_rows, dev_rows = np.split(rows, [-dev_size])
-    train_labels = pool.labels[train_rows]
-    if len(set(train_labels)) < 2:
-        raise TaskError(f"{place}: found one class to train on, expected two")
-    dev_sets = {"dev": (pool.features[dev_rows], pool.labels[dev_rows])}
-    classifier = head.fit(pool.features[train_rows], train_labels, dev_sets, seed)["dev"]
+    """Return the accuracy of a classifier in each language of a fold other than its own."""
     accuracies = {}
     for target, test_ids in fold.test.items():
         if target == source:

@@ -208,7 +208,7 @@ def principal_components(vectors: np.ndarray, share: float = VARIANCE_SHARE) -> 
 def euclidean_precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
     """Return how often the translation is nearest by Euclidean distance.
 
-    A candidate as near as the translation counts as nearer, as in `target_ranks`.
+    A translation that ties with t other candidates counts 1 / (t + 1), as in `precision_at_1`.
 
     Args:
         sources: (n, d).
@@ -223,6 +223,10 @@ def euclidean_precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
     own = np.diag(squared).copy()
     np.fill_diagonal(squared, np.inf)
     tolerance = TIE * (source_squares + target_squares)  # that of cosines, on vectors of any length
-    is_forward_hit = squared.min(axis=1) > own + tolerance
-    is_backward_hit = squared.min(axis=0) > own + tolerance
-    return float(np.mean([is_forward_hit, is_backward_hit]))
+    precisions = []
+    for axis in (1, 0):
+        is_nearer = squared < np.expand_dims(own - tolerance, axis)
+        is_tied = squared <= np.expand_dims(own + tolerance, axis)
+        hits = ~is_nearer.any(axis=axis)
+        precisions.append(hits / (1 + is_tied.sum(axis=axis)))
+    return float(np.mean(precisions))

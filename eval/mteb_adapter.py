@@ -26,9 +26,9 @@ from yaml import YAMLError
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
+from tmde.data.iso_codes import FLORES_CODES, iso_of_flores, iso_of_iso3
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.model_fingerprint import model_fingerprint
-from tmde.eval.tasks.languages import FLORES_CODES, iso_of_flores, iso_of_iso3
 
 try:
     from mteb.models import ModelMeta

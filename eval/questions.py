@@ -6,9 +6,7 @@ import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
-from tmde.documents.ranks import target_ranks
+from tmde.documents.ranks import TiedRanks, tied_ranks
 from tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
 from tmde.eval.results import Cell
 from tmde.eval.retrieval import draw_queries
@@ -28,8 +26,8 @@ def evaluate_questions(
     """Measure precision at 1 of finding the paragraph of each question.
 
     Questions of each language search the paragraphs of each language: of their own, and of every
-    other. The candidates are the different paragraphs of a language. A candidate that ties with the
-    right one counts as before it (see [`~tmde.documents.ranks.target_ranks`]).
+    other. The candidates are the different paragraphs of a language. A paragraph that ties with t
+    others for the first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
 
     Args:
         data: Questions and paragraphs.
@@ -65,7 +63,7 @@ def evaluate_questions(
         queries = system.represent(search.questions, fit_on, source, role="query")[rows]
         documents = system.represent(search.candidates, fit_on, target, role="document")
         targets = [search.target_of_row[row] for row in rows]
-        ranks = target_ranks(queries, documents, targets, scoring, k)
+        ranks = tied_ranks(queries, documents, targets, scoring, k)
         paragraph_ids = [data.questions[source].paragraph_ids[row] for row in rows]
         cells.append(_cell(source, target, search, paragraph_ids, ranks))
     if not cells:
@@ -115,7 +113,7 @@ def _cell(
     target: str,
     search: _Search,
     paragraph_ids: list[str],
-    ranks: np.ndarray,
+    ranks: TiedRanks,
 ) -> Cell:
     """Return the scores of one pair of languages."""
     scores = rank_scores(ranks)
@@ -125,7 +123,7 @@ def _cell(
         metric="question_precision_at_1",
         value=scores["precision_at_1"],
         ids=paragraph_ids,
-        outcomes=(ranks == 1).astype(float),
+        outcomes=ranks.chance_within(1),
         chance=1 / len(search.candidates),
         extra={
             "mrr": scores["mrr"],

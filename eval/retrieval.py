@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tmde.documents.ranks import target_ranks
+from tmde.documents.ranks import TiedRanks, tied_ranks
 from tmde.documents.unit_rows import Matrix
 from tmde.eval.lawdr_system import lawdr_measures, with_lawdr
 from tmde.eval.metrics.translation_retrieval.translation_retrieval import rank_scores
@@ -32,7 +32,7 @@ def retrieval_pool(
 ) -> RetrievalPool:
     """Choose the first rows that have both languages and repeat no text of either.
 
-    Repeated texts are left out: their vectors are equal, so their order is arbitrary.
+    Repeated texts are left out, so that no text has two right answers or counts twice.
 
     Args:
         rows: Texts by language.
@@ -85,14 +85,16 @@ def precision_at_1(sources: np.ndarray, targets: np.ndarray) -> float:
         targets: (n, d), their translations at equal rows.
 
     Returns:
-        The mean of both search directions, between 0 and 1; 0 for an empty pool.
+        The mean of both search directions, between 0 and 1; 0 for an empty pool. Ties count as in
+        `evaluate_retrieval`.
     """
     if len(sources) == 0:
         return 0.0
     translations = np.arange(len(sources))
-    forward_ranks = target_ranks(sources, targets, translations)
-    backward_ranks = target_ranks(targets, sources, translations)
-    return float(np.mean([forward_ranks == 1, backward_ranks == 1]))
+    forward_ranks = tied_ranks(sources, targets, translations)
+    backward_ranks = tied_ranks(targets, sources, translations)
+    precisions = [forward_ranks.chance_within(1), backward_ranks.chance_within(1)]
+    return float(np.mean(precisions))
 
 
 def evaluate_retrieval(
@@ -108,9 +110,9 @@ def evaluate_retrieval(
     """Measure precision at 1 of finding each text's translation, for all ordered language pairs.
 
     The pool of a pair is the rows that have both languages and repeat no text of either. Its source
-    texts are the queries; the candidates are its target texts. A candidate that ties with the right
-    one counts as before it (see [`~tmde.documents.ranks.target_ranks`]). Each text is
-    represented once, however many pairs it is in.
+    texts are the queries; the candidates are its target texts. A translation that ties with t other
+    candidates for the first place counts 1 / (t + 1) (see [`~tmde.documents.ranks.TiedRanks`]).
+    Each text is represented once, however many pairs it is in.
 
     Args:
         data: Aligned texts; with `lawdr`, an embedder represents them by LAWDR.
@@ -146,10 +148,10 @@ def evaluate_retrieval(
         query_rows = draw_queries(rows, max_queries, seed)
         queries, candidates = _vectors_of_pair(data, system, source, target, rows, query_rows)
         translations = np.searchsorted(rows, query_rows)
-        ranks = target_ranks(queries, candidates, translations, scoring, k)
+        ranks = tied_ranks(queries, candidates, translations, scoring, k)
         margin_ranks = ranks
         if margin != scoring:
-            margin_ranks = target_ranks(queries, candidates, translations, margin, k)
+            margin_ranks = tied_ranks(queries, candidates, translations, margin, k)
         cell = _cell(data, source, target, rows, query_rows, ranks, margin_ranks)
         cell.extra.update(lawdr_measures(system))
         cells.append(cell)
@@ -218,8 +220,8 @@ def _cell(
     target: str,
     rows: list[int],
     query_rows: list[int],
-    ranks: np.ndarray,
-    margin_ranks: np.ndarray,
+    ranks: TiedRanks,
+    margin_ranks: TiedRanks,
 ) -> Cell:
     """Return the scores of one pair of languages."""
     scores = rank_scores(ranks)
@@ -234,7 +236,7 @@ def _cell(
         metric="precision_at_1",
         value=scores["precision_at_1"],
         ids=[data.ids[row] for row in query_rows],
-        outcomes=(ranks == 1).astype(float),
+        outcomes=ranks.chance_within(1),
         chance=1 / len(rows),
         extra={
             "mrr": scores["mrr"],

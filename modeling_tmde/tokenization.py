@@ -52,6 +52,9 @@ _LONG_RUN = re.compile(r"(\S{1000})|\s{1000,}")
 # Texts tokenized at once: enough for the tokenizer's threads, little memory.
 _TEXTS_AT_ONCE = 2048
 
+_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
+
+ParallelRow = Mapping[str, Any]  # {"translation": {"de": ..., "en": ...}} or {"de": ..., "en": ...}
 Word = tuple[int, ...]  # the token ids of a pre-token
 Merge = tuple[str, str]
 
@@ -80,6 +83,51 @@ def balanced_texts(texts: Mapping[str, Iterable[str]], max_characters: int) -> I
                 yield _LONG_RUN.sub(r"\1 ", text)
 
 
+def texts_by_language(rows: Iterable[ParallelRow], max_characters: int) -> dict[str, list[str]]:
+    """Return the texts of parallel rows by language.
+
+    Args:
+        rows: Rows with an object `translation` of texts by language, or with one column per
+            language. They are read once, to the end. Empty texts and None are left out.
+        max_characters: Texts of a language are kept until they have so many characters.
+
+    Raises:
+        TmdeError: An element is no such row.
+    """
+    texts: dict[str, list[str]] = {}
+    sizes: Counter[str] = Counter()
+    for number, row in enumerate(rows, 1):
+        for language, text in _texts_of_row(row, number).items():
+            if text and sizes[language] < max_characters:
+                texts.setdefault(language, []).append(text)
+                sizes[language] += len(text)
+    return texts
+
+
+def _texts_of_row(row: ParallelRow, number: int) -> Mapping[str, str | None]:
+    """Return the texts of a row by language.
+
+    Raises:
+        TmdeError: It is no row, or a column of texts is not named by a language code.
+    """
+    advice = (
+        'expected {"translation": {"de": ..., "en": ...}} or {"de": ..., "en": ...}; '
+        "load_parallel makes such rows of files and datasets"
+    )
+    if not isinstance(row, Mapping):
+        raise TmdeError(f"train_tokenizer, row {number}: found {row!r:.80}, {advice}")
+    if "translation" in row:
+        return row["translation"]
+    texts = {}
+    for name, value in row.items():
+        if not isinstance(value, str | None):
+            continue
+        if not _LANGUAGE_CODE.fullmatch(name):
+            raise TmdeError(f"train_tokenizer, row {number}: found the column {name!r}, {advice}")
+        texts[name] = value
+    return texts
+
+
 def _until(texts: Iterable[str], num_characters: int) -> Iterator[str]:
     """Yield texts until they have so many characters together."""
     size = 0
@@ -91,7 +139,7 @@ def _until(texts: Iterable[str], num_characters: int) -> Iterator[str]:
 
 
 def train_tokenizer(
-    texts: Mapping[str, Iterable[str]],
+    texts: Mapping[str, Iterable[str]] | Iterable[ParallelRow],
     vocab_size: int = 50000,
     max_characters: int = 20_000_000,
     model_max_length: int = 2048,
@@ -105,9 +153,11 @@ def train_tokenizer(
     post-processor makes `<s> tokens </s>`.
 
     Args:
-        texts: Texts of each language, which are balanced by language.
+        texts: Texts by language, `{"de": [...], "en": [...]}`; or parallel rows, such as those that
+            `load_parallel` returns, of which all are read: `rows.take(200_000)` limits a stream.
+            Either way, texts are balanced by language.
         vocab_size: Entries, including the special tokens and the 256 bytes.
-        max_characters: Most characters read of one language.
+        max_characters: Most characters of one language that the vocabulary is trained on.
         model_max_length: Longest input of the model, stored with the tokenizer.
         lowercase: Lowercase every text first. Decoding then gives lowercase text.
         add_prefix_space: Begin every text with a space, which decoding removes: the first word gets
@@ -118,7 +168,8 @@ def train_tokenizer(
         package.
 
     Raises:
-        TmdeError: The vocabulary cannot hold the bytes, or there is no text.
+        TmdeError: The vocabulary cannot hold the bytes, there is no text, or an element is no
+            parallel row.
     """
     smallest = len(SPECIAL_TOKENS) + NUM_BYTES
     if vocab_size < smallest:
@@ -126,6 +177,8 @@ def train_tokenizer(
             f"vocab_size={vocab_size} is too small: the special tokens and bytes alone are "
             f"{smallest}"
         )
+    if not isinstance(texts, Mapping):
+        texts = texts_by_language(texts, max_characters)
     stream = balanced_texts(texts, max_characters)
     first_text = next(stream, None)
     if first_text is None:

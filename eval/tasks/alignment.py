@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
+from tmde.data.labeled_tables import choose_languages
 
 from .base import (
     AlignmentData,
@@ -20,7 +21,7 @@ from .base import (
     Source,
     Task,
 )
-from .sources import choose_languages, lawdr_settings, pair_of, provenance_of, source_of
+from .sources import lawdr_settings, pair_of, provenance_of, source_of
 
 Documents = dict[str, str]  # text by id
 LanguagePair = tuple[str, str]

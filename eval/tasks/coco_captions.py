@@ -10,18 +10,16 @@ from pathlib import Path
 import numpy as np
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.labeled_tables import Table, choose_languages, read_columns
 from tmde.data.lines import read_lines
 
 from .base import CaptionData, CaptionedImages, Languages, Provenance, Source, Task
 from .sources import (
     SPLIT_ORDER,
-    Table,
     check_count,
-    choose_languages,
     named_files,
     open_tables,
     provenance_of,
-    read_columns,
     read_id,
     source_of,
 )

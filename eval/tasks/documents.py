@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.labeled_tables import SPLIT_NAMES, choose_languages, read_columns
 
 from .base import (
     ClassificationData,
@@ -16,16 +17,13 @@ from .base import (
     Task,
 )
 from .sources import (
-    SPLIT_NAMES,
     Splits,
     check_parallel,
-    choose_languages,
     labeled_splits,
     lawdr_settings,
     named_files,
     open_tables,
     provenance_of,
-    read_columns,
     read_id,
     source_of,
 )

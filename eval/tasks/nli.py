@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from .base import Split
-from .sources import Table, read_columns, read_labels
+from tmde.data.labeled_tables import Table
+from tmde.data.labeled_texts import read_nli
 
-LABELS = ("entailment", "neutral", "contradiction")  # The order of the Hub's class numbers.
+from .base import Split
 
 
 def read_pairs(
@@ -23,19 +23,17 @@ def read_pairs(
         language: The language of the texts, if it is not that of their place in the data.
 
     Raises:
-        CorpusError: A column is missing, a text is none, or a label is none of `LABELS`.
+        CorpusError: A column is missing, a text is none, or a label is none of the three.
     """
     head = None
     if name == "train" and max_train is not None:
         head = (max_train, seed)
-    numbers, rows = read_columns(
-        table, ["premise", "hypothesis"], ["label"], empty_texts=True, head=head
-    )
+    numbers, columns = read_nli(table, head)
     return Split(
         ids=[f"{name}:{number - 1}" for number in numbers],
-        texts=rows["premise"],
-        labels=read_labels(table, "label", numbers, rows["label"], LABELS),
-        second_texts=rows["hypothesis"],
+        texts=columns["premise"],
+        labels=columns["label"],
+        second_texts=columns["hypothesis"],
         language=language,
         place=table.place,
     )

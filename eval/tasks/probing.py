@@ -13,10 +13,11 @@ from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
+from tmde.data.labeled_tables import choose_languages
 
 from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task
 from .parallel import open_parts, rows_of
-from .sources import Splits, choose_languages, provenance_of, source_of
+from .sources import Splits, provenance_of, source_of
 
 logger = logging.getLogger("tmde.eval.tasks")
 

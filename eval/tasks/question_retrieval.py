@@ -6,18 +6,10 @@ import os
 from dataclasses import dataclass, field
 
 from tmde.data.checks import bad_value
+from tmde.data.labeled_tables import Table, choose_languages, read_columns
 
 from .base import Languages, Provenance, QuestionData, Questions, Source, Task
-from .sources import (
-    Table,
-    choose_languages,
-    named_files,
-    open_tables,
-    provenance_of,
-    read_columns,
-    read_id,
-    source_of,
-)
+from .sources import named_files, open_tables, provenance_of, read_id, source_of
 
 TEXT_COLUMNS = ("language", "paragraph", "question")
 ID_COLUMNS = ("paragraph_id", "question_id")

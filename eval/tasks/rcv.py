@@ -6,10 +6,11 @@ from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import read_lines
+from tmde.data.labeled_tables import choose_languages
+from tmde.data.mldoc import LABELS
 
 from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task
-from .mldoc import LABELS
-from .sources import Splits, choose_languages, hold_out_dev, provenance_of, source_of
+from .sources import Splits, hold_out_dev, provenance_of, source_of
 
 ADVICE = (
     "RCV1 and RCV2 are licensed: get them from NIST "

@@ -2,10 +2,11 @@
 
 from collections.abc import Sequence
 
+from tmde.data.labeled_tables import choose_languages
 from tmde.data.sample import LANGUAGES, sample_documents
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task, TaskError
-from .sources import SPLIT_ORDER, Splits, check_count, choose_languages
+from .sources import SPLIT_ORDER, Splits, check_count
 
 
 class Sample(Task):

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.files import read_lines
+from tmde.data.labeled_tables import choose_languages
 
 from .base import (
     Languages,
@@ -19,7 +20,7 @@ from .base import (
     Task,
     TranslatedText,
 )
-from .sources import choose_languages, provenance_of, source_of
+from .sources import provenance_of, source_of
 
 ADVICE = "Correct the alignment, or fetch it again."
 # A line such as `[0]:[0, 1]`. Programs write a cost behind it.

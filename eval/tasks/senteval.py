@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import ClassVar, NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.labeled_tables import choose_languages
 
 from .base import (
     ClassificationData,
@@ -20,7 +21,7 @@ from .base import (
     Split,
     Task,
 )
-from .sources import choose_languages, hold_out_dev, provenance_of, read_score, source_of
+from .sources import hold_out_dev, provenance_of, read_score, source_of
 
 MAX_SHOWN = 80  # Characters of a bad line in a message.
 

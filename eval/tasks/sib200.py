@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
+from tmde.data.iso_codes import iso_of_flores
+from tmde.data.labeled_tables import Table, choose_languages, is_dataset
+from tmde.data.labeled_texts import SIB200 as SOURCE
+from tmde.data.labeled_texts import open_sib200, sib200_columns
+
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
-from .languages import iso_of_flores
 from .sources import (
     SPLIT_ORDER,
     Splits,
-    Table,
     check_parallel,
-    choose_languages,
-    config_names,
-    is_dataset,
     labeled_splits,
     named_files,
-    open_splits,
     provenance_of,
-    read_columns,
-    read_labels,
     source_of,
 )
 
@@ -37,7 +34,7 @@ class SIB200(Task):
         url="https://github.com/dadelani/sib-200",
     )
     languages = ("de", "en", "es", "fr", "it")
-    default_source = "Davlan/sib200"
+    default_source = SOURCE
     local_names = ("eval/sib200.parquet", "sib200.parquet")
 
     def load(
@@ -68,12 +65,11 @@ class SIB200(Task):
 
     def _read_configs(self, source: str, languages: Languages, streaming: bool) -> Splits:
         """Read a dataset with a config for each language."""
-        configs = {iso_of_flores(name): name for name in config_names(source)}
+        tables = open_sib200(source, languages or (), SPLIT_ORDER, streaming, self.languages)
         splits: Splits = {}
-        for language in choose_languages(source, languages, configs, self.languages):
-            tables = open_splits(source, configs[language], SPLIT_ORDER, streaming)
+        for language, tables_of_language in tables.items():
             splits[language] = {}
-            for name, table in tables.items():
+            for name, table in tables_of_language.items():
                 splits[language][name] = _read_split(table)
         return splits
 
@@ -88,10 +84,5 @@ class SIB200(Task):
 
 def _read_split(table: Table) -> Split:
     """Read a split of one language."""
-    numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
-    return Split(
-        ids=list(map(str, rows["index_id"])),
-        texts=rows["text"],
-        labels=read_labels(table, "category", numbers, rows["category"]),
-        place=table.place,
-    )
+    columns = sib200_columns(table)
+    return Split(columns["index_id"], columns["text"], columns["category"], place=table.place)

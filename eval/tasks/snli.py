@@ -6,20 +6,11 @@ import logging
 from dataclasses import replace
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.labeled_tables import Table, choose_languages, config_names, is_dataset, open_splits
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
-from .sources import (
-    SPLIT_ORDER,
-    Table,
-    check_count,
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_splits,
-    provenance_of,
-    source_of,
-)
+from .sources import SPLIT_ORDER, check_count, provenance_of, source_of
 
 logger = logging.getLogger("tmde.eval.tasks")
 

@@ -6,28 +6,33 @@ import glob
 import logging
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, TypeGuard, TypeVar
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeVar
 
 import datasets
-import numpy as np
 import pandas as pd
 
-from tmde.data.checks import CorpusError, Unquoted, bad_value, check_languages, is_code
-from tmde.data.columns import shown_fields
+from tmde.data.checks import CorpusError, bad_value, is_code
 from tmde.data.files import (
     FileSource,
     find_files,
-    is_hub_layout,
     named_format_of,
     open_parquet,
     read_rows,
 )
-from tmde.embedding.hub_names import check_repository
+from tmde.data.labeled_tables import (
+    SPLIT_NAMES,
+    Table,
+    config_names,
+    is_dataset,
+    open_split,
+    read_columns,
+    read_labels,
+    table_of,
+)
 
 from .base import (
-    Languages,
     LawdrRank,
     LawdrSettings,
     Provenance,
@@ -42,106 +47,8 @@ logger = logging.getLogger("tmde.eval.tasks")
 Item = TypeVar("Item")
 Row = dict[str, str | None]
 Splits = dict[str, dict[str, Split]]  # by language and name
-SPLIT_NAMES = {"validation": "dev"}  # names of the Hub, and ours
 SPLIT_ORDER = ("train", "dev", "test")
 DEV_SHARE = 10  # Every tenth train row is for tuning if a task has no dev set.
-
-_READ_ROWS = 1000  # Rows that are read from a dataset at a time, several times faster than singly.
-
-
-@dataclass(frozen=True)
-class Table:
-    """Rows of a file or of a split.
-
-    Args:
-        place: Its name in messages.
-        rows: Numbers, from 1, and rows; read once.
-        split: The split that all its rows belong to; None if the source does not say.
-        class_names: By column, the names of its class numbers.
-    """
-
-    place: str
-    rows: Iterable[tuple[int, Mapping[str, object]]]
-    split: str | None = None
-    class_names: dict[str, list[str]] = field(default_factory=dict)
-
-
-def read_columns(
-    table: Table,
-    texts: Sequence[str],
-    values: Sequence[str] = (),
-    empty_texts: bool = False,
-    head: tuple[int, int] | None = None,
-) -> tuple[list[int], dict[str, list]]:
-    """Read the columns of a table.
-
-    Args:
-        table: The table.
-        texts: Columns that must hold texts.
-        values: Columns that must be there, with values of any kind.
-        empty_texts: Keep empty texts, with a warning that counts them, rather than raise.
-        head: (n, seed): only the first n rows of a seeded shuffle of the table.
-
-    Returns:
-        The rows' numbers, and lists of values by column.
-
-    Raises:
-        CorpusError: There are no rows, a column is missing, or a text is not one or is empty.
-    """
-    rows = list(table.rows)
-    if not rows:
-        raise bad_value(
-            table.place, None, None, Unquoted("no rows"), "some", "Fetch or write the file again."
-        )
-    names = list(rows[0][1])
-    for name in (*texts, *values):
-        if name not in names:
-            listed = Unquoted(f"the columns {shown_fields(names)}")
-            raise bad_value(
-                table.place, None, name, listed, f"a column {name!r}", "Rename or add the column."
-            )
-    if head is not None:
-        rows = _shuffled_head(rows, *head)
-    numbers = []
-    columns: dict[str, list] = {name: [] for name in names}
-    for number, row in rows:
-        numbers.append(number)
-        for name, column in columns.items():
-            column.append(row.get(name))
-    for name in texts:
-        _check_texts(table.place, name, numbers, columns[name], empty_texts)
-    return numbers, columns
-
-
-def _shuffled_head(rows: Sequence, count: int, seed: int) -> list:
-    """Return the first rows of a shuffle that depends on the seed and the number of rows alone."""
-    keys = np.random.default_rng(seed).random(len(rows))
-    order = np.argsort(keys, kind="stable")
-    return [rows[position] for position in order[:count]]
-
-
-def _check_texts(
-    place: str, name: str, numbers: Sequence[int], values: Sequence[object], empty_texts: bool
-) -> None:
-    """Raise CorpusError if a value is no text; warn of empty texts, or raise if they are errors."""
-    empty_rows = []
-    for number, value in zip(numbers, values, strict=True):
-        if isinstance(value, str) and value.strip():
-            continue
-        if not isinstance(value, str) or not empty_texts:
-            advice = (
-                "Correct the row, or delete it (in every language, if the languages are parallel)."
-            )
-            raise bad_value(place, number, name, value, "a text", advice)
-        empty_rows.append(number)
-    if empty_rows:
-        logger.warning(
-            "%s: %d empty texts in '%s', first in row %d",
-            place,
-            len(empty_rows),
-            name,
-            empty_rows[0],
-        )
 
 
 def source_of(task: Task, source: Source, advice: str = "") -> str:
@@ -161,81 +68,14 @@ def source_of(task: Task, source: Source, advice: str = "") -> str:
     return os.path.expanduser(os.fspath(source))
 
 
-def is_dataset(source: str) -> bool:
-    """Return whether a source is a Hub dataset or a local copy of one.
-
-    A local copy is a folder with a README.md that lists `configs`.
-
-    Raises:
-        CorpusError: It is neither, and no such path exists.
-    """
-    if source == "sample" or os.path.exists(source):
-        return is_hub_layout(source)
-    return find_files(source) is None
-
-
-def open_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
-    """Open one split of a config of a dataset.
-
-    Args:
-        source: A Hub id, or a folder laid out like a dataset of the Hub.
-        config: The name of the config.
-        split: The name of the split in the dataset.
-        streaming: Read the Hub without downloading whole files first.
-    """
-    check_repository(source, "dataset")
-    dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
-    return _table_of(dataset, f"{source} (config {config}, split {split})", split)
-
-
-def _table_of(
-    dataset: datasets.Dataset | datasets.IterableDataset, place: str, split: str | None = None
-) -> Table:
-    features = dataset.features or {}
-    class_names = {}
-    for name, feature in features.items():
-        if isinstance(feature, datasets.ClassLabel):
-            class_names[name] = feature.names
-    return Table(place, enumerate(_dataset_rows(dataset), 1), split, class_names)
-
-
-def _dataset_rows(
-    dataset: datasets.Dataset | datasets.IterableDataset,
-) -> Iterator[dict[str, object]]:
-    for block in dataset.iter(_READ_ROWS):
-        for values in zip(*block.values(), strict=True):
-            yield dict(zip(block, values, strict=True))
-
-
 def _open_file(path: str) -> Table:
     kind = named_format_of(path)
     if kind == "parquet":
-        return _table_of(open_parquet(path), path)
+        return table_of(open_parquet(path), path)
     if kind is None:
         # A file of no known suffix is read as JSON Lines.
         kind = "jsonl"
     return Table(path, read_rows(FileSource(kind, (path,))))
-
-
-def open_splits(
-    source: str, config: str, names: Iterable[str], streaming: bool = False
-) -> dict[str, Table]:
-    """Open the named splits that a config has; the Hub's `validation` is `dev`.
-
-    Args:
-        source: A Hub id, or a folder laid out like a dataset of the Hub.
-        config: The name of the config.
-        names: Our names of the splits.
-        streaming: Read the Hub without downloading whole files first.
-    """
-    hub_names = {}
-    for hub_name in datasets.get_dataset_split_names(source, config):
-        hub_names[SPLIT_NAMES.get(hub_name, hub_name)] = hub_name
-    tables = {}
-    for name in names:
-        if name in hub_names:
-            tables[name] = open_split(source, config, hub_names[name], streaming)
-    return tables
 
 
 def named_files(task: Task, folder: str) -> list[str]:
@@ -271,54 +111,6 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
         for path in files.paths:
             tables.append(_open_file(path))
     return tables
-
-
-def config_names(dataset: str) -> list[str]:
-    """Return the configs of a Hub dataset, or of a local copy of one."""
-    check_repository(dataset, "dataset")
-    return list(datasets.get_dataset_config_names(dataset))
-
-
-def read_labels(
-    table: Table,
-    column: str,
-    numbers: Sequence[int],
-    values: Sequence[object],
-    labels: Sequence[str] = (),
-) -> list[str]:
-    """Return the class names of a column of names or of class numbers.
-
-    Args:
-        table: The table of the column.
-        column: The name of the column.
-        numbers: The rows' numbers.
-        values: The rows' values.
-        labels: Allowed labels, in the order of their class numbers. Empty: any text.
-
-    Raises:
-        CorpusError: A value is none of the labels.
-    """
-    class_names = table.class_names.get(column) or labels
-    label_column: list[str] = []
-    for number, value in zip(numbers, values, strict=True):
-        label: object = value
-        if isinstance(value, int) and 0 <= value < len(class_names):
-            label = class_names[value]
-        if not _is_label(label, labels):
-            expected = "the name of a class"
-            if labels:
-                expected = f"one of {', '.join(labels)}"
-            advice = "Correct or delete the row (in every language, if the languages are parallel)."
-            raise bad_value(table.place, number, column, label, expected, advice)
-        label_column.append(label)
-    return label_column
-
-
-def _is_label(value: object, labels: Sequence[str]) -> TypeGuard[str]:
-    """Return whether a value is one of the labels; if there are none, whether it is a text."""
-    if labels:
-        return value in labels
-    return isinstance(value, str) and value != ""
 
 
 def read_score(place: str, number: int, value: Any) -> float:
@@ -410,39 +202,6 @@ def read_id(place: str, number: int, column: str, value: object) -> str:
     if value is None or value == "":
         raise bad_value(place, number, column, value, "an id", "Number the rows, or correct it.")
     return str(value)
-
-
-def choose_languages(
-    place: str, requested: Languages, available: Iterable[str], defaults: Sequence[str] = ()
-) -> list[str]:
-    """Return the languages to load.
-
-    Args:
-        place: The source, for the error.
-        requested: The languages that the user asks for; None or empty for `defaults`.
-        available: The languages of the data.
-        defaults: The languages of the task, of which the available ones are loaded; empty for all
-            available ones.
-
-    Raises:
-        CorpusError: A requested language is not available, or no default one is.
-    """
-    available = list(dict.fromkeys(available))
-    if requested:
-        check_languages(requested, available, place)
-        return list(dict.fromkeys(requested))
-    chosen = [language for language in defaults or available if language in available]
-    if not chosen:
-        listed = ", ".join(available) or "none"
-        raise bad_value(
-            place,
-            None,
-            "languages",
-            Unquoted(f"none of the default languages {', '.join(defaults)}"),
-            f"languages of the data: {listed}",
-            "Pass languages=[...].",
-        )
-    return chosen
 
 
 def check_parallel(place: str, splits: Mapping[str, Mapping[str, Split]]) -> None:

@@ -7,6 +7,14 @@ from collections.abc import Collection
 from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
+from tmde.data.labeled_tables import (
+    Table,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_split,
+    read_columns,
+)
 
 from .base import (
     Languages,
@@ -17,19 +25,7 @@ from .base import (
     Source,
     Task,
 )
-from .sources import (
-    Table,
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_split,
-    open_tables,
-    pair_of,
-    provenance_of,
-    read_columns,
-    read_score,
-    source_of,
-)
+from .sources import open_tables, pair_of, provenance_of, read_score, source_of
 
 LanguagePair = tuple[str, str]
 

@@ -8,22 +8,17 @@ from collections.abc import Iterator
 
 from tmde.data import load_parallel
 from tmde.data.checks import bad_value
-
-from .base import Languages, Provenance, RetrievalData, Source, Task
-from .languages import iso_of_iso3
-from .sources import (
-    Row,
-    aligned,
+from tmde.data.iso_codes import iso_of_iso3
+from tmde.data.labeled_tables import (
     choose_languages,
     config_names,
     is_dataset,
     open_split,
-    open_tables,
-    pair_of,
-    provenance_of,
     read_columns,
-    source_of,
 )
+
+from .base import Languages, Provenance, RetrievalData, Source, Task
+from .sources import Row, aligned, open_tables, pair_of, provenance_of, source_of
 
 LanguagePair = tuple[str, str]
 

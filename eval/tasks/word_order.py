@@ -5,8 +5,9 @@ from importlib import resources
 
 import yaml
 
+from tmde.data.labeled_tables import choose_languages
+
 from .base import ContrastData, Languages, Provenance, Source, Task, TaskError
-from .sources import choose_languages
 
 CONTROL = "negation"
 

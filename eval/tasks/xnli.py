@@ -9,21 +9,12 @@ from typing import ClassVar
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.files import FileSource, read_rows
+from tmde.data.labeled_tables import Table, choose_languages, config_names, is_dataset, open_splits
+from tmde.data.labeled_texts import XNLI as SOURCE
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
-from .sources import (
-    Splits,
-    Table,
-    check_count,
-    check_parallel,
-    choose_languages,
-    config_names,
-    is_dataset,
-    open_splits,
-    provenance_of,
-    source_of,
-)
+from .sources import Splits, check_count, check_parallel, provenance_of, source_of
 
 # The columns of the published files, and what the Hub calls them.
 COLUMNS = {
@@ -75,7 +66,7 @@ class XNLI(Task):
         "vi",
         "zh",
     )
-    default_source: str | None = "facebook/xnli"
+    default_source: str | None = SOURCE
     train_languages: tuple[str, ...] | None = ("en",)
     monolingual: ClassVar[bool] = False
     translated_into: ClassVar[str | None] = None

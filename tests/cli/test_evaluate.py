@@ -4,6 +4,11 @@ import itertools
 import json
 import re
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -55,6 +60,50 @@ def measured_pairs(folder):
 
 def names_in(folder):
     return sorted(path.name for path in folder.iterdir())
+
+
+# ---- Interrupted
+
+
+def stored_results(cache: Path) -> dict[str, int]:
+    """The modification time of each stored result by its task."""
+    times = {}
+    for path in cache.glob("results/*/eval.json"):
+        (result,) = read_results(path.parent)
+        times[result.task] = path.stat().st_mtime_ns
+    return times
+
+
+@pytest.mark.slow
+def test_an_interrupted_evaluation_keeps_finished_results(models, tmp_path):
+    dev = tmp_path / "dev.jsonl"
+    dev.write_text("\n".join(json.dumps(row) for row in make_rows(6)), encoding="utf-8")
+    cache = tmp_path / "cache"
+    # The second task trains networks for some seconds.
+    tasks = ["--tasks", f"sentence_retrieval={dev},sample", "--head", "ffn", *SAMPLE[2:]]
+    options = [*tasks, "--no-tfidf", "--no-folds", "--no-figures", "--cache-dir", str(cache)]
+    command = [sys.executable, "-m", "tmde", "eval", f"tiny={models[0]}", *options]
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        encoding="utf-8",
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+    )
+    while process.poll() is None and not list(cache.glob("results/*/eval.json")):
+        time.sleep(0.02)
+    process.send_signal(signal.SIGINT)
+    _, errors = process.communicate()
+    assert process.returncode == 130, errors
+    assert f"Interrupted. 1 of 2 results are stored in {cache}." in errors
+    assert "Traceback" not in errors
+    (first_time,) = stored_results(cache).values()
+
+    call("run", f"tiny={models[0]}", *options)
+
+    times = stored_results(cache)
+    assert sorted(times) == ["sample", "sentence_retrieval/dev"]
+    assert times["sentence_retrieval/dev"] == first_time
 
 
 # ---- Two models on two tasks

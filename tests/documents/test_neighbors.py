@@ -11,7 +11,7 @@ from tmde.documents import neighbor_graph, neighbors, unit_rows
 from tmde.documents.exact_search import exact_neighbors
 from tmde.documents.margins import SCORINGS
 from tmde.documents.neighbors import find_neighbors
-from tmde.documents.ranks import target_ranks
+from tmde.documents.ranks import target_ranks, tied_ranks
 from tmde.documents.unit_rows import UnitRows
 
 QUERIES = np.array([[1, 0], [0, 1.0]])
@@ -47,6 +47,7 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
     assume(scoring != "ratio" or (np.abs(means) > 0.05).all())
     # The right candidate counts, and those that are as good or better.
     expected = (gaps >= -1e-9).sum(axis=1).tolist()
+    expected_first = ((gaps > 1e-9).sum(axis=1) + 1).tolist()
     if sparse:
         queries = scipy.sparse.csr_matrix(queries)
         candidates = scipy.sparse.csr_matrix(candidates)
@@ -55,7 +56,9 @@ def test_equals_a_plain_loop(sizes, scoring, k, block, sparse, whole_numbers, se
         assert target_ranks(queries, candidates, targets, scoring, k).tolist() == expected
     single_queries = queries.astype(np.float32)
     single_candidates = candidates.astype(np.float32)
-    assert target_ranks(single_queries, single_candidates, targets, scoring, k).tolist() == expected
+    ranks = tied_ranks(single_queries, single_candidates, targets, scoring, k)
+    assert ranks.last.tolist() == expected
+    assert ranks.first.tolist() == expected_first
 
 
 def test_candidates_without_a_ratio_come_last():

@@ -33,6 +33,10 @@ class GuessHead:
         classifier = SimpleNamespace(predict=lambda rows: np.array([label] * len(rows)))
         return dict.fromkeys(devs, classifier)
 
+    def fit_all(self, trainings):
+        for training in trainings:
+            yield self.fit(*training)
+
 
 def corpus(**labels: dict[str, str]) -> ClassificationData:
     """One item a letter of the labels, with the text and id "de/test/0" ..."""

@@ -12,7 +12,8 @@ from sklearn.svm import LinearSVC
 from torch import nn
 
 from modeling_tmde import TmdeError
-from tmde.eval.heads import FfnHead, GridHead, get_head, pair_features
+from tmde.eval.ffn import FfnHead, Training, training_groups
+from tmde.eval.heads import GridHead, get_head, pair_features
 
 CLASSES = np.array(["a", "b", "c"])
 
@@ -219,3 +220,49 @@ def test_a_grid_keeps_the_best_head_which_stops_in_time():
     (hidden, _), output = better.network
     expected = torch.sigmoid(test @ hidden.weight.T + hidden.bias) @ output.weight.T + output.bias
     torch.testing.assert_close(chosen.logits(test), expected)
+
+
+def trainings_of_different_sizes() -> list[Training]:
+    """Train sets of 30 to 62 rows, three seeds each, of which the last two have two classes."""
+    trainings = []
+    for number, rows in enumerate((62, 30, 48, 48)):
+        train, labels = noisy(number, rows=rows, noise=1.0)
+        if number == 3:
+            labels = ["b" if label == "c" else label for label in labels]
+        dev, dev_labels = noisy(10 + number, rows=21)
+        for seed in range(3):
+            trainings.append(Training(train, labels, {"dev": (dev, dev_labels)}, seed))
+    return trainings
+
+
+@pytest.mark.parametrize("patience", [None, 2])
+def test_networks_trained_together_are_those_trained_alone(patience):
+    head = FfnHead(epochs=12, patience=patience)
+    test = noisy(20, rows=100)[0]
+    trainings = trainings_of_different_sizes()
+
+    together = list(head.fit_all(trainings))
+
+    assert len(together) == len(trainings)
+    for training, classifiers in zip(trainings, together, strict=True):
+        alone = head.fit(*training)["dev"]
+        assert classifiers["dev"].classes.tolist() == sorted(set(training.labels))
+        torch.testing.assert_close(
+            classifiers["dev"].logits(test), alone.logits(test), atol=1e-5, rtol=1e-4
+        )
+
+
+def test_trainings_are_read_as_they_are_needed(monkeypatch):
+    """Two train sets are too many numbers for one group; a third one is not read yet."""
+    monkeypatch.setattr("tmde.eval.ffn._STACKED_NUMBERS", 62 * 20)
+    trainings = iter(trainings_of_different_sizes())
+    groups = training_groups(trainings)
+    assert [len(training.labels) for training in next(groups)] == [62, 62, 62]
+    assert [len(training.labels) for training in trainings] == [30, 30, *[48] * 6]
+
+
+def test_training_leaves_the_number_of_threads_alone():
+    train, labels = noisy(0)
+    before = torch.get_num_threads()
+    FfnHead(epochs=1).fit(train, labels, {"dev": (train, labels)}, seed=5)
+    assert torch.get_num_threads() == before

@@ -80,16 +80,17 @@ def test_same_is_the_mean_in_the_language_and_cross_that_across():
 
 
 @every_kind
-def test_equal_vectors_find_nothing(kind):
+def test_equal_vectors_find_no_more_than_chance(kind):
     """A system gains nothing by candidates in the order of the questions."""
     system = FakeSystem(lambda text: [1.0, 1.0], kind=kind)
     for cell in evaluate_questions(DATA, system):
-        assert cell.value == 0
-        assert cell.extra["mrr"] == pytest.approx(1 / 3)
+        assert cell.value == pytest.approx(cell.chance)
+        reciprocals = [1 / rank for rank in range(1, round(1 / cell.chance) + 1)]
+        assert cell.extra["mrr"] == pytest.approx(np.mean(reciprocals))
 
 
 def test_paragraphs_of_the_same_text_are_one_candidate():
-    """Otherwise each would tie with the other, and no question could be right."""
+    """Otherwise each would tie with the other, and no question could be more than half right."""
     questions = Questions(
         ids=["q0", "q1"],
         texts=["de q0", "de q2"],

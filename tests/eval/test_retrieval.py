@@ -102,10 +102,11 @@ def test_scores_by_hand(kind):
 
 
 @every_kind
-def test_a_tie_counts_as_a_miss(kind):
+def test_texts_that_tie_share_the_first_place(kind):
     tied = VECTORS | {"e0": [1, 0], "e1": [2, 0]}
     to_english, _ = evaluate_retrieval(HUB, FakeSystem(tied.get, kind=kind))
-    assert to_english.outcomes.tolist() == [0, 0]
+    # Both are nearest to d0 = (1, 0), and at a right angle to d1.
+    assert to_english.outcomes.tolist() == [0.5, 0.5]
 
 
 def column_of_rows(language: str) -> list[str | None]:

@@ -42,16 +42,6 @@ def run(command, folder):
     return done.stdout
 
 
-def test_training_on_two_processes(tmp_path):
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node=2"]
-    script = str(FOLDER / "train_distributed.py")
-    printed = run([*launcher, script, "--steps", "8"], tmp_path)
-    assert "2 processes, 8 steps" in printed
-    assert printed.count("P@1") == 1, "only the first process prints"
-    embedder = DocumentEmbedder.from_pretrained(tmp_path / "runs" / "distributed")
-    assert np.isfinite(embedder.encode(["Guten Tag"])).all()
-
-
 def test_embedding_with_ray(tmp_path):
     pytest.importorskip("ray.data", reason="Ray Data is not installed: pip install 'tmde[ray]'")
     printed = run(

@@ -3,6 +3,7 @@
 import itertools
 import json
 
+import datasets
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
@@ -16,6 +17,7 @@ from modeling_tmde.tokenization import (
     cut_tokenizer,
     extend_tokenizer,
     is_byte_level_bpe,
+    texts_by_language,
 )
 from tests import hub_encoders
 from tests.conftest import WORDS
@@ -116,6 +118,53 @@ def test_long_words_are_split():
     """Training on a very long word would never end."""
     (text,) = balanced_texts({"en": ["x" * 2500 + " " * 3000 + "y"]}, 100)
     assert [len(word) for word in text.split(" ")] == [1000, 1000, 500, 1]
+
+
+PARALLEL_ROWS = [
+    {"de": "Das Haus ist alt.", "en": "The house is old."},
+    {"de": None, "en": "The mouse is grey."},
+    {"de": "Der Baum ist grün.", "en": ""},
+]
+
+
+def nested(rows: list[dict]) -> list[dict]:
+    return [{"translation": row, "doc_id": "a"} for row in rows]
+
+
+@pytest.mark.parametrize(
+    "rows",
+    [
+        PARALLEL_ROWS,
+        nested(PARALLEL_ROWS),
+        iter(PARALLEL_ROWS),
+        datasets.Dataset.from_list(nested(PARALLEL_ROWS)),
+        datasets.Dataset.from_list([*PARALLEL_ROWS, {"de": "no", "en": "no"}])
+        .to_iterable_dataset()
+        .take(3),
+    ],
+    ids=["flat", "nested", "iterator", "dataset", "stream"],
+)
+def test_parallel_rows_give_the_tokenizer_of_their_texts(rows):
+    texts = {
+        "de": ["Das Haus ist alt.", "Der Baum ist grün."],
+        "en": ["The house is old.", "The mouse is grey."],
+    }
+    expected = train_tokenizer(texts, vocab_size=300)
+    assert train_tokenizer(rows, vocab_size=300).get_vocab() == expected.get_vocab()
+
+
+def test_rows_are_read_once_and_only_the_first_texts_are_kept():
+    rows = iter([{"de": "a" * 6, "en": "b"}, {"de": "c" * 6}, {"de": "d" * 6, "en": "e"}])
+    assert texts_by_language(rows, 10) == {"de": ["a" * 6, "c" * 6], "en": ["b", "e"]}
+
+
+@pytest.mark.parametrize(
+    ("row", "found"),
+    [("Haus", "'Haus'"), ({"de": "Haus", "title": "Buch"}, "the column 'title'")],
+)
+def test_what_is_no_parallel_row_is_named(row, found):
+    with pytest.raises(ValueError, match=f"^train_tokenizer, row 2: found {found}, expected "):
+        train_tokenizer([{"de": "Haus"}, row], vocab_size=300)
 
 
 def test_a_vocabulary_smaller_than_the_bytes_is_refused():

@@ -1,15 +1,19 @@
 """Translation retrieval: precision at 1, mean reciprocal rank and recall at 10.
 
 Each text is a query in one language; its translation must be found among all texts of the other
-language, by cosine similarity of their vectors. A candidate that ties with the translation counts
-as ranked before it.
+language, by cosine similarity of their vectors. If the translation ties with t other texts for the
+first place, the query counts 1 / (t + 1): so often would it be right if ties were decided at
+random. With the texts of the candidates, a text that occurs several times is one candidate, and
+each of its occurrences is a right answer.
 """
+
+from collections.abc import Sequence
 
 import datasets
 import evaluate
 import numpy as np
 
-from tmde.documents.ranks import target_ranks
+from tmde.documents.ranks import TiedRanks, tied_ranks
 
 _CITATION = """
 @article{artetxe-schwenk-2019-massively,
@@ -22,17 +26,16 @@ _CITATION = """
 """
 
 
-def rank_scores(ranks: np.ndarray) -> dict[str, float]:
-    """Return precision at 1, mean reciprocal rank and recall at 10.
+def rank_scores(ranks: TiedRanks) -> dict[str, float]:
+    """Return precision at 1, mean reciprocal rank and recall at 10, expected over orders of ties.
 
     Args:
-        ranks: (n,) rank of each query's translation, counted from 1.
+        ranks: The ranks of each query's translation.
     """
-    ranks = np.asarray(ranks, dtype=np.float64)
     return {
-        "precision_at_1": float((ranks == 1).mean()),
-        "mrr": float((1 / ranks).mean()),
-        "recall_at_10": float((ranks <= 10).mean()),
+        "precision_at_1": float(ranks.chance_within(1).mean()),
+        "mrr": float(ranks.mean_reciprocals().mean()),
+        "recall_at_10": float(ranks.chance_within(10).mean()),
     }
 
 
@@ -42,6 +45,8 @@ class TranslationRetrieval(evaluate.Metric):
     Args:
         predictions: (n, d) vectors of the queries.
         references: (n, d) vectors of the candidates; row i is the translation of query i.
+        target_texts: The n texts of the candidates. Without them, equal vectors tie, whether or not
+            their texts are the same.
 
     Returns:
         precision_at_1: Share of queries whose nearest candidate is the translation. It is 1 minus
@@ -54,6 +59,17 @@ class TranslationRetrieval(evaluate.Metric):
         >>> queries = [[1.0, 0.0], [0.0, 1.0]]
         >>> metric.compute(predictions=queries, references=[[1.0, 0.1], [0.9, 0.2]])
         {'precision_at_1': 1.0, 'mrr': 1.0, 'recall_at_10': 1.0}
+
+        Both texts are the same, so each is the translation of both queries.
+
+        >>> same = [[1.0, 0.0], [1.0, 0.0]]
+        >>> metric.compute(predictions=queries, references=same)["precision_at_1"]
+        0.5
+        >>> texts = ["Good day.", "Good day."]
+        >>> metric.compute(predictions=queries, references=same, target_texts=texts)[
+        ...     "precision_at_1"
+        ... ]
+        1.0
     """
 
     def _info(self) -> evaluate.MetricInfo:
@@ -61,11 +77,26 @@ class TranslationRetrieval(evaluate.Metric):
         features = datasets.Features({"predictions": vector, "references": vector})
         return evaluate.MetricInfo(__doc__, _CITATION, features, self.__doc__)
 
-    def _compute(self, predictions: np.ndarray, references: np.ndarray) -> dict[str, float]:
+    def _compute(
+        self,
+        predictions: np.ndarray,
+        references: np.ndarray,
+        target_texts: Sequence[str] | None = None,
+    ) -> dict[str, float]:
         queries = np.asarray(predictions, dtype=np.float32)  # (n, d)
         candidates = np.asarray(references, dtype=np.float32)  # (n, d)
         translations = np.arange(len(queries))
-        return rank_scores(target_ranks(queries, candidates, translations))
+        if target_texts is not None:
+            if len(target_texts) != len(candidates):
+                raise ValueError(
+                    f"target_texts: found {len(target_texts)} texts, expected one for each of the "
+                    f"{len(candidates)} references"
+                )
+            _, first_rows, translations = np.unique(
+                np.asarray(target_texts, dtype=object), return_index=True, return_inverse=True
+            )
+            candidates = candidates[first_rows]  # (different texts, d)
+        return rank_scores(tied_ranks(queries, candidates, translations))
 
 
 # Run by the Space of this metric.

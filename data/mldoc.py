@@ -1,0 +1,186 @@
+"""Read the files of MLDoc's public script, or a dataset of the Hub with the same documents."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+from .checks import bad_value
+from .files import read_lines
+from .labeled_tables import (
+    SPLIT_NAMES,
+    Table,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_splits,
+    read_columns,
+    read_labels,
+)
+
+LABELS = ("CCAT", "ECAT", "GCAT", "MCAT")
+# Names of languages in file names and configs.
+NAMES = {
+    "german": "de",
+    "english": "en",
+    "spanish": "es",
+    "french": "fr",
+    "italian": "it",
+    "japanese": "ja",
+    "russian": "ru",
+    "chinese": "zh",
+}
+ADVICE = (
+    "MLDoc is licensed: get RCV1 and RCV2 from NIST "
+    "(https://trec.nist.gov/data/reuters/reuters.html), run generate_documents.py of "
+    "https://github.com/facebookresearch/MLDoc on its index files, and pass source= with the "
+    "folder of its output (mldoc.de.train.1000, mldoc.de.dev, mldoc.de.test ...), or a private Hub "
+    "dataset with one config per language and the columns label and text."
+)
+# What names of files hold besides the language, without dots, and the split that it means.
+_SPLITS = {
+    "train": "train",
+    "train1000": "train",
+    "train2000": "train_2k",
+    "train5000": "train_5k",
+    "train10000": "train_10k",
+    "dev": "dev",
+    "test": "test",
+}
+_IGNORED_PARTS = ("mldoc", "txt", "tsv")
+# The cleaning of LASER's tasks/mldoc/mldoc.sh. Its pattern `([cC])` is a basic regular expression
+# of sed: the parentheses are literal.
+_CLEANING = (
+    (re.compile(r" Co \."), " Co."),
+    (re.compile(r" Inc \. "), " Inc. "),
+    (re.compile(r"\([cC]\) Reuters Limited 199[0-9]\."), ""),
+)
+_BYTES_LITERAL = re.compile(r"""b(['"]).*\1""", re.DOTALL)
+
+
+def open_mldoc(
+    source: str,
+    languages: Sequence[str] | None,
+    splits: Sequence[str],
+    streaming: bool = False,
+    defaults: Sequence[str] = (),
+) -> dict[str, dict[str, Table]]:
+    """Open the splits that a source has, by language and split.
+
+    Args:
+        source: The folder of the script's output, a Hub dataset, or a folder laid out like one.
+        languages: None for the `defaults` that the source has.
+        splits: `train`, `dev`, `test` and `train_2k`, `train_5k`, `train_10k`, in order.
+        streaming: Read the Hub without downloading whole files first.
+        defaults: The usual languages; empty for all that the source has.
+
+    Raises:
+        CorpusError: There are no such files, or a language is missing.
+    """
+    if is_dataset(source):
+        configs = {NAMES.get(name, name): name for name in config_names(source)}
+        tables = {}
+        for language in choose_languages(source, languages, configs, defaults):
+            tables[language] = open_splits(source, configs[language], splits, streaming)
+        return tables
+    files = _find_files(source)
+    tables = {}
+    for language in choose_languages(source, languages, files, defaults):
+        tables[language] = {}
+        for name in splits:
+            if name in files[language]:
+                tables[language][name] = files[language][name]
+    return tables
+
+
+def mldoc_split(name: str) -> str:
+    """Return our name of a split, `train` for `train.1000`; an unknown name is returned itself."""
+    name = SPLIT_NAMES.get(name, name)
+    return _SPLITS.get(name.replace(".", ""), name)
+
+
+def read_mldoc(table: Table, clean: bool = True) -> tuple[list[str], list[str]]:
+    """Return the texts and the labels of a table.
+
+    Args:
+        table: The table, with the columns `label` and `text`.
+        clean: Clean the texts as LASER's mldoc.sh does.
+
+    Raises:
+        CorpusError: A column is missing, a text is none, or a label is none of `LABELS`.
+    """
+    numbers, rows = read_columns(table, ["text"], ["label"], empty_texts=True)
+    labels = read_labels(table, "label", numbers, rows["label"], LABELS)
+    texts = rows["text"]
+    if clean:
+        texts = _clean(texts)
+    return texts, labels
+
+
+def _find_files(folder: str) -> Mapping[str, Mapping[str, Table]]:
+    """Return the files of a folder by language and split.
+
+    Raises:
+        CorpusError: There are none.
+    """
+    files: dict[str, dict[str, Table]] = defaultdict(dict)
+    for path in sorted(Path(folder).rglob("*")):
+        languages = []
+        split_parts = []
+        for part in path.name.lower().split("."):
+            language = NAMES.get(part, part)
+            if language in NAMES.values():
+                languages.append(language)
+            elif part not in _IGNORED_PARTS:
+                split_parts.append(part)
+        split = _SPLITS.get("".join(split_parts))
+        if len(languages) == 1 and split is not None and path.is_file():
+            files[languages[0]][split] = Table(str(path), _read_file(str(path)))
+    if not files:
+        raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
+    return files
+
+
+def _clean(texts: Sequence[str]) -> list[str]:
+    """Return the texts as LASER's script cleans them."""
+    cleaned = list(texts)
+    for pattern, replacement in _CLEANING:
+        cleaned = [pattern.sub(replacement, text) for text in cleaned]
+    return cleaned
+
+
+def _read_file(path: str) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield the numbered rows of a file of the script.
+
+    Raises:
+        CorpusError: A line has no tab.
+    """
+    for number, line in read_lines(path):
+        label, tab, text = line.partition("\t")
+        if not tab:
+            advice = (
+                "Correct the line; MLDoc's index files must first go through generate_documents.py."
+            )
+            raise bad_value(path, number, None, line, "label<TAB>text", advice)
+        yield number, {"label": label, "text": _decode(path, number, text)}
+
+
+def _decode(path: str, number: int, text: str) -> str:
+    r"""Return the text of a line; decode one that the script wrote as a bytes literal.
+
+    Such a text is `b'caf\xc3\xa9'`.
+
+    Raises:
+        CorpusError: The bytes are not UTF-8, or the literal is damaged.
+    """
+    if not _BYTES_LITERAL.fullmatch(text):
+        return text
+    try:
+        return ast.literal_eval(text).decode("utf-8")
+    except (ValueError, SyntaxError) as error:
+        expected = "UTF-8 text, or a bytes literal of it"
+        advice = "Run generate_documents.py again."
+        raise bad_value(path, number, "text", text, expected, advice) from error

@@ -31,7 +31,12 @@ from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
+from tmde.training.run_folder import (
+    RUN_RECORD_NAME,
+    begin_folder,
+    opened_folder,
+    record_changes,
+)
 from tmde.training.run_record import (
     describe_data,
     save_best,
@@ -149,11 +154,15 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
 
 
 def begin_run(run: ResolvedRun, overwrite: bool) -> None:
-    """Write the recipe into the folder of a run that does not resume from a checkpoint."""
+    """Write the recipe into the folder of a run; where it resumes, what has changed in it."""
     state = PartialState()
     with state.main_process_first():
-        if state.is_main_process and run.checkpoint is None:
+        if not state.is_main_process:
+            return
+        if run.checkpoint is None:
             begin_folder(run.recipe, run.folder, overwrite)
+        else:
+            record_changes(run.recipe, run.folder)
 
 
 # ---- 3. The first stage

@@ -53,7 +53,7 @@ def test_processes_that_have_not_met_are_refused(monkeypatch):
 
 def test_one_process_where_accelerate_was_asked_for_two_is_refused(monkeypatch):
     set_variables(monkeypatch, **ACCELERATE)
-    with pytest.raises(TmdeError, match="has started one: .* `torchrun --nproc-per-node 2`"):
+    with pytest.raises(TmdeError, match="has started one, .* `torchrun --nproc-per-node 2`"):
         check_processes(arguments())
 
 
@@ -63,7 +63,9 @@ def test_an_address_without_accelerate_is_no_launcher(monkeypatch):
 
 
 def test_several_gpus_in_one_process_are_refused():
-    message = "Found 2 visible GPUs .*`accelerate launch --num_processes 2 SCRIPT.*CUDA_VISIBLE_DEVICES=0"
+    message = (
+        "Found 2 visible GPUs .*`accelerate launch --num_processes 2 SCRIPT.*CUDA_VISIBLE_DEVICES=0"
+    )
     with pytest.raises(TmdeError, match=message):
         check_processes(arguments(n_gpu=2))
 

@@ -7,10 +7,12 @@ from statistics import fmean
 
 import datasets
 import torch
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.progress import phase
 from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
@@ -157,6 +159,21 @@ def evaluate_model(
         all sets and pairs; those of `AVERAGED_LOSSES`, means over all sets; the mean of each score
         over the tasks; and `mix`, the mean of those of `MIX` that are measured.
     """
+    is_shown = PartialState().is_main_process and not args.disable_tqdm
+    with phase("Evaluating", is_shown, leave=False):
+        return _measure_all(model, tokenizer, dev_sets, tasks, args, autocast, teachers)
+
+
+def _measure_all(
+    model: ParallelModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dev_sets: Mapping[str, datasets.Dataset],
+    tasks: Mapping[str, ClassificationData],
+    args: TmdeTrainingArguments,
+    autocast: Callable[[], AbstractContextManager],
+    teachers: RunTeachers | None,
+) -> dict[str, float]:
+    """Do the work of `evaluate_model`."""
     embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
     metrics: dict[str, float] = {}
     values_by_mean: dict[str, list[float]] = defaultdict(list)

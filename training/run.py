@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from modeling_tmde.inspection import position_limit
 from tmde.data.io import write_atomically
 from tmde.data.rows import document_numbers
 from tmde.data.tokens import open_tokens
+from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
@@ -136,7 +138,8 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
             model_type = config_class(recipe.architecture).model_type
             open_hub_repository(run.arguments, model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
-        data = load_data(recipe)
+        with _phase(run, "Reading and checking the rows"):
+            data = load_data(recipe)
         if data.dev or eval_tasks:
             check_metric(run.arguments, data.dev, eval_tasks, recipe.data.languages)
         settings = recipe.settings()
@@ -250,7 +253,8 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     has_pairs = bool(inputs.data.dev) and recipe.named_texts is None
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
-        record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
+        with _phase(run, "Measuring the packaged model on the dev rows"):
+            record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
 # ---- 5. The trainer
@@ -296,11 +300,18 @@ def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
 
 def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     """Save the best model, write results and card, and push them if the recipe says so."""
-    save_best(trainer, run.folder)
     state = PartialState()
-    if state.is_main_process:
-        write_results(trainer, run.folder, inputs.data, run.recipe.data.languages)
-        write_card(run.folder)
+    with _phase(run, "Saving the model and its card"):
+        save_best(trainer, run.folder)
+        if state.is_main_process:
+            write_results(trainer, run.folder, inputs.data, run.recipe.data.languages)
+            write_card(run.folder)
     if run.arguments.push_to_hub:
         trainer.push_to_hub()
     state.wait_for_everyone()
+
+
+def _phase(run: ResolvedRun, description: str) -> AbstractContextManager[None]:
+    """Return a context in which the first process shows that the run goes on."""
+    is_shown = PartialState().is_main_process and not run.arguments.disable_tqdm
+    return phase(description, is_shown)

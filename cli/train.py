@@ -88,11 +88,12 @@ def train(
         tmde train bag --train memory.tsv --minutes 10
 
     The languages are those of the data. Recipes: bag (weighted subword vectors, 5 minutes on a
-    CPU), small (cT-MDE that begins with such a bag, 10 minutes after it), base (the same on a GPU,
-    larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors), tmde,
-    ctmde, ctmde_p (the thesis's settings), quickstart; docs/guides/train.md has them all. bag,
-    small and base begin with the packaged model if it has the languages. Under `accelerate launch
-    -m tmde train`, the same command trains on several processes.
+    CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes after such a bag), base (the same for
+    a GPU, larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors),
+    tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes` lists them all. bag,
+    small and base begin with the packaged model if it has the languages. With `torchrun
+    --nproc-per-node 2 -m tmde train` or `accelerate launch -m tmde train`, the same command trains
+    on several processes.
     """
     words = [word for word in (recipe, *(overrides or ())) if word is not None]
     check_quoting(words)

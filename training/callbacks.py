@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from logging import LogRecord
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
+# What transformers says if an epoch makes no step: it takes NO_STEP_LIMIT for a wish of the user.
+END_OF_DATA_WARNING = "There seems not to be a single sample"
 
 CURVES_NAME = "curves.png"
 # Logged values that the progress bar shows.
@@ -64,6 +67,21 @@ class RunSchedule(TrainerCallback):
         for entry in state.log_history:
             if "eval_minutes" in entry:
                 self.evaluated_step = max(self.evaluated_step, int(entry["step"]))
+        if state.global_step and self.trainer.progress() >= 1.0:
+            logger.warning(
+                f"The run has reached its limit ({_limits_of(self.trainer)}) at step "
+                f"{state.global_step:,} and makes no more steps. Raise the limit to go on."
+            )
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Silence the warning of transformers for a run without steps, which names no limit."""
+        logging.get_logger("transformers.trainer").addFilter(_is_no_end_of_data)
 
     def on_step_begin(
         self,
@@ -100,6 +118,7 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
+        logging.get_logger("transformers.trainer").removeFilter(_is_no_end_of_data)
         measures = args.eval_strategy != "no" and self.trainer.can_evaluate
         saves = args.save_strategy != "no"
         control.should_log = True
@@ -160,6 +179,22 @@ class RunSchedule(TrainerCallback):
             control.should_evaluate = True
         if args.save_strategy == "epoch":
             control.should_save = True
+
+
+def _limits_of(trainer: TmdeTrainer) -> str:
+    """Return the limits of a run, such as "max_minutes=10, max_steps=500"."""
+    limits = {
+        "max_minutes": trainer.args.max_minutes,
+        "max_cpu_minutes": trainer.args.max_cpu_minutes,
+        "max_steps": trainer.step_limit,
+    }
+    if not trainer.step_limit:
+        limits["num_train_epochs"] = trainer.args.num_train_epochs
+    return ", ".join(f"{name}={value:g}" for name, value in limits.items() if value)
+
+
+def _is_no_end_of_data(record: LogRecord) -> bool:
+    return END_OF_DATA_WARNING not in record.getMessage()
 
 
 class EarlyStopping(EarlyStoppingCallback):

@@ -1,6 +1,8 @@
-"""Several processes that train one model: settings of FSDP2, and weights of a sharded model."""
+"""Several processes that train one model: how they are launched, FSDP2, and sharded weights."""
 
 import copy
+import os
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
@@ -13,7 +15,7 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
+from transformers import PreTrainedModel, TrainingArguments
 
 from modeling_tmde import TmdeError
 from tmde.data.rows import triple_texts
@@ -24,6 +26,56 @@ from tmde.training.parallel_model import ParallelModel
 
 FSDP_VERSION = 2
 MAX_SHOWN_KEYS = 5
+
+
+# Set by launchers for each process; the first is torch's, the others are those of MPI.
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+def check_processes(args: TrainingArguments) -> None:
+    """Check that the processes of a run train one model together.
+
+    Args:
+        args: The training arguments, which have set up the devices.
+
+    Raises:
+        TmdeError: A launcher has started several processes that each would train a model of their
+            own, or one process instead of several; or one process sees several GPUs. Says what to
+            type instead.
+    """
+    sizes = [int(os.environ.get(name, 1)) for name in WORLD_SIZE_VARIABLES]
+    if max(sizes) > 1 and args.world_size == 1:
+        raise TmdeError(
+            f"The launcher started {max(sizes)} processes, but found world_size=1: each would "
+            f"train a model of its own on {args.device}. On CPUs, set use_cpu=True; on GPUs, give "
+            "each process one"
+        )
+    if args.world_size == 1 and _is_alone_after_accelerate(os.environ):
+        raise TmdeError(
+            "`accelerate launch` was asked for several processes and has started one, as it does "
+            "on CPUs. Use `torchrun --nproc-per-node 2` in place of `accelerate launch`. (If one "
+            "process is what you want, unset MASTER_ADDR and MASTER_PORT.)"
+        )
+    if args.n_gpu > 1:
+        raise TmdeError(
+            f"Found {args.n_gpu} visible GPUs and one process. transformers would train with "
+            "nn.DataParallel, which cannot split parallel rows. Launch a process for each GPU, "
+            f"`accelerate launch --num_processes {args.n_gpu} SCRIPT` or `torchrun "
+            f"--nproc-per-node {args.n_gpu} SCRIPT` (for the command, SCRIPT is `-m tmde train "
+            "...`); or train on one GPU: CUDA_VISIBLE_DEVICES=0"
+        )
+
+
+def _is_alone_after_accelerate(environment: Mapping[str, str]) -> bool:
+    """Return whether `accelerate launch` has started one process although it was asked for more.
+
+    Where it finds no GPU, `--num_processes 2` sets the address at which the processes would meet,
+    and nothing else: none of the variables that tell a process its rank.
+    """
+    is_launched_by_accelerate = "ACCELERATE_MIXED_PRECISION" in environment
+    has_address = "MASTER_ADDR" in environment and "MASTER_PORT" in environment
+    is_one_of_several = any(name in environment for name in WORLD_SIZE_VARIABLES)
+    return is_launched_by_accelerate and has_address and not is_one_of_several
 
 
 def prepare_fsdp(

@@ -9,12 +9,14 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import EvalPrediction
 
 from modeling_tmde import TmdeError
 from tmde.data.rows import LABEL
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.progress import phase
 from tmde.eval.dev_retrieval import dev_retrieval, encode_dev_texts, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
@@ -210,6 +212,24 @@ def evaluate_model(
         means over all sets; the mean of each score over the tasks; and `mix`, the mean of those of
         `MIX` that are measured.
     """
+    is_shown = PartialState().is_main_process and not args.disable_tqdm
+    with phase("Evaluating", is_shown, leave=False):
+        return _measure_all(
+            model, tokenizer, dev_sets, tasks, args, autocast, teachers, compute_metrics
+        )
+
+
+def _measure_all(
+    model: ParallelModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dev_sets: Mapping[str, datasets.Dataset],
+    tasks: Mapping[str, ClassificationData],
+    args: TmdeTrainingArguments,
+    autocast: Callable[[], AbstractContextManager],
+    teachers: RunTeachers | None,
+    compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None,
+) -> dict[str, float]:
+    """Do the work of `evaluate_model`."""
     embedder = model_embedder(model, tokenizer, args)
     metrics: dict[str, float] = {}
     values_by_mean: dict[str, list[float]] = defaultdict(list)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from transformers.utils import logging
 from modeling_tmde.inspection import position_limit
 from tmde.data.rows import document_numbers
 from tmde.data.tokens import open_tokens
+from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
@@ -29,7 +31,7 @@ from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import begin_folder, opened_folder
+from tmde.training.run_folder import begin_folder, opened_folder, record_changes
 from tmde.training.run_record import (
     save_best,
     tell_licenses,
@@ -128,7 +130,8 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
             model_type = config_class(recipe.architecture).model_type
             open_hub_repository(run.arguments, model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
-        data = load_data(recipe)
+        with _phase(run, "Reading and checking the rows"):
+            data = load_data(recipe)
         if data.dev or eval_tasks:
             check_metric(run.arguments, data.dev, eval_tasks, recipe.searched_texts)
         settings = recipe.settings()
@@ -146,11 +149,15 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
 
 
 def begin_run(run: ResolvedRun, overwrite: bool) -> None:
-    """Write the recipe into the folder of a run that does not resume from a checkpoint."""
+    """Write the recipe into the folder of a run; where it resumes, what has changed in it."""
     state = PartialState()
     with state.main_process_first():
-        if state.is_main_process and run.checkpoint is None:
+        if not state.is_main_process:
+            return
+        if run.checkpoint is None:
             begin_folder(run.recipe, run.folder, overwrite)
+        else:
+            record_changes(run.recipe, run.folder)
 
 
 # ---- 3. The first stage
@@ -224,7 +231,8 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     has_pairs = bool(inputs.data.dev) and has_languages
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
-        record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
+        with _phase(run, "Measuring the packaged model on the dev rows"):
+            record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
 # ---- 5. The trainer
@@ -268,11 +276,18 @@ def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
 
 def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     """Save the best model, write results and card, and push them if the recipe says so."""
-    save_best(trainer, run.folder)
     state = PartialState()
-    if state.is_main_process:
-        write_results(trainer, run.folder, inputs.data.report)
-        write_card(run.folder)
+    with _phase(run, "Saving the model and its card"):
+        save_best(trainer, run.folder)
+        if state.is_main_process:
+            write_results(trainer, run.folder, inputs.data.report)
+            write_card(run.folder)
     if run.arguments.push_to_hub:
         trainer.push_saved()
     state.wait_for_everyone()
+
+
+def _phase(run: ResolvedRun, description: str) -> AbstractContextManager[None]:
+    """Return a context in which the first process shows that the run goes on."""
+    is_shown = PartialState().is_main_process and not run.arguments.disable_tqdm
+    return phase(description, is_shown)

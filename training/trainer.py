@@ -48,6 +48,7 @@ from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batch
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from tmde.training.checkpoints import find_checkpoint, find_damage, seal
 from tmde.training.distributed import (
+    check_processes,
     gathered_weights,
     is_sharded,
     load_weights,
@@ -65,13 +66,14 @@ from tmde.training.evaluation import (
 from tmde.training.interruption import Interruption
 from tmde.training.lora import has_adapters, merged_copy, save_adapters, without_wrapper
 from tmde.training.memory import PeakMemory, keep_freed_memory
-from tmde.training.objectives import Objective, make_objectives
+from tmde.training.objectives import Objective
 from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
 from tmde.training.recipe import Recipe
+from tmde.training.recipe.objective_classes import make_objectives
 from tmde.training.run_record import write_records
 from tmde.training.teachers import RunTeachers, prepare_teacher_vectors
 from tmde.training.throughput import ComponentSums, RunMeter
@@ -173,6 +175,7 @@ class TmdeTrainer(HubTrainer):
         if processing_class is None:
             raise TmdeError("processing_class: found None, expected the tokenizer of the model")
         self.args = _parallel_arguments(args or TmdeTrainingArguments(), model)
+        check_processes(self.args)
         self.objectives = make_objectives(objectives or DEFAULT_OBJECTIVES)
         self._triples = triples_of(train_dataset)
         if model is not None:

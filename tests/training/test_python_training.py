@@ -26,8 +26,8 @@ from tmde import (
     TranslationObjective,
     load_recipe,
 )
-from tmde.training.objectives import make_objectives
 from tmde.training.recipe.building import build_arguments, build_config, build_objectives
+from tmde.training.recipe.objective_classes import make_objectives
 
 DEV = make_dataset(make_rows(12, seed=9))
 ROWS = make_dataset(make_rows(120, seed=2))
@@ -100,7 +100,7 @@ def test_a_model_of_another_package_is_refused_with_what_to_do(tokenizer, tmp_pa
         num_attention_heads=1,
         intermediate_size=8,
     )
-    with pytest.raises(TmdeError, match=r"found BertModel.*AdaptedModel"):
+    with pytest.raises(TmdeError, match=r"found BertModel.*tmde.adapt_encoder"):
         python_trainer(tmp_path, tokenizer, model=BertModel(config))
 
 
@@ -132,7 +132,7 @@ def test_by_default_the_objectives_are_those_of_ctmde(tokenizer, tmp_path):
 
 
 def test_an_unknown_objective_is_named_with_those_that_there_are(tokenizer, tmp_path):
-    with pytest.raises(TmdeError, match=r"objectives: found 'distnace', expected one of transl"):
+    with pytest.raises(TmdeError, match="objective 'distnace' is unknown; did you mean distance"):
         python_trainer(tmp_path, tokenizer, objectives={"distnace": 1.0})
 
 

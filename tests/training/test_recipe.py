@@ -32,8 +32,8 @@ from tmde.training.recipe.building import (
 )
 from tmde.training.recipe.generated_sections import (
     MODEL_SECTIONS,
-    ObjectivesSection,
     TrainingSection,
+    options_section,
 )
 from tmde.training.run import train_recipe
 from tmde.training.starts.from_nothing import FromNothing
@@ -133,7 +133,7 @@ def test_every_architecture_has_a_section_of_its_own(architecture):
 
 def test_every_objective_takes_the_options_of_its_class():
     for name, objective in OBJECTIVES.items():
-        options_class = ObjectivesSection.model_fields[name].annotation.__args__[0]
+        options_class = options_section(name)
         parameters = list(inspect.signature(objective.__init__).parameters)
         assert list(options_class.model_fields) == parameters[1:], name
 

@@ -3,10 +3,6 @@
 A new objective is one file with a subclass of `Objective`, and one line in `OBJECTIVES`.
 """
 
-from collections.abc import Mapping
-from typing import Any
-
-from modeling_tmde import TmdeError
 from tmde.training.objectives.alignment_softmax import AlignmentSoftmax
 from tmde.training.objectives.back_translation import BackTranslation
 from tmde.training.objectives.base import (
@@ -51,33 +47,6 @@ OBJECTIVES: dict[str, type[Objective]] = {
     "xnli_alignment": XnliAlignment,
 }
 
-
-def make_objectives(
-    objectives: Mapping[str, float | Mapping[str, Any] | Objective],
-) -> dict[str, Objective]:
-    """Return losses by name.
-
-    Args:
-        objectives: By name the weight of a loss, its options, or the loss itself.
-
-    Raises:
-        TmdeError: There is no loss of a name, or an option does not fit it.
-    """
-    made: dict[str, Objective] = {}
-    for name, value in objectives.items():
-        if isinstance(value, Objective):
-            made[name] = value
-            continue
-        if name not in OBJECTIVES:
-            raise TmdeError(
-                f"objectives: found {name!r}, expected one of {', '.join(OBJECTIVES)}, or an "
-                "Objective under a name of its own"
-            )
-        options = value if isinstance(value, Mapping) else {"weight": value}
-        made[name] = OBJECTIVES[name](**options)
-    return made
-
-
 __all__ = [
     "OBJECTIVES",
     "AlignmentSoftmax",
@@ -101,5 +70,4 @@ __all__ = [
     "UnifiedGenerativeTask",
     "WeightRegularization",
     "XnliAlignment",
-    "make_objectives",
 ]

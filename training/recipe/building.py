@@ -14,10 +14,11 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objective_checks import check_objectives
-from tmde.training.objectives import Objective, make_objectives
+from tmde.training.objectives import Objective
 from tmde.training.precision import has_fast_bf16
 from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES, TMDE, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
+from tmde.training.recipe.objective_classes import make_objectives
 from tmde.training.recipe.schema import Recipe
 
 MIN_PYRAMID_LAYERS = 4  # The queries attend the output of the third layer from the top.
@@ -58,8 +59,10 @@ def build_config(recipe: Recipe, **derived_options: Any) -> PreTrainedConfig:
 def build_objectives(recipe: Recipe) -> dict[str, Objective]:
     """Return the losses by name, in the order of the recipe.
 
+    A loss that is named by its import path has the name of its class, which logs and metrics show.
+
     Raises:
-        RecipeError: An option does not fit.
+        RecipeError: An option does not fit, or two losses have the same name.
     """
     with _section_errors(recipe, "objectives", OPTION_ERRORS):
         return make_objectives(recipe.objectives.settings())

@@ -21,7 +21,8 @@ from typing_extensions import Self
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import check_range
-from tmde.training.recipe.values import WholeNumber
+from tmde.training.recipe.errors import unknown_name_message
+from tmde.training.recipe.values import WholeNumber, describe_type
 
 
 class Section(BaseModel):
@@ -63,6 +64,24 @@ def _to_plain(value: Any) -> Any:
     if isinstance(value, list):
         return [_to_plain(item) for item in value]
     return value
+
+
+def describe_problem(problem: Any, section: type[Section]) -> str:
+    """Return what is wrong with a key and its value.
+
+    Args:
+        problem: One of the errors that pydantic found; its place begins with the key.
+        section: The class that validates the key.
+    """
+    if problem["type"] == "value_error":  # A check of this package, whose message names the key.
+        return str(problem["ctx"]["error"])
+    key = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        return unknown_name_message("key", key, section.model_fields)
+    expected = describe_type(section.model_fields[key].annotation)
+    if problem["type"] == "missing":
+        return f"{key} is missing, expected {expected}"
+    return f"{key}: found {problem['input']!r}, expected {expected}"
 
 
 # ---- Data

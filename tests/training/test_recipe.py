@@ -290,7 +290,7 @@ def test_a_file_may_leave_sections_out(tmp_path):
             "model.bottleneck=last",
             "found 'last', expected 'first' or 'pyramid' or 'full' or 'dual'",
         ),
-        ("objectives.distanse.weight=1", "key 'distanse' is unknown; did you mean distance"),
+        ("objectives.distanse.weight=1", "objective 'distanse' is unknown; did you mean distance"),
         ("objectives.distance.wait=1", "distance: key 'wait' is unknown; did you mean weight"),
         ("objectives.distance=3", "distance: found 3, expected a mapping or null"),
         (

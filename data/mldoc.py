@@ -80,14 +80,13 @@ def open_mldoc(
     Raises:
         CorpusError: There are no such files, or a language is missing.
     """
+    tables: dict[str, dict[str, Table]] = {}
     if is_dataset(source):
         configs = {NAMES.get(name, name): name for name in config_names(source)}
-        tables = {}
         for language in choose_languages(source, languages, configs, defaults):
             tables[language] = open_splits(source, configs[language], splits, streaming)
         return tables
     files = _find_files(source)
-    tables = {}
     for language in choose_languages(source, languages, files, defaults):
         tables[language] = {}
         for name in splits:

@@ -234,10 +234,12 @@ def _as_list(source: RowSource | Sequence[RowSource]) -> list[RowSource]:
     Raises:
         CorpusError: A source is a dictionary of splits.
     """
-    is_one = isinstance(
-        source, str | os.PathLike | Mapping | datasets.Dataset | datasets.IterableDataset
-    )
-    sources = [source] if is_one else list(source)
+    sources: list[RowSource]
+    one_source = str | os.PathLike | Mapping | datasets.Dataset | datasets.IterableDataset
+    if isinstance(source, one_source):
+        sources = [source]
+    else:
+        sources = list(source)
     for element in sources:
         if isinstance(element, datasets.DatasetDict | datasets.IterableDatasetDict):
             names = list(element)

@@ -326,10 +326,10 @@ class _TrainSets:
     """
 
     def __init__(self, trainings: Sequence[Training]) -> None:
-        features = []
-        targets = []
-        first_rows = []
-        self.classes = []
+        features: list[torch.Tensor] = []
+        targets: list[torch.Tensor] = []
+        first_rows: list[int] = []
+        self.classes: list[np.ndarray] = []
         row_count = 0
         previous: Training | None = None
         for training in trainings:
@@ -380,7 +380,7 @@ class _NetworkStack:
         input_size = self._train_sets.features.shape[1]
         class_count = len(self.classes[0])
         draws: dict[tuple[int, int], _Draws] = {}
-        self._draws_of = []
+        self._draws_of: list[_Draws] = []
         for training in trainings:
             key = (training.seed, len(training.labels))
             if key not in draws:
@@ -390,10 +390,10 @@ class _NetworkStack:
         positions = [self._draws.index(network_draws) for network_draws in self._draws_of]
         self._draw_positions = torch.tensor(positions)  # (K,)
         parameters_of_networks = [drawn.network.parameters() for drawn in self._draws_of]
-        self.parameters = []
+        self.parameters: list[torch.Tensor] = []
         for parameters in zip(*parameters_of_networks, strict=True):
             self.parameters.append(torch.stack(parameters).detach().requires_grad_())
-        self.networks = []
+        self.networks: list[nn.Sequential] = []
         for position, drawn in enumerate(self._draws_of):
             network = copy.deepcopy(drawn.network)
             for parameter, stacked in zip(network.parameters(), self.parameters, strict=True):

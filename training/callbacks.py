@@ -101,7 +101,8 @@ class RunSchedule(TrainerCallback):
     ) -> TrainerControl:
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
         measures = args.eval_strategy != "no" and self.trainer.eval_dataset is not None
-        saves = args.save_strategy != "no"
+        # With "best", an evaluation alone decides whether its checkpoint is saved.
+        saves = args.save_strategy not in ("no", "best")
         control.should_log = True
         control.should_training_stop = True
         control.should_evaluate = measures and self.evaluated_step != state.global_step

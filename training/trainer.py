@@ -20,16 +20,22 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, ProgressCallback
+from transformers import PreTrainedTokenizerBase, ProgressCallback, TrainingArguments
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import rotate_checkpoints
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
-from tmde.data.tokens import open_tokens
+from tmde.data.tokens import Tokens, open_tokens
 from tmde.eval.tasks import ClassificationData
-from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batches_of
+from tmde.training.arguments import TmdeTrainingArguments, as_tmde_arguments
+from tmde.training.batches import (
+    ParallelBatch,
+    ParallelBatches,
+    ParallelLoader,
+    Position,
+    batches_of,
+)
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from tmde.training.checkpoints import find_checkpoint, find_damage, seal
 from tmde.training.distributed import (
@@ -43,7 +49,16 @@ from tmde.training.evaluation import evaluate_model
 from tmde.training.interruption import Interruption
 from tmde.training.memory import PeakMemory, keep_freed_memory
 from tmde.training.objectives.gather import sum_on_host
-from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
+from tmde.training.optimization import (
+    cool_down,
+    follows_progress,
+    freeze,
+    limit_steps,
+    needs_step_count,
+    progress_schedule,
+    special_rates,
+    warn_of_long_warmup,
+)
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
 from tmde.training.teachers import RunTeachers
@@ -90,7 +105,7 @@ class TmdeTrainer(HubTrainer):
     def __init__(
         self,
         model: ParallelModel,
-        args: TmdeTrainingArguments,
+        args: TrainingArguments,
         train_dataset: datasets.Dataset | datasets.IterableDataset,
         processing_class: PreTrainedTokenizerBase,
         eval_dataset: dict[str, datasets.Dataset] | None = None,
@@ -110,6 +125,8 @@ class TmdeTrainer(HubTrainer):
         self.peak_memory = PeakMemory(args.device)
         self.interruption = Interruption()
         self._components = ComponentSums()
+        self._tokens: Tokens | None = None
+        self._rows_before = 0  # Those that this process saw before a resume.
         if not eval_dataset:
             eval_dataset = {} if eval_tasks else None
         freeze(model.model, args.freeze)
@@ -185,6 +202,17 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Data
 
+    def _open_tokens(self) -> Tokens | None:
+        """Return the tokens of the training data, which are made once; None for a stream."""
+        if self._tokens is None:
+            self._tokens = open_tokens(
+                self.parallel_dataset,
+                self.processing_class,
+                self.parallel_model.read_texts,
+                self.args.token_cache_dir,
+            )
+        return self._tokens
+
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of this process's micro-batches from `position` on."""
         args = self.args
@@ -197,11 +225,11 @@ class TmdeTrainer(HubTrainer):
             model,
             args,
             self.teachers,
-            tokens=open_tokens(rows, tokenizer, model.read_texts, args.token_cache_dir),
+            tokens=self._open_tokens(),
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,
-            micro_batch_rows=args.micro_batch_rows,
+            micro_batch_rows=args.per_device_train_batch_size,
             max_joined_rows=args.max_joined_rows,
             neighbor_share=args.neighbor_share,
             passage_share=args.passage_share,
@@ -228,7 +256,19 @@ class TmdeTrainer(HubTrainer):
             # Starting to iterate draws a number; from a generator of its own, a resumed run is not
             # one draw ahead.
             generator=torch.Generator(),
+            multiprocessing_context=args.dataloader_multiprocessing_context,
         )
+
+    def set_initial_training_values(
+        self, args: TrainingArguments, dataloader: DataLoader
+    ) -> tuple[Any, ...]:
+        """Return what transformers does, with the number of steps where a schedule needs it."""
+        *values, max_steps = super().set_initial_training_values(args, dataloader)
+        if needs_step_count(self.args):
+            batches = dataloader.dataset
+            assert isinstance(batches, ParallelBatches)
+            max_steps = batches.count_steps(args.gradient_accumulation_steps, args.num_train_epochs)
+        return (*values, max_steps)
 
     def get_batch_samples(  # type: ignore[override]  # the counts are one for each objective
         self, epoch_iterator: Iterator[ParallelBatch], num_batches: int, device: torch.device
@@ -309,13 +349,26 @@ class TmdeTrainer(HubTrainer):
         losses = []
         for name, sums in outputs.items():
             objective = objectives[name]
-            scale = self.args.world_size / max(num_items_in_batch[name], 1.0)
+            count = max(num_items_in_batch[name], 1.0)
+            scale = self.args.world_size / count
             losses.append(objective.weight * scale * sums["total"])
-            self._components.add(name, sums, objective.count(inputs.sizes))
+            # The logged loss is the mean of the steps' losses, so each step's share in the means
+            # of its parts is 1, however many terms it has.
+            shares = {component: value / count for component, value in sums.items()}
+            self._components.add(name, shares, objective.count(inputs.sizes) / count)
         loss = functools.reduce(torch.add, losses)
         if return_outputs:
             return loss, outputs
         return loss
+
+    def _track_num_input_tokens(self, inputs: ParallelBatch) -> None:
+        """Count the tokens of a micro-batch of every process, on the host."""
+        if self.args.include_num_input_tokens_seen == "no":
+            return
+        num_tokens = inputs.attention_mask.numel()
+        if self.args.include_num_input_tokens_seen == "non_padding":
+            num_tokens = int(inputs.lengths.sum())
+        self.state.num_input_tokens_seen += int(sum_on_host([num_tokens])[0])
 
     def floating_point_ops(self, inputs: ParallelBatch) -> int:  # type: ignore[override]
         """Return 6 FLOPs per token and non-embedding parameter (Kaplan et al. 2020)."""
@@ -344,6 +397,13 @@ class TmdeTrainer(HubTrainer):
         self, num_training_steps: int, optimizer: Optimizer | None = None
     ) -> LRScheduler:
         """Create the schedule of the arguments, with the cooldown over the end of the run."""
+        if self.lr_scheduler is None and follows_progress(self.args):
+            self.lr_scheduler = progress_schedule(
+                self.args, optimizer or self.optimizer, self.progress
+            )
+            self._created_lr_scheduler = True
+        else:
+            warn_of_long_warmup(self.args, num_training_steps)
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         if self.args.cooldown:
             assert isinstance(scheduler, LambdaLR)  # `limit_steps` refuses the others.
@@ -529,12 +589,25 @@ class TmdeTrainer(HubTrainer):
         if isinstance(resume_from_checkpoint, str):
             # Before the batches are made; weights that are sharded are loaded after.
             self._load_data_state(Path(resume_from_checkpoint))
+        self._open_tokens()  # Making tokens is not training, so the clock starts after it.
+        self._rows_before = self.meter.seen["rows"]
         self.meter.start()
         self.peak_memory.start()
         try:
             return super().train(resume_from_checkpoint, *args, **kwargs)
         finally:
             self._progress.close()
+
+    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
+        """End the training, and report its speed in rows of parallel text.
+
+        transformers takes every step for the same number of rows, and `num_train_samples` for those
+        of all `max_steps`.
+        """
+        (rows,) = sum_on_host([self.meter.seen["rows"] - self._rows_before])
+        steps = self.state.global_step - self._initial_global_step
+        samples = rows * self.state.max_steps / max(steps, 1)
+        return super()._finalize_training(trial, samples, start_time)
 
     def _newest_checkpoint(self) -> str:
         checkpoint = find_checkpoint(Path(self.args.output_dir))
@@ -543,12 +616,12 @@ class TmdeTrainer(HubTrainer):
         return str(checkpoint)
 
 
-def _parallel_arguments(args: TmdeTrainingArguments, model: ParallelModel) -> TmdeTrainingArguments:
+def _parallel_arguments(args: TrainingArguments, model: ParallelModel) -> TmdeTrainingArguments:
     """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
-    args = copy.copy(args)
-    args.remove_unused_columns = False
+    args = copy.copy(as_tmde_arguments(args))
     args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
-    args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.
+    # transformers needs a number. `TmdeTrainingArguments` of the caller keep None.
+    args.per_device_train_batch_size = args.train_batch_size
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
         needs_languages = getattr(model.encoder, "needs_language_ids", False)

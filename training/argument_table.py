@@ -57,8 +57,10 @@ HONORED: dict[str, str] = {
     "lr_scheduler_kwargs": "Options of the schedule.",
     "warmup_steps": "Steps of the warmup, or below 1 their share of all steps.",
     "optim": "Optimizer.",
-    "optim_args": "Options of the optimizer.",
-    "optim_target_modules": "Linear layers that GaLore or APOLLO project.",
+    "optim_args": "Options of the optimizer. Refused for optimizers that have none in "
+    "transformers, such as `adamw_torch_fused`.",
+    "optim_target_modules": "Linear layers that GaLore or APOLLO project. Refused with other "
+    "optimizers.",
     "weight_decay": "Weight decay, except of biases and norms.",
     "adam_beta1": "First beta of Adam.",
     "adam_beta2": "Second beta of Adam; 0.98 by default here.",
@@ -66,7 +68,7 @@ HONORED: dict[str, str] = {
     "max_grad_norm": "Norm to which gradients are clipped; 0 clips nothing.",
     # Precision, memory and speed
     "bf16": 'Computes in bfloat16. `"auto"` does where that is faster than float32.',
-    "fp16": "Computes in float16 with loss scaling, on an accelerator.",
+    "fp16": "Computes in float16 with loss scaling. Refused on CPUs.",
     "tf32": "Allows or forbids TF32 in matrix products of float32.",
     "activation_checkpointing": "Computes activations again in the backward pass, in models whose "
     "architecture supports it.",
@@ -124,15 +126,15 @@ HONORED: dict[str, str] = {
     "hub_always_push": "Pushes a checkpoint even if the last push has not ended.",
     "hub_revision": "Branch of the repository.",
     # Several processes
-    "accelerator_config": "Options of accelerate, of which `gradient_accumulation_kwargs` and "
-    "`use_configured_state` are honored. Those of its data loaders are refused.",
+    "accelerator_config": "Options of accelerate: `gradient_accumulation_kwargs` with `num_steps` "
+    "and `sync_each_batch`, and `use_configured_state`. Those of its data loaders are refused.",
     "ddp_find_unused_parameters": "Option of DDP. By default True for encoders with parts for each "
     "language, else False.",
     "ddp_bucket_cap_mb": "Option of DDP.",
     "ddp_broadcast_buffers": "Option of DDP; False by default here.",
     "ddp_static_graph": "Option of DDP.",
     "ddp_backend": "Backend of the processes, such as `nccl` or `gloo`.",
-    "ddp_timeout": "Timeout of the processes in seconds, with accelerators.",
+    "ddp_timeout": "Timeout of the processes in seconds, with accelerators. Refused on CPUs.",
     "fsdp": "Shards the weights over the accelerators.",
     "fsdp_config": 'Options of FSDP, of which `{"version": 2}` is required.',
     # Arguments for scripts, which `Trainer` does not read either

@@ -2,11 +2,12 @@
 
 import dataclasses
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
+from transformers.training_args import OptimizerNames
 
 from modeling_tmde import TmdeError
 from tmde.eval.dev_retrieval import MIN_ROWS
@@ -43,6 +44,24 @@ INTERVALS = {
     "eval_minutes": "(0, inf]",
     "cooldown": "[0, 1]",
 }
+# Optimizers for which transformers ignores `optim_args`.
+OPTIMIZERS_WITHOUT_OPTIONS = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adamw_torch_xla",
+    "adamw_torch_npu_fused",
+    "adamw_bnb_8bit",
+    "adamw_8bit",
+    "paged_adamw_32bit",
+    "paged_adamw_8bit",
+    "lion_8bit",
+    "lion_32bit",
+    "paged_lion_32bit",
+    "paged_lion_8bit",
+    "adafactor",
+    "lomo",
+    "adalomo",
+)
 SHORTEST_TEXT = 2  # The tokens of `<s> </s>`.
 # Ends of the names of dev measures of which less is better.
 LESS_IS_BETTER = ("loss", "nll", "hinge")
@@ -138,8 +157,7 @@ class TmdeTrainingArguments(TrainingArguments):
     # transformers' annotation has no room for None.
     per_device_train_batch_size: int | None = None  # type: ignore[assignment]
     per_device_eval_batch_size: int | None = None  # type: ignore[assignment]
-    # A string is "auto". `HfArgumentParser` takes no `Literal` beside another type.
-    bf16: bool | str = False  # type: ignore[assignment]
+    bf16: bool | Literal["auto"] = False  # type: ignore[assignment]
     optim: str = "adamw_torch_fused"
     adam_beta2: float = 0.98
     weight_decay: float = 1e-4
@@ -206,6 +224,7 @@ class TmdeTrainingArguments(TrainingArguments):
         check_accelerator_options(self.accelerator_config)
         if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0
+        self._check_optimizer()
         self._check_device()
         if self.max_steps <= 0:
             self.max_steps = NO_STEP_LIMIT
@@ -223,6 +242,25 @@ class TmdeTrainingArguments(TrainingArguments):
             if self.bf16 != "auto":
                 raise TmdeError(f"bf16: found {self.bf16!r}, expected true, false or auto")
             self.bf16 = has_fast_bf16(self.use_cpu)
+
+    def _check_optimizer(self) -> None:
+        """Check that the optimizer has the options that are set, because transformers does not.
+
+        Raises:
+            TmdeError: Names the option and the optimizer.
+        """
+        optimizer = OptimizerNames(self.optim).value
+        if self.optim_args and optimizer in OPTIMIZERS_WITHOUT_OPTIONS:
+            raise TmdeError(
+                f"optim_args={self.optim_args!r}: optim={optimizer} has no options here; leave it "
+                "out, or set another optim"
+            )
+        is_low_rank = optimizer.startswith(("galore", "apollo"))
+        if self.optim_target_modules and not is_low_rank:
+            raise TmdeError(
+                f"optim_target_modules={self.optim_target_modules!r}: optim={optimizer} has no "
+                "target modules, expected GaLore or APOLLO; leave it out"
+            )
 
     def _check_device(self) -> None:
         """Check for arguments that have no effect on this device.

@@ -9,17 +9,19 @@ from pathlib import Path
 import pytest
 import torch
 from accelerate import ParallelismConfig
-from transformers import HfArgumentParser, Seq2SeqTrainingArguments, TrainingArguments
+from transformers import Seq2SeqTrainingArguments, TrainingArguments
 
 from modeling_tmde import TmdeError
 from tests.conftest import make_rows, tiny_model
 from tests.training.logs import entries_with, values_of
 from tests.training.trainers import tiny_trainer
 from tmde.data import tokens
+from tmde.embedding.progress import progress_bar
 from tmde.training.argument_table import HONORED, REFUSED
 from tmde.training.arguments import TmdeTrainingArguments, as_tmde_arguments
 from tmde.training.objectives import DistanceConstraint, TranslationObjective
 
+ONE_EPOCH = {"max_steps": -1, "num_train_epochs": 1}
 FIELDS = {field.name for field in dataclasses.fields(TrainingArguments)}
 
 
@@ -132,7 +134,7 @@ SHOWN_HERE = {
     *("activation_checkpointing_kwargs", "eval_on_start", "eval_delay", "save_only_model"),
     *("full_determinism", "restore_callback_states_from_checkpoint", "torch_compile"),
     *("logging_nan_inf_filter", "log_level", "log_level_replica", "logging_first_step"),
-    *("disable_tqdm", "ddp_timeout"),
+    *("disable_tqdm", "ddp_timeout", "optim_args"),
 }
 
 
@@ -165,7 +167,6 @@ EFFECTS = {
     "adam_beta2": (0.5, optimizer_option, "betas", (0.9, 0.5)),
     "adam_epsilon": (1e-3, optimizer_option, "eps", 1e-3),
     "optim": ("sgd", optimizer_option, "momentum", 0.0),
-    "optim_args": ("amsgrad=True", optimizer_option, "amsgrad", True),
     # The default timescale is the warmup of 2 steps: sqrt(16 / (18 + 16 - 2)).
     "lr_scheduler_kwargs": ({"timescale": 16}, schedule_factor, 18, pytest.approx(0.5**0.5)),
     "dataloader_num_workers": (2, loader_option, "num_workers", 2),
@@ -184,6 +185,24 @@ def test_an_argument_reaches_what_it_is_for(name, tokenizer, tmp_path):
     value, read, option, expected = EFFECTS[name]
     trainer = tiny_trainer(tmp_path, tokenizer, **{name: value})
     assert read(trainer, option) == expected
+
+
+def test_options_reach_the_optimizer(tokenizer, tmp_path):
+    trainer = tiny_trainer(tmp_path, tokenizer, optim="sgd", optim_args="momentum=0.5")
+    assert optimizer_option(trainer, "momentum") == 0.5
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"optim_args": "amsgrad=true"}, "optim_args='amsgrad=true': optim=adamw_torch_fused has"),
+        ({"optim": "adafactor", "optim_args": "a=1"}, "optim_args='a=1': optim=adafactor has no"),
+        ({"optim_target_modules": ["fc1"]}, "optim_target_modules=.*: optim=adamw_torch_fused has"),
+    ],
+)
+def test_options_that_an_optimizer_would_ignore_are_refused(options, message, tmp_path):
+    with pytest.raises(TmdeError, match=message):
+        arguments(tmp_path, **options)
 
 
 LOADER_EFFECTS = {
@@ -212,6 +231,13 @@ def test_every_honored_argument_has_a_test():
 def test_arguments_of_logs_and_memory(tokenizer, tmp_path, monkeypatch):
     """One run of four steps shows several arguments."""
     emptied = []
+    is_hidden = []
+
+    def make_bar(**options):
+        is_hidden.append(options["disable"])
+        return progress_bar(**options)
+
+    monkeypatch.setattr("tmde.training.callbacks.progress_bar", make_bar)
     monkeypatch.setattr("transformers.trainer.clear_device_cache", lambda: emptied.append(1))
     trainer = tiny_trainer(
         tmp_path,
@@ -241,7 +267,7 @@ def test_arguments_of_logs_and_memory(tokenizer, tmp_path, monkeypatch):
     assert "train_mem_cpu_alloc_delta" in result.metrics
     assert len(emptied) == 2
     assert trainer.args.get_process_log_level() == logging.ERROR
-    assert not trainer._progress.bar.disable
+    assert is_hidden == [False]
     assert trainer.parallel_model.model.is_activation_checkpointing
     assert trainer.accelerator.gradient_state.plugin_kwargs["sync_each_batch"]
 
@@ -296,7 +322,7 @@ def test_losses_that_are_nan_are_filtered_if_that_is_asked(tokenizer, tmp_path):
 
 
 def test_a_micro_batch_has_no_more_rows_than_the_batch_size(tokenizer, tmp_path):
-    trainer = tiny_trainer(tmp_path, tokenizer, per_device_train_batch_size=2)
+    trainer = tiny_trainer(tmp_path, tokenizer, per_device_train_batch_size=2, **ONE_EPOCH)
     sizes = {batch.sizes.rows for batch in trainer.get_train_dataloader()}
     assert max(sizes) == 2
 
@@ -404,19 +430,12 @@ def test_arguments_of_another_trainer_are_refused_if_they_are_set(tmp_path):
 
 
 def test_a_trainer_takes_arguments_of_transformers(tokenizer, tmp_path):
-    given = TrainingArguments(str(tmp_path), max_steps=2, use_cpu=True, report_to="none")
+    given = TrainingArguments(str(tmp_path), use_cpu=True, **ONE_EPOCH)
     ours = tiny_trainer(tmp_path, tokenizer)
     trainer = type(ours)(ours.parallel_model, given, ours.parallel_dataset, tokenizer)
     assert trainer.args.cooldown == 0
     assert trainer.args.lr_scheduler_type == "linear"
-    assert {batch.sizes.rows for batch in trainer.get_train_dataloader()} <= set(range(9))
-
-
-def test_a_command_line_makes_arguments(tmp_path):
-    words = ["--output_dir", str(tmp_path), "--bf16", "auto", "--learning_rate", "0.25"]
-    (args,) = HfArgumentParser(TmdeTrainingArguments).parse_args_into_dataclasses(words)
-    assert args.learning_rate == 0.25
-    assert args.bf16 in (True, False)
+    assert max(batch.sizes.rows for batch in trainer.get_train_dataloader()) == 8
 
 
 # ---- Steps and schedules
@@ -480,6 +499,9 @@ LINEAR = [0.0, 0.45, 0.8, 0.6, 0.2, 0.0]
 SHARE_OF_WARMUP = [0.0, 0.5, 1.0, 0.75, 0.25, 0.0]
 COSINE = [(1 + math.cos(math.pi * done)) / 2 for done in (0.0, 0.1, 0.2, 0.4, 0.8, 1.0)]
 
+LAST = 1e-7 / 5e-4  # The last rate of a polynomial schedule, as a share of the first.
+POLYNOMIAL = [LAST + (1 - LAST) * left for left in (1.0, 0.9, 0.8, 0.6, 0.2, 0.0)]
+
 
 @pytest.mark.parametrize(
     ("schedule", "warmup", "expected"),
@@ -487,7 +509,7 @@ COSINE = [(1 + math.cos(math.pi * done)) / 2 for done in (0.0, 0.1, 0.2, 0.4, 0.
         ("linear", 2, LINEAR),
         ("linear", 0.2, SHARE_OF_WARMUP),
         ("cosine", 0, COSINE),
-        ("polynomial", 0, [1.0, 0.9, 0.8, 0.6, 0.2, 1e-7 / 5e-4]),
+        ("polynomial", 0, POLYNOMIAL),
     ],
 )
 def test_with_a_time_limit_schedules_follow_the_progress(
@@ -615,5 +637,5 @@ def test_tokens_are_made_once(folder, tokenizer, tmp_path, monkeypatch):
     cache = None if folder is None else str(tmp_path / folder)
     trainer = tiny_trainer(tmp_path, tokenizer, token_cache_dir=cache, max_steps=1)
     trainer.train()
-    list(trainer.get_train_dataloader())
+    trainer.get_train_dataloader()
     assert sum(calls) == 120

@@ -186,7 +186,6 @@ class _TrainingSection(Section):
 
 def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
-    hints["bf16"] = bool | Literal["auto"] | None  # `HfArgumentParser` needs str in its place.
     hints["fsdp"] = bool | str | None  # The annotation is str, but true is valid as well.
     options: dict[str, Any] = {}
     for field in dataclasses.fields(TmdeTrainingArguments):

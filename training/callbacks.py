@@ -120,7 +120,8 @@ class RunSchedule(TrainerCallback):
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
         logging.get_logger("transformers.trainer").removeFilter(_is_no_end_of_data)
         measures = args.eval_strategy != "no" and self.trainer.can_evaluate
-        saves = args.save_strategy != "no"
+        # With "best", an evaluation alone decides whether its checkpoint is saved.
+        saves = args.save_strategy not in ("no", "best")
         control.should_log = True
         control.should_training_stop = True
         control.should_evaluate = measures and self.evaluated_step != state.global_step

@@ -125,7 +125,15 @@ def dev_losses(
     with torch.random.fork_rng(devices):
         torch.manual_seed(0)
         measured_rows = loss_rows(rows, args)
-        for batch in batches_of(measured_rows, tokenizer, model, args, teachers):
+        batches = batches_of(
+            measured_rows,
+            tokenizer,
+            model,
+            args,
+            teachers,
+            micro_batch_rows=args.per_device_eval_batch_size,
+        )
+        for batch in batches:
             for name, components in model(batch.to(args.device)).items():
                 count = model.objectives[name].count(batch.sizes)
                 sums.add(name, components, count)

@@ -131,6 +131,11 @@ class ParallelModel(nn.Module):
         return [*self.texts, *target_columns(self.targets)]
 
     @property
+    def has_named_texts(self) -> bool:
+        """Whether the texts of a row are no languages: premise and hypothesis, or triples."""
+        return list(self.texts) != list(self.config.languages)
+
+    @property
     def searched_texts(self) -> Sequence[str]:
         """The texts between which retrieval is measured: languages, or anchor and positive."""
         if triple_texts(self.texts):

@@ -15,7 +15,6 @@ from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.rows import document_numbers
-from tmde.data.tokens import open_tokens
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
@@ -205,9 +204,6 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
     """Make the tokenizer and the model."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
-    # The tokens are made before the clock of the run begins, and the trainer reuses them.
-    read_texts = inputs.data.triples or run.recipe.read_texts
-    open_tokens(inputs.data.train, tokenizer, read_texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     begun = run.start.apply(tokenizer)
     limit = position_limit(begun.model)  # A bag has no limit.

@@ -39,12 +39,20 @@ from transformers.trainer_utils import (
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
-from tmde.data.rows import triples_of
-from tmde.data.tokens import open_tokens
+from tmde.data import load_parallel
+from tmde.data.files import AnyDataset
+from tmde.data.rows import NLI_TEXTS, TRANSLATION, triples_of
+from tmde.data.tokens import Tokens, open_tokens
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
-from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batches_of
+from tmde.training.arguments import TmdeTrainingArguments, as_tmde_arguments
+from tmde.training.batches import (
+    ParallelBatch,
+    ParallelBatches,
+    ParallelLoader,
+    Position,
+    batches_of,
+)
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from tmde.training.checkpoints import find_checkpoint, find_damage, seal
 from tmde.training.distributed import (
@@ -69,7 +77,16 @@ from tmde.training.memory import PeakMemory, keep_freed_memory
 from tmde.training.objectives import Objective
 from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.objectives.gather import sum_on_host
-from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
+from tmde.training.optimization import (
+    cool_down,
+    follows_progress,
+    freeze,
+    limit_steps,
+    needs_step_count,
+    progress_schedule,
+    special_rates,
+    warn_of_long_warmup,
+)
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
 from tmde.training.recipe import Recipe
@@ -193,8 +210,8 @@ class TmdeTrainer(HubTrainer):
             optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
         )
         self.parallel_model.objectives.to(self.args.device)
-        self.train_dataset = train_dataset
-        self.eval_dataset = _named_sets(eval_dataset)
+        self.train_dataset = self._read(train_dataset)
+        self.eval_dataset = self._read_sets(eval_dataset)
         self.eval_tasks = _named_tasks(eval_tasks, self.model.config.languages)
         self._check_evaluation()
         is_stream = not isinstance(train_dataset, datasets.Dataset)
@@ -207,6 +224,8 @@ class TmdeTrainer(HubTrainer):
         self.peak_memory = PeakMemory(self.args.device)
         self.interruption = Interruption()
         self._components = ComponentSums()
+        self._tokens: Tokens | None = None
+        self._rows_before = 0  # Those that this process saw before a resume.
         _restore_use_cache(self.model)
         self._prepare_distribution()
         self._replace_callbacks()
@@ -231,6 +250,24 @@ class TmdeTrainer(HubTrainer):
             self._triples,
         )
         freeze(model, self.args.freeze)
+
+    def _read(self, rows: AnyDataset | None) -> AnyDataset | None:
+        """Return rows with the column `translation`, read from columns of their own if need be."""
+        if rows is None or TRANSLATION in (rows.column_names or ()):
+            return rows
+        texts = list(self.parallel_model.texts)
+        if self.parallel_model.has_named_texts:
+            return load_parallel(rows, labels=tuple(texts) == NLI_TEXTS)
+        return load_parallel(rows, languages=texts, document_ids=True)
+
+    def _read_sets(
+        self, rows: datasets.Dataset | Mapping[str, datasets.Dataset] | None
+    ) -> dict[str, datasets.Dataset]:
+        """Return sets of held-out rows by name; a single one has the name ""."""
+        if rows is None:
+            return {}
+        sets = rows if isinstance(rows, Mapping) else {"": rows}
+        return {name: self._read(rows_of_set) for name, rows_of_set in sets.items()}
 
     @property
     def can_evaluate(self) -> bool:
@@ -341,13 +378,22 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Data
 
+    def _open_tokens(self) -> Tokens | None:
+        """Return the tokens of the training data, which are made once; None for a stream."""
+        if self._tokens is None:
+            self._tokens = open_tokens(
+                self.train_dataset,
+                self.processing_class,
+                self.parallel_model.read_texts,
+                self.args.token_cache_dir,
+            )
+        return self._tokens
+
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of this process's micro-batches from `position` on."""
         args = self.args
         model = self.parallel_model
         rows = self.train_dataset
-        if rows is None:
-            raise TmdeError("train_dataset: found None, expected rows to train on")
         tokenizer = self.processing_class
         batches = batches_of(
             rows,
@@ -355,11 +401,11 @@ class TmdeTrainer(HubTrainer):
             model,
             args,
             self.teachers,
-            tokens=open_tokens(rows, tokenizer, model.read_texts, args.token_cache_dir),
+            tokens=self._open_tokens(),
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,
-            micro_batch_rows=args.micro_batch_rows,
+            micro_batch_rows=args.per_device_train_batch_size,
             max_joined_rows=args.max_joined_rows,
             neighbor_share=args.neighbor_share,
             passage_share=args.passage_share,
@@ -385,7 +431,19 @@ class TmdeTrainer(HubTrainer):
             # Starting to iterate draws a number; from a generator of its own, a resumed run is not
             # one draw ahead.
             generator=torch.Generator(),
+            multiprocessing_context=args.dataloader_multiprocessing_context,
         )
+
+    def set_initial_training_values(
+        self, args: TrainingArguments, dataloader: DataLoader
+    ) -> tuple[Any, ...]:
+        """Return what transformers does, with the number of steps where a schedule needs it."""
+        *values, max_steps = super().set_initial_training_values(args, dataloader)
+        if needs_step_count(self.args):
+            batches = dataloader.dataset
+            assert isinstance(batches, ParallelBatches)
+            max_steps = batches.count_steps(args.gradient_accumulation_steps, args.num_train_epochs)
+        return (*values, max_steps)
 
     def get_batch_samples(  # type: ignore[override]  # the counts are one for each objective
         self, epoch_iterator: Iterator[ParallelBatch], num_batches: int, device: torch.device
@@ -466,13 +524,26 @@ class TmdeTrainer(HubTrainer):
         losses = []
         for name, sums in outputs.items():
             objective = objectives[name]
-            scale = self.args.world_size / max(num_items_in_batch[name], 1.0)
+            count = max(num_items_in_batch[name], 1.0)
+            scale = self.args.world_size / count
             losses.append(objective.weight * scale * sums["total"])
-            self._components.add(name, sums, objective.count(inputs.sizes))
+            # The logged loss is the mean of the steps' losses, so each step's share in the means
+            # of its parts is 1, however many terms it has.
+            shares = {component: value / count for component, value in sums.items()}
+            self._components.add(name, shares, objective.count(inputs.sizes) / count)
         loss = functools.reduce(torch.add, losses)
         if return_outputs:
             return loss, outputs
         return loss
+
+    def _track_num_input_tokens(self, inputs: ParallelBatch) -> None:
+        """Count the tokens of a micro-batch of every process, on the host."""
+        if self.args.include_num_input_tokens_seen == "no":
+            return
+        num_tokens = inputs.attention_mask.numel()
+        if self.args.include_num_input_tokens_seen == "non_padding":
+            num_tokens = int(inputs.lengths.sum())
+        self.state.num_input_tokens_seen += int(sum_on_host([num_tokens])[0])
 
     def floating_point_ops(self, inputs: ParallelBatch) -> int:  # type: ignore[override]
         """Return 6 FLOPs per token and non-embedding parameter (Kaplan et al. 2020)."""
@@ -501,6 +572,13 @@ class TmdeTrainer(HubTrainer):
         self, num_training_steps: int, optimizer: Optimizer | None = None
     ) -> LRScheduler:
         """Create the schedule of the arguments, with the cooldown over the end of the run."""
+        if self.lr_scheduler is None and follows_progress(self.args):
+            self.lr_scheduler = progress_schedule(
+                self.args, optimizer or self.optimizer, self.progress
+            )
+            self._created_lr_scheduler = True
+        else:
+            warn_of_long_warmup(self.args, num_training_steps)
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         if self.args.cooldown:
             assert isinstance(scheduler, LambdaLR)  # `limit_steps` refuses the others.
@@ -555,7 +633,9 @@ class TmdeTrainer(HubTrainer):
             TmdeError: In training, no evaluation measures `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
-            sets = self.eval_dataset if eval_dataset is None else _named_sets(eval_dataset)
+            sets = self.eval_dataset
+            if eval_dataset is not None:
+                sets = self._read_sets(eval_dataset)
             return self._evaluate_and_log(sets, metric_key_prefix)
 
     def _evaluate_and_log(
@@ -607,6 +687,7 @@ class TmdeTrainer(HubTrainer):
             `predictions`, the embeddings (rows, languages, d) in float32, with NaN where a row
             lacks a language; `label_ids`, the labels (rows,), or None; and `metrics`.
         """
+        test_dataset = self._read(test_dataset)
         model = whole_model(self.parallel_model).eval()
         embedder = model_embedder(model, self.processing_class, self.args)
         with self.compute_loss_context_manager():
@@ -734,9 +815,11 @@ class TmdeTrainer(HubTrainer):
             kwargs: See `transformers.Trainer.train`.
 
         Raises:
-            TmdeError: There is no checkpoint to resume from.
+            TmdeError: There are no rows to train on, or no checkpoint to resume from.
             RunInterrupted: A signal ended the run, while `interruption.heard()`.
         """
+        if self.train_dataset is None:
+            raise TmdeError("train_dataset: found None, expected rows to train on")
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
         checkpoint = None
@@ -748,6 +831,8 @@ class TmdeTrainer(HubTrainer):
             # Before the batches are made; weights that are sharded are loaded after.
             self._load_data_state(Path(checkpoint))
         self._prepare_teachers()
+        self._open_tokens()  # Making tokens is not training, so the clock starts after it.
+        self._rows_before = self.meter.seen["rows"]
         self.meter.start()
         self.peak_memory.start()
         try:
@@ -757,12 +842,23 @@ class TmdeTrainer(HubTrainer):
 
     def _prepare_teachers(self) -> None:
         """Let the teachers read the rows, before the clock of the run begins."""
-        if self.teachers is not None or self.train_dataset is None:
+        if self.teachers is not None:
             return
         measured = [loss_rows(rows, self.args) for rows in self.eval_dataset.values()]
         self.teachers = prepare_teacher_vectors(
             self.train_dataset, measured, self.parallel_model, self.args
         )
+
+    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
+        """End the training, and report its speed in rows of parallel text.
+
+        transformers takes every step for the same number of rows, and `num_train_samples` for those
+        of all `max_steps`.
+        """
+        (rows,) = sum_on_host([self.meter.seen["rows"] - self._rows_before])
+        steps = self.state.global_step - self._initial_global_step
+        samples = rows * self.state.max_steps / max(steps, 1)
+        return super()._finalize_training(trial, samples, start_time)
 
     def _newest_checkpoint(self) -> str:
         checkpoint = find_checkpoint(Path(self.args.output_dir))
@@ -807,17 +903,6 @@ def _refuse(arguments: Mapping[str, object]) -> None:
             raise TmdeError(f"{name}: found {type(value).__name__}, expected None: {REFUSED[name]}")
 
 
-def _named_sets(
-    rows: datasets.Dataset | Mapping[str, datasets.Dataset] | None,
-) -> dict[str, datasets.Dataset]:
-    """Return sets of held-out rows by name; a single one has the name ""."""
-    if rows is None:
-        return {}
-    if isinstance(rows, Mapping):
-        return dict(rows)
-    return {"": rows}
-
-
 def _named_tasks(
     tasks: str | Sequence[str] | Mapping[str, ClassificationData] | None,
     languages: Sequence[str],
@@ -832,11 +917,10 @@ def _parallel_arguments(
     args: TrainingArguments, model: PreTrainedModel | None
 ) -> TmdeTrainingArguments:
     """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
-    args = copy.copy(args)
-    assert isinstance(args, TmdeTrainingArguments)
-    args.remove_unused_columns = False
+    args = copy.copy(as_tmde_arguments(args))
     args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
-    args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.
+    # transformers needs a number. `TmdeTrainingArguments` of the caller keep None.
+    args.per_device_train_batch_size = args.train_batch_size
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
         encoder = None if model is None else encoder_of(model)

@@ -31,7 +31,12 @@ from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import RunInterrupted
 from tmde.training.recipe import packaged_names
 
-TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
+TINY = {
+    "tokenizer.vocab_size": 400,
+    "max_characters": 20000,
+    "d_model": 16,
+    "per_device_train_batch_size": 64,
+}
 SHARED = {
     "max_rows": 300,
     "eval_strategy": "no",

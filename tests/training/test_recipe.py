@@ -155,7 +155,7 @@ def test_training_takes_the_training_arguments():
         ("max_minutes=.inf", "training", "max_minutes", INFINITY),
         ("max_steps=1e6", "training", "max_steps", 1_000_000),
         ("buffer_rows=1e5", "training", "buffer_rows", 100_000),
-        ("micro_batch_rows=1e3", "training", "micro_batch_rows", 1000),
+        ("per_device_train_batch_size=1e3", "training", "per_device_train_batch_size", 1000),
         ("eval_strategy=no", "training", "eval_strategy", "no"),
         ("fsdp=true", "training", "fsdp", True),
         ("fsdp=full_shard", "training", "fsdp", "full_shard"),

@@ -9,9 +9,10 @@ holds one chunk.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -222,12 +223,7 @@ class ParallelBatches(IterableDataset):
         worker = get_worker_info()
         num_workers = 1 if worker is None else worker.num_workers
         worker_id = 0 if worker is None else worker.id
-        planned_batches = self._plan_all()
-        for index in itertools.count():
-            # In every round, each process takes one of `world_size` batches.
-            planned_round = list(itertools.islice(planned_batches, self.world_size))
-            if len(planned_round) < self.world_size:
-                return
+        for index, planned_round in enumerate(self._rounds()):
             if index % num_workers != worker_id:
                 continue
             last = planned_round[-1]
@@ -237,6 +233,27 @@ class ParallelBatches(IterableDataset):
             )
             batch.chunk_done = last.chunk_done
             yield batch
+
+    def count_steps(self, accumulation_steps: int, epochs: float) -> int:
+        """Return how many optimizer steps a run over a map-style dataset makes.
+
+        All batches are planned and none is loaded. Every process counts the same.
+
+        Args:
+            accumulation_steps: The micro-batches of a process in a step.
+            epochs: The passes over the rows, at most those of this object.
+        """
+        assert self.tokens is not None  # The length of a stream is unknown.
+        num_chunks = math.ceil(len(self.tokens) / self.buffer_rows)
+        num_rounds = 0
+        for planned_round in replace(self, start=Position())._rounds():
+            num_rounds += 1
+            last = planned_round[-1]
+            chunks_done = last.position.chunk + last.chunk_done
+            epochs_done = last.position.epoch + chunks_done / num_chunks
+            if num_rounds % accumulation_steps == 0 and epochs_done >= epochs:
+                break
+        return num_rounds // accumulation_steps
 
     # ---- Checks
 
@@ -306,6 +323,15 @@ class ParallelBatches(IterableDataset):
         return self.pivots_only
 
     # ---- The stream of planned batches
+
+    def _rounds(self) -> Iterator[list[PositionedBatch]]:
+        """Yield `world_size` batches at a time, of which each process takes one."""
+        planned_batches = self._plan_all()
+        while True:
+            planned_round = list(itertools.islice(planned_batches, self.world_size))
+            if len(planned_round) < self.world_size:
+                return
+            yield planned_round
 
     def _plan_all(self) -> Iterator[PositionedBatch]:
         """Yield the batches of all epochs and processes from `start` on."""

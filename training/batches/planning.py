@@ -312,10 +312,11 @@ class BatchPlanner:
         return widened
 
     def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield rows of similar length together, as many as the budget holds.
+        """Yield rows of similar length together, as many as both limits allow.
 
         All languages of a batch are padded to its longest text, so the longer side has rows times
-        length tokens. Rows of equal length come in random order.
+        length tokens. Only a row that is longer than the token budget exceeds it, alone. Rows of
+        equal length come in random order.
 
         Args:
             lengths: The longest text of each row (rows,).
@@ -331,9 +332,9 @@ class BatchPlanner:
             if self.micro_batch_rows is not None:
                 num_rows = min(num_rows, self.micro_batch_rows)
             end = begin + num_rows
-            # A row alone has no negatives: one that would be left over joins the batch before it.
-            if end + 1 == len(order) and num_rows > 1:
-                end = len(order)
+            # A row alone has no negatives, so the batch before the last leaves it a second row.
+            if end + 1 == len(order) and num_rows > 2:
+                end -= 1
             yield order[begin:end]
             begin = end
 

@@ -260,6 +260,7 @@ class TranslationObjective(Objective):
         if getattr(config, "bottleneck", None) == "dual":
             alone = self._decoder_loss(encoded, decoder_batch, bottleneck_only=True)
             output.loss = torch.lerp(output.loss, alone.loss, config.bottleneck_loss_weight)
+            output.components["loss"] = output.loss.detach()
             output.components["bottleneck_nll"] = alone.components["nll"]
         return output
 

@@ -15,7 +15,6 @@ from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objective_checks import check_objectives
 from tmde.training.objectives import Objective
-from tmde.training.precision import has_fast_bf16
 from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES, TMDE, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.objective_classes import make_objectives
@@ -123,12 +122,6 @@ def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
         values.setdefault("save_strategy", values["eval_strategy"])
     if not recipe.data.is_evaluated:
         values.update(NO_EVALUATION)
-    has_accelerator = torch.cuda.is_available() or torch.backends.mps.is_available()
-    if not has_accelerator:
-        # Without `use_cpu`, transformers refuses bf16, which a CPU can compute as well.
-        values.setdefault("use_cpu", True)
-    if values.get("bf16") == "auto":
-        values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
     with _section_errors(recipe, "training", ARGUMENT_ERRORS):
         return TmdeTrainingArguments(output_dir=output_dir, **values)
 

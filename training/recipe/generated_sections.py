@@ -254,7 +254,6 @@ class _TrainingSection(Section):
 
 def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
-    hints["bf16"] = bool | Literal["auto"] | None  # `build_arguments` resolves "auto".
     hints["fsdp"] = bool | str | None  # The annotation is str, but true is valid as well.
     options: dict[str, Any] = {}
     for field in dataclasses.fields(TmdeTrainingArguments):

@@ -60,9 +60,9 @@ def objective_class(name: str) -> type[Objective]:
     """
     if SEPARATOR not in name:
         if name not in OBJECTIVES:
+            problem = unknown_name_message("objective", name, OBJECTIVES)
             raise RecipeError(
-                f"{unknown_name_message('objective', name, OBJECTIVES)} A loss of your own is named by "
-                "its import path, module:Class"
+                f"{problem} A loss of your own is named by its import path, module:Class"
             )
         return OBJECTIVES[name]
     module_name, _, class_name = name.partition(SEPARATOR)

@@ -346,3 +346,41 @@ def test_a_stream_trains(tokenizer, tmp_path):
     )
     trainer.train()
     assert trainer.state.global_step == DEFAULTS["max_steps"]
+
+
+# ---- Columns
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_one_column_for_each_language_trains_as_translations_do(kind, tokenizer, tmp_path):
+    flat = datasets.Dataset.from_list(make_rows(120, seed=2))
+    flat_dev = datasets.Dataset.from_list(make_rows(12, seed=9))
+    nested = ROWS
+    if kind == "stream":
+        flat = flat.to_iterable_dataset()
+        nested = nested.to_iterable_dataset()
+    trainers = []
+    for name, rows, dev in (("flat", flat, flat_dev), ("nested", nested, DEV)):
+        trainer = TmdeTrainer(
+            model=tiny_model(seed=1),
+            args=TmdeTrainingArguments(str(tmp_path / name), **DEFAULTS),
+            train_dataset=rows,
+            eval_dataset=dev,
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        trainers.append(trainer)
+    first, second = trainers
+    assert_equal_weights(first.model.state_dict(), second.model.state_dict())
+    assert first.evaluate()["eval_loss"] == second.evaluate()["eval_loss"]
+
+
+def test_columns_without_a_language_are_named(tokenizer, tmp_path):
+    rows = datasets.Dataset.from_list([{"source": "Hund", "target": "dog"}])
+    with pytest.raises(TmdeError, match=r"source, target"):
+        TmdeTrainer(
+            model=tiny_model(),
+            args=TmdeTrainingArguments(str(tmp_path)),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )

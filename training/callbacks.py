@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
-from logging import LogRecord
+from logging import Filter, LogRecord
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -81,7 +81,7 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> None:
         """Silence the warning of transformers for a run without steps, which names no limit."""
-        logging.get_logger("transformers.trainer").addFilter(_is_no_end_of_data)
+        logging.get_logger("transformers.trainer").addFilter(_NO_END_OF_DATA)
 
     def on_step_begin(
         self,
@@ -118,7 +118,7 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
-        logging.get_logger("transformers.trainer").removeFilter(_is_no_end_of_data)
+        logging.get_logger("transformers.trainer").removeFilter(_NO_END_OF_DATA)
         measures = args.eval_strategy != "no" and self.trainer.can_evaluate
         # With "best", an evaluation alone decides whether its checkpoint is saved.
         saves = args.save_strategy not in ("no", "best")
@@ -194,8 +194,14 @@ def _limits_of(trainer: TmdeTrainer) -> str:
     return ", ".join(f"{name}={value:g}" for name, value in limits.items() if value)
 
 
-def _is_no_end_of_data(record: LogRecord) -> bool:
-    return END_OF_DATA_WARNING not in record.getMessage()
+class _NoEndOfData(Filter):
+    """Drops the warning of transformers for a run without steps."""
+
+    def filter(self, record: LogRecord) -> bool:
+        return END_OF_DATA_WARNING not in record.getMessage()
+
+
+_NO_END_OF_DATA = _NoEndOfData()
 
 
 class EarlyStopping(EarlyStoppingCallback):

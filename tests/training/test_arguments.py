@@ -432,7 +432,7 @@ def test_arguments_of_another_trainer_are_refused_if_they_are_set(tmp_path):
 def test_a_trainer_takes_arguments_of_transformers(tokenizer, tmp_path):
     given = TrainingArguments(str(tmp_path), use_cpu=True, **ONE_EPOCH)
     ours = tiny_trainer(tmp_path, tokenizer)
-    trainer = type(ours)(ours.parallel_model, given, ours.parallel_dataset, tokenizer)
+    trainer = type(ours)(ours.model, given, ours.train_dataset, processing_class=tokenizer)
     assert trainer.args.cooldown == 0
     assert trainer.args.lr_scheduler_type == "linear"
     assert max(batch.sizes.rows for batch in trainer.get_train_dataloader()) == 8
@@ -558,7 +558,7 @@ def test_with_a_time_limit_schedules_follow_the_progress(
 def test_a_schedule_that_needs_an_unknown_number_of_steps_is_refused(
     options, streaming, message, tokenizer, tmp_path
 ):
-    rows = tiny_trainer(tmp_path, tokenizer).parallel_dataset
+    rows = tiny_trainer(tmp_path, tokenizer).train_dataset
     if streaming:
         rows = rows.to_iterable_dataset()
     dev = {}

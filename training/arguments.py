@@ -63,6 +63,7 @@ OPTIMIZERS_WITHOUT_OPTIONS = (
     "adalomo",
 )
 SHORTEST_TEXT = 2  # The tokens of `<s> </s>`.
+DEFAULT_EVAL_STEPS = 1000
 # Ends of the names of dev measures of which less is better.
 LESS_IS_BETTER = ("loss", "nll", "hinge")
 
@@ -79,8 +80,9 @@ class TmdeTrainingArguments(TrainingArguments):
     tasks. Measures that the run does not make are left out. If `greater_is_better` is None, lower
     is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
-    By default a run evaluates every `eval_steps`, if it has something to evaluate on, and ends with
-    the best model.
+    By default a run evaluates and saves every 1000 steps, if it has something to evaluate on, and
+    ends with the best model. Of `eval_steps` and `save_steps`, one follows the other, and so does
+    `save_strategy` follow `eval_strategy`.
 
     A machine without an accelerator trains on its CPU: `use_cpu` is then set to True. Arguments of
     `transformers.TrainingArguments` that this trainer cannot honor are refused, see
@@ -170,8 +172,9 @@ class TmdeTrainingArguments(TrainingArguments):
     logging_steps: float = 50
     logging_nan_inf_filter: bool = False  # It waits for the accelerator at every micro-batch.
     eval_strategy: str | None = None  # type: ignore[assignment]  # chosen below
-    eval_steps: float | None = 1000
-    save_steps: float = 1000
+    eval_steps: float | None = None
+    save_strategy: str | None = None  # type: ignore[assignment]
+    save_steps: float | None = None  # type: ignore[assignment]
     report_to: str | list[str] = "none"
     save_total_limit: int | None = 2
     load_best_model_at_end: bool | None = None  # type: ignore[assignment]  # chosen below
@@ -238,6 +241,13 @@ class TmdeTrainingArguments(TrainingArguments):
         self.evaluates_by_default = self.eval_strategy is None
         if self.eval_strategy is None:
             self.eval_strategy = "steps"
+        # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
+        if self.save_strategy is None:
+            self.save_strategy = "steps" if self.eval_strategy == "no" else self.eval_strategy
+        if self.eval_steps is None:
+            self.eval_steps = DEFAULT_EVAL_STEPS if self.save_steps is None else self.save_steps
+        if self.save_steps is None:
+            self.save_steps = self.eval_steps
         if self.load_best_model_at_end is None:
             self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
         if self.metric_for_best_model is None:

@@ -212,13 +212,15 @@ class ParallelModel(nn.Module):
     def forward(self, batch: ParallelBatch) -> dict[str, dict[str, torch.Tensor]]:
         """Return for every objective its sums over a batch.
 
-        The differentiable sum is called `"total"`; the others are the objective's components.
+        The differentiable sum is called `"total"`; the others are logged: `"loss"`, and the
+        components of the objective.
         """
         encoded = self._encode(batch)
         sums = {}
         for name, objective in self.objectives.items():
             output = objective.compute(encoded)
-            sums[name] = {"total": output.loss, **output.components}
+            loss = output.loss
+            sums[name] = {"total": loss, "loss": loss.detach(), **output.components}
         return sums
 
     def _encode(self, batch: ParallelBatch) -> EncodedBatch:

@@ -142,8 +142,7 @@ class CosineMargin(EmbeddingObjective):
     def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
         first, second = embeddings  # (rows, d_model) each
         cosines = torch.nn.functional.cosine_similarity(first, second)  # (rows,)
-        loss = (0.9 - cosines).clamp_min(0).sum()
-        return ObjectiveOutput(loss, {"loss": loss.detach()})
+        return ObjectiveOutput((0.9 - cosines).clamp_min(0).sum())
 
 
 def test_an_objective_of_ones_own_trains_an_encoder(tokenizer, tmp_path):
@@ -384,3 +383,24 @@ def test_columns_without_a_language_are_named(tokenizer, tmp_path):
             train_dataset=rows,
             processing_class=tokenizer,
         )
+
+
+# ---- Arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("steps", 1000, "steps", 1000, True)),
+        ({"save_steps": 10}, ("steps", 10, "steps", 10, True)),
+        ({"eval_steps": 20}, ("steps", 20, "steps", 20, True)),
+        ({"eval_steps": 20, "save_steps": 40}, ("steps", 20, "steps", 40, True)),
+        ({"eval_strategy": "epoch"}, ("epoch", 1000, "epoch", 1000, True)),
+        ({"eval_strategy": "no", "save_steps": 7}, ("no", 7, "steps", 7, False)),
+        ({"save_strategy": "no"}, ("steps", 1000, "no", 1000, False)),
+    ],
+)
+def test_saving_follows_evaluation_where_only_one_is_set(given, expected, tmp_path):
+    args = TmdeTrainingArguments(str(tmp_path), **given)
+    evaluation = (args.eval_strategy, args.eval_steps, args.save_strategy, args.save_steps)
+    assert (*evaluation, args.load_best_model_at_end) == expected

@@ -115,11 +115,6 @@ def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
         RecipeError: A value does not fit.
     """
     values = recipe.training.settings()
-    # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
-    if "eval_steps" in values:
-        values.setdefault("save_steps", values["eval_steps"])
-    if "eval_strategy" in values:
-        values.setdefault("save_strategy", values["eval_strategy"])
     if not recipe.data.is_evaluated:
         values.update(NO_EVALUATION)
     with _section_errors(recipe, "training", ARGUMENT_ERRORS):

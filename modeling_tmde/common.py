@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 import torch
 from huggingface_hub.dataclasses import as_validated_field, strict
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
@@ -46,6 +47,7 @@ __all__ = [
     "check_length",
     "check_position_ids",
     "classification_loss",
+    "computes_from_weights",
     "eager_attention_forward",
     "first_places",
     "init_linear",
@@ -240,6 +242,22 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         if is_main_process:
             _share_weights(save_directory)
 
+    def _upload_modified_files(
+        self,
+        working_dir: str | os.PathLike,
+        repo_id: str,
+        files_timestamps: dict[str, float],
+        **kwargs: Any,
+    ) -> Any:
+        """Upload what is new in a folder, as transformers does, and the files of `COMPANIONS`.
+
+        `save_pretrained(push_to_hub=True)` of transformers lists the files that a folder has before
+        it saves, and uploads those that change. Companions are written before the list is made.
+        """
+        for name in COMPANIONS:
+            files_timestamps.pop(Path(name).parts[0], None)
+        return super()._upload_modified_files(working_dir, repo_id, files_timestamps, **kwargs)
+
 
 def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
     """Copy the files of sentence-transformers from the checkpoint that a model was opened from.
@@ -283,13 +301,43 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
 
 
 def _share_weights(folder: str | os.PathLike) -> None:
-    """Give the weights in a folder the permissions of the configuration, which the umask decides.
+    """Give the weights in a folder the permissions of their configuration.
 
-    safetensors writes them through a temporary file, which only its owner may read.
+    The umask decides about the configuration. safetensors writes weights through a temporary file,
+    which only its owner may read. With an adapter, there is an adapter's configuration alone.
     """
-    mode = Path(folder, "config.json").stat().st_mode
-    for path in Path(folder).glob("model*.safetensors"):
-        path.chmod(stat.S_IMODE(mode))
+    for config_name, weights in (
+        ("config.json", "model*.safetensors"),
+        ("adapter_config.json", "adapter_model*.safetensors"),
+    ):
+        config_path = Path(folder, config_name)
+        if not config_path.exists():
+            continue
+        mode = stat.S_IMODE(config_path.stat().st_mode)
+        for path in Path(folder).glob(weights):
+            path.chmod(mode)
+
+
+# ---- Layers
+
+
+def computes_from_weights(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a layer does what its class does, with weights that tensor operations read.
+
+    Only then may a model compute with the weights instead of calling the layer. Adapters and
+    `bitsandbytes` change the class of a layer, `torchao` that of its weights, and hooks act where a
+    layer is called.
+
+    Args:
+        layer: The layer.
+        kind: The class that it is built as.
+    """
+    if type(layer) is not kind:
+        return False
+    if layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"):
+        return False
+    weights = layer.parameters(recurse=False)
+    return not any(is_traceable_wrapper_subclass(weight) for weight in weights)
 
 
 def init_linear(module: nn.Linear | nn.Conv1d) -> None:
@@ -540,13 +588,16 @@ class TmdeSinusoidalPositions(nn.Module):
         if isinstance(start, torch.Tensor):
             if not is_tracing(start):
                 check_length(int(start) + length, self.max_positions)
-            positions = start + torch.arange(length, device=start.device)  # (length,)
-            return nn.functional.embedding(positions, self.weight)
+            return self.at(start + torch.arange(length, device=start.device))
         check_length(start + length, self.max_positions)
         if firsts is None:
             return self.weight[start : start + length]
         positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
-        return nn.functional.embedding(positions.clamp(min=0), self.weight)
+        return self.at(positions.clamp(min=0))
+
+    def at(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return the vectors (..., d_model) of positions that are less than `max_positions`."""
+        return nn.functional.embedding(position_ids, self.weight)
 
 
 # ---- Texts of a batch
@@ -744,12 +795,12 @@ def weighted_bag(
     )  # (batch,)
     largest = heaviest.repeat_interleave(lengths, output_size=len(token_ids))  # (tokens,)
     weights = torch.exp(log_weights - largest)
-    summed = _packed_sum(embed_tokens, token_ids, lengths, weights)  # (batch, d_model)
+    summed, dtype = _packed_sum(embed_tokens, token_ids, lengths, weights)  # (batch, d_model)
     if normalize:
         embedding = nn.functional.normalize(summed, dim=-1)
     else:
         embedding = summed * (heaviest.exp() / lengths.clamp(min=1))[:, None]
-    return embedding.to(embed_tokens.weight.dtype)
+    return embedding.to(dtype)
 
 
 def _packed_sum(
@@ -757,14 +808,17 @@ def _packed_sum(
     token_ids: torch.Tensor,
     lengths: torch.Tensor,
     weights: torch.Tensor,
-) -> torch.Tensor:
-    """Return the weighted sum of the vectors of each text, (batch, d_model), in float32."""
+) -> tuple[torch.Tensor, torch.dtype]:
+    """Return the weighted sum of the vectors of each text, (batch, d_model), in float32.
+
+    The second result is the type of the vectors.
+    """
+    if not computes_from_weights(embed_tokens, nn.Embedding):
+        vectors = embed_tokens(token_ids)  # (tokens, d_model)
+        weighted = vectors.float() * weights[:, None]
+        summed = torch.segment_reduce(weighted, "sum", lengths=lengths, initial=0.0)
+        return summed, vectors.dtype
     table = embed_tokens.weight
-    # Adapters and offloading act where the module is called.
-    is_plain = type(embed_tokens) is nn.Embedding and not hasattr(embed_tokens, "_hf_hook")
-    if not is_plain:
-        vectors = embed_tokens(token_ids).float() * weights[:, None]  # (tokens, d_model)
-        return torch.segment_reduce(vectors, "sum", lengths=lengths, initial=0.0)
     first_tokens = lengths.cumsum(0) - lengths  # (batch,)
     summed = nn.functional.embedding_bag(
         token_ids,
@@ -773,7 +827,7 @@ def _packed_sum(
         mode="sum",
         per_sample_weights=weights.to(table.dtype),
     )  # (batch, d_model)
-    return summed.float()
+    return summed.float(), table.dtype
 
 
 # A graph (ONNX, torch.compile) cannot hold `weighted_bag`, so this is the padded form of it.

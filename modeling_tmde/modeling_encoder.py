@@ -199,7 +199,10 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor
     ) -> torch.Tensor:
         """Return H^0 (batch, length, d_model): scaled token vectors and those of the positions."""
-        positions = nn.functional.embedding(position_ids, self.embed_positions.weight)
+        if isinstance(self.embed_positions, TmdeSinusoidalPositions):
+            positions = self.embed_positions.at(position_ids)
+        else:
+            positions = self.embed_positions(position_ids)
         positions = positions.to(inputs_embeds.dtype)  # (batch, length, d_model)
         if self.config.position_embeddings == "learned":
             # Both tables have the same scale.

@@ -38,6 +38,7 @@ from .common import (
     bag_direction,
     check_inputs,
     classification_loss,
+    computes_from_weights,
     first_places,
 )
 from .configuration_tmde import TmdeConfig
@@ -158,14 +159,14 @@ class TmdeAttention(nn.Module):
     def _is_one_query(self, hidden_states: torch.Tensor) -> bool:
         """Return whether `_attend_with_one_query` can take the place of `forward`.
 
-        There has to be one query a text, and the projections have to be plain: adapters and hooks
-        act where a layer is called.
+        There has to be one query a text, and the projections have to compute from their weights.
         """
         if hidden_states.shape[1] != 1:
             return False
         if self.config._attn_implementation not in ("sdpa", "eager"):
             return False
-        return _is_plain_linear(self.k_proj) and _is_plain_linear(self.v_proj)
+        projections = (self.k_proj, self.v_proj)
+        return all(computes_from_weights(layer, nn.Linear) for layer in projections)
 
     def _attend_with_one_query(
         self, query: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None
@@ -204,12 +205,6 @@ class TmdeAttention(nn.Module):
         if self.config._attn_implementation == "eager":
             return attended, probabilities.unsqueeze(2)
         return attended, None
-
-
-def _is_plain_linear(layer: nn.Module) -> bool:
-    """Return whether a layer does nothing but multiply by its weight and add its bias."""
-    has_hooks = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-    return type(layer) is nn.Linear and not has_hooks
 
 
 def _masked_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:

@@ -27,7 +27,7 @@ TARGETS = ["house dog", "cat", "tree river town", "house"]
 
 
 def lora(model: PreTrainedModel) -> "peft.LoraConfig":
-    """Return a LoRA of all layers that have no tied weights; at random, so that it has an effect."""
+    """Return a LoRA, with random weights, of all layers that have no tied weights."""
     is_tied = getattr(model.config, "tie_word_embeddings", False)
     layers = []
     for name, layer in model.named_modules():

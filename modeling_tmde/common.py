@@ -30,6 +30,7 @@ from transformers.utils import (
     can_return_tuple,
     is_tracing,
 )
+from transformers.utils.generic import is_flash_attention_requested
 
 __all__ = [
     "COMPANIONS",
@@ -52,11 +53,15 @@ __all__ = [
     "first_places",
     "init_linear",
     "initial_token_weights",
+    "memory_implementation",
     "occurrences",
     "pool_states",
+    "positions_of_tokens",
     "resized_token_weights",
     "sinusoidal_positions",
     "size",
+    "text_mask",
+    "token_mask",
     "weighted_bag",
 ]
 
@@ -181,6 +186,12 @@ class EmbedderPreTrainedModel(PreTrainedModel):
     needs_language_ids: ClassVar[bool] = False
     write_companions: ClassVar[Callable[[PreTrainedModel, str | os.PathLike], None] | None] = None
     _auto_map: ClassVar[dict[str, str]] = {}
+
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # transformers looks for the call of an implementation in the file of the model. Here, that
+        # call is in `attention_function`.
+        return True
 
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """Resize the tables as transformers does, and the parts of a bag.
@@ -374,7 +385,8 @@ def eager_attention_forward(
         query: (batch, heads, query_length, head_dim).
         key: (batch, heads, key_length, head_dim).
         value: (batch, heads, key_length, head_dim).
-        attention_mask: A summand of the scores, (batch, 1, query_length, key_length), or None.
+        attention_mask: (batch, 1, query_length, key_length), true at what is seen or a summand of
+            the scores, or None.
         scaling: A factor of the scores.
         dropout: The dropout rate of the probabilities.
         kwargs: Not used; what other implementations of transformers take.
@@ -385,13 +397,21 @@ def eager_attention_forward(
     """
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
-        scores = scores + attention_mask
+        scores = scores + _summand(attention_mask, query.dtype)
     # In float32 or better, as in the eager attention of transformers.
     dtype = torch.promote_types(query.dtype, torch.float32)
     probabilities = nn.functional.softmax(scores, dim=-1, dtype=dtype).to(query.dtype)
     probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
     output = probabilities @ value  # (batch, heads, query_length, head_dim)
     return output.transpose(1, 2).contiguous(), probabilities
+
+
+def _summand(attention_mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask as a summand of scores, which a mask of booleans is not."""
+    if attention_mask.dtype != torch.bool:
+        return attention_mask
+    summand = torch.zeros(attention_mask.shape, dtype=dtype, device=attention_mask.device)
+    return summand.masked_fill(~attention_mask, torch.finfo(dtype).min)
 
 
 # The most keys for which plain operations train faster than PyTorch's fused kernel in bfloat16 on a
@@ -431,31 +451,40 @@ def plain_attention_forward(
     if attention_mask is None and module.is_causal and query_length > 1:
         shape = (query_length, key.shape[2])
         attention_mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        hidden = torch.finfo(query.dtype).min
-        summand = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
-        attention_mask = summand.masked_fill(~attention_mask, hidden)
     output, _ = eager_attention_forward(
         module, query, key, value, attention_mask, scaling, dropout, **kwargs
     )
     return output, None
 
 
+def memory_implementation(config: EmbedderConfig) -> str:
+    """Return the name of the implementation that computes attention over a memory.
+
+    It is the one that the config names, unless that is only for texts that attend themselves. Flash
+    attention takes the queries of a padded memory for padded on the left, and flex attention
+    compiles a kernel for every number of queries. PyTorch's own function takes their place.
+    """
+    implementation = config._attn_implementation
+    is_flash = is_flash_attention_requested(requested_attention_implementation=implementation)
+    if is_flash or implementation == "flex_attention":
+        return "sdpa"
+    return implementation
+
+
 def attention_function(
-    config: EmbedderConfig, query: torch.Tensor, key: torch.Tensor
+    implementation: str, query: torch.Tensor, key: torch.Tensor
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
     """Return the function that computes attention fastest.
 
-    It is the one that the config names, except where gradients of bfloat16 are computed on a CPU:
+    It is the implementation of that name, except where gradients of bfloat16 are computed on a CPU:
     for short texts, the backward pass of PyTorch's fused kernel is several times slower than plain
     operations.
 
     Args:
-        config: The config of the model.
+        implementation: The name, as in `config._attn_implementation`.
         query: (batch, heads, query_length, head_dim).
         key: (batch, heads, key_length, head_dim).
     """
-    implementation = config._attn_implementation
     is_trained_on_cpu = query.requires_grad and query.device.type == "cpu"
     is_short = key.shape[2] <= PLAIN_ATTENTION_KEYS
     if (
@@ -515,7 +544,7 @@ class TmdeSelfAttention(nn.Module):
         value = self._split_heads(self.v_proj(hidden_states))
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
-        attention = attention_function(self.config, query, key)
+        attention = attention_function(self.config._attn_implementation, query, key)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, probabilities = attention(
             self,
@@ -607,11 +636,18 @@ def check_inputs(
     input_ids: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
+    pair_masks_of: EmbedderConfig | None = None,
 ) -> torch.Tensor:
     """Return the ids (batch, length) or the vectors (batch, length, width), whichever is there.
 
+    Args:
+        input_ids: (batch, length).
+        inputs_embeds: (batch, length, width).
+        attention_mask: (batch, length), or a mask of pairs (batch, 1, length, length).
+        pair_masks_of: The config of a transformer, which may take a mask of pairs.
+
     Raises:
-        ValueError: If both or neither are there, or the mask is not (batch, length).
+        ValueError: If both or neither of ids and vectors are there, or the mask does not fit.
     """
     if input_ids is not None and inputs_embeds is None:
         inputs = input_ids
@@ -619,12 +655,45 @@ def check_inputs(
         inputs = inputs_embeds
     else:
         raise TmdeError("Give exactly one of input_ids and inputs_embeds")
-    if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
+    if attention_mask is None:
+        return inputs
+    if attention_mask.dim() == 4 and pair_masks_of is not None:
+        _check_pair_mask(attention_mask, inputs, pair_masks_of)
+    elif attention_mask.shape != inputs.shape[:2]:
         raise TmdeError(
             f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, "
             f"{tuple(inputs.shape)}"
         )
     return inputs
+
+
+def _check_pair_mask(
+    attention_mask: torch.Tensor, inputs: torch.Tensor, config: EmbedderConfig
+) -> None:
+    """Check a mask (batch, 1, length, length) that says which token sees which.
+
+    Raises:
+        ValueError: If its shape or type does not fit, or the implementation of attention reads
+            masks of padding only.
+    """
+    batch_size, length = inputs.shape[:2]
+    shape = tuple(attention_mask.shape)
+    if shape != (batch_size, shape[1], length, length):
+        raise TmdeError(
+            f"attention_mask {shape} must be (batch, 1, length, length) of the input, "
+            f"{tuple(inputs.shape)}"
+        )
+    if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
+        raise TmdeError(
+            f"attention_mask {shape}: found {attention_mask.dtype}, expected torch.bool, true where"
+            " the token of a row sees the token of a column, or floats that are added to the scores"
+        )
+    implementation = config._attn_implementation
+    if memory_implementation(config) != implementation:
+        raise TmdeError(
+            f"attention_mask {shape}: attn_implementation={implementation!r} reads masks "
+            '(batch, length) only; use attn_implementation="sdpa" for packed texts'
+        )
 
 
 def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -> None:
@@ -646,6 +715,66 @@ def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -
             f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which "
             "the model has vectors"
         )
+
+
+def positions_of_tokens(
+    position_ids: torch.Tensor, inputs: torch.Tensor, limit: int, training: bool
+) -> torch.Tensor:
+    """Return the positions that a caller gave for every token, (batch, length).
+
+    Args:
+        position_ids: (batch, length), or (1, length) for all texts.
+        inputs: (batch, length) or (batch, length, width).
+        limit: The number of positions for which the model has vectors.
+        training: Whether the model is in training mode.
+
+    Raises:
+        ValueError: If they do not fit the input, or the model has no vector for one of them.
+    """
+    batch_size, length = inputs.shape[:2]
+    if position_ids.shape not in ((batch_size, length), (1, length)):
+        raise TmdeError(
+            f"position_ids {tuple(position_ids.shape)} must be (batch, length), "
+            f"{(batch_size, length)}"
+        )
+    check_position_ids(position_ids, limit, training)
+    return position_ids.expand(batch_size, length)
+
+
+# A score to which less is added than this is one that a mask hides.
+_HIDING_SUMMAND = -1e4
+
+
+def _seen_tokens(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return which token sees which, (batch, length, length), of a mask of pairs of tokens."""
+    seen = attention_mask[:, 0]
+    return seen if seen.dtype == torch.bool else seen > _HIDING_SUMMAND
+
+
+def token_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return the mask of the tokens of each row, (batch, length).
+
+    Args:
+        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length),
+            where padding does not see itself.
+    """
+    if attention_mask.dim() == 2:
+        return attention_mask
+    return _seen_tokens(attention_mask).diagonal(dim1=1, dim2=2)
+
+
+def text_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return the mask of the tokens of the first text of each row, (batch, length).
+
+    Args:
+        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length)
+            of rows that hold several texts. The tokens of the first one see its first token.
+    """
+    if attention_mask.dim() == 2:
+        return attention_mask
+    is_token = token_mask(attention_mask)
+    rows = torch.arange(len(is_token), device=is_token.device)
+    return is_token & _seen_tokens(attention_mask)[rows, :, first_places(is_token)]
 
 
 def first_places(attention_mask: torch.Tensor) -> torch.Tensor:
@@ -1094,12 +1223,16 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
 
     # ---- Decoding
 
-    def _leading_padding(self, decoder_input_ids: torch.Tensor) -> torch.Tensor | None:
+    def _leading_padding(
+        self, decoder_input_ids: torch.Tensor, has_labels: bool
+    ) -> torch.Tensor | None:
         """Return how much padding each row begins with, (batch,), or None if no row does."""
         if self.config.pad_token_id == self.config.decoder_start_token_id:
             return None  # Every row begins with this token.
         is_token = decoder_input_ids != self.config.pad_token_id
-        if is_token[:, 0].all():
+        # A graph cannot branch on the tokens, and moving rows by 0 places changes nothing.
+        is_graph_of_training = has_labels and is_tracing(decoder_input_ids)
+        if not is_graph_of_training and is_token[:, 0].all():
             return None
         return first_places(is_token)
 
@@ -1256,7 +1389,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             )
         leading_padding = None
         if decoder_input_ids is not None and is_whole_target:
-            leading_padding = self._leading_padding(decoder_input_ids)
+            leading_padding = self._leading_padding(decoder_input_ids, labels is not None)
         if use_cache is None:
             is_inference = labels is None and leading_padding is None
             use_cache = is_inference and getattr(self.config, "use_cache", False)
@@ -1264,6 +1397,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         embedding = encoder_outputs.pooler_output  # (batch, d_model)
         assert embedding is not None  # Every encoder returns it.
         states = encoder_outputs.last_hidden_state  # (batch, length, d_model)
+        source_mask = None if attention_mask is None else text_mask(attention_mask)
         decoder_inputs: dict[str, Any] = {
             "input_ids": decoder_input_ids,
             "leading_padding": leading_padding,
@@ -1272,7 +1406,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             "embedding": embedding,
             "language_ids": self.language_ids(target_language, len(embedding)),
             "encoder_hidden_states": encoder_outputs.get("memory", states),
-            "encoder_attention_mask": attention_mask,
+            "encoder_attention_mask": source_mask,
             "attention_mask": decoder_attention_mask,
             "past_key_values": past_key_values,
             "use_cache": use_cache,

@@ -9,8 +9,9 @@ import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
 
+import numpy as np
 import torch
 from huggingface_hub.dataclasses import as_validated_field, strict
 from torch import nn
@@ -53,6 +54,7 @@ __all__ = [
     "first_places",
     "init_linear",
     "initial_token_weights",
+    "is_embedding",
     "memory_implementation",
     "occurrences",
     "pool_states",
@@ -1013,6 +1015,11 @@ else:
     _Seq2SeqModel = object
 
 
+def is_embedding(encoder_outputs: Any) -> TypeGuard[torch.Tensor | np.ndarray]:
+    """Return whether encoder outputs are embeddings alone."""
+    return isinstance(encoder_outputs, (torch.Tensor, np.ndarray))
+
+
 class EmbeddingSeq2Seq(_Seq2SeqModel):
     """Mixin for models with a translation decoder.
 
@@ -1055,22 +1062,33 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
     # ---- Target languages
 
     def language_ids(
-        self, target_language: str | list[str] | torch.Tensor | None, batch_size: int
+        self,
+        target_language: str | list[str] | torch.Tensor | None,
+        batch_size: int,
+        is_translation: bool = False,
     ) -> torch.Tensor:
         """Return the ids of target languages, (batch,).
 
         Args:
-            target_language: One code, a code for each text, or ids (batch,) or (1,).
+            target_language: One code, a code for each text, or ids (batch,) or (1,). Default: the
+                pivot language, if there is only one.
             batch_size: The number of texts.
+            is_translation: Whether codes have to be those of pivot languages. Ids may be of any
+                language, because a decoder can be trained to write others too.
 
         Raises:
-            ValueError: If they are missing, unknown, or do not fit the batch.
+            ValueError: If they are missing, unknown, no pivot, or do not fit the batch.
         """
         known = self.config.languages
+        pivots = self.config.pivot_languages
         if target_language is None:
-            raise TmdeError(
-                f"target_language is missing: name the language to decode into, one of {known}"
-            )
+            if len(pivots) != 1:
+                raise TmdeError(
+                    "target_language is missing: name the language to decode into, one of the "
+                    f"pivot languages {pivots}. A trainer reads it from a column target_language, "
+                    "of codes with TranslationCollator, otherwise of positions in config.languages"
+                )
+            target_language = pivots[0]
         if isinstance(target_language, torch.Tensor):
             return target_language.to(self.device).expand(batch_size)
         if isinstance(target_language, str):
@@ -1081,6 +1099,13 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         if unknown:
             raise TmdeError(
                 f"target_language {unknown[0]!r} is unknown to this model; it has {known}"
+            )
+        others = sorted(set(codes) - set(pivots))
+        if is_translation and others:
+            raise TmdeError(
+                f"target_language {others[0]!r} is no pivot language: this model translates into "
+                f"{pivots}. If its decoder was trained to write {others[0]!r} too, add it to "
+                "config.pivot_languages"
             )
         if len(codes) != batch_size:
             raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
@@ -1173,39 +1198,56 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
 
     # ---- Outputs of the encoder
 
-    def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Return embeddings (batch, d_model) as encoder outputs of length 1.
+    def embedding_as_encoder_outputs(
+        self, embedding: torch.Tensor | np.ndarray
+    ) -> BaseModelOutputWithPooling:
+        """Return embeddings as encoder outputs of length 1.
 
         They come from anywhere, so they are moved to the device and the type of the model.
 
+        Args:
+            embedding: (batch, d_model), or (d_model,) of one text.
+
         Raises:
-            ValueError: If the decoder needs more than the embedding.
+            ValueError: If the decoder needs more than the embedding, or the embedding is not one of
+                this model.
         """
+        if isinstance(embedding, np.ndarray):
+            embedding = torch.tensor(embedding)
         if not self.decodes_embeddings:
             raise TmdeError(
                 f"{type(self).__name__} decodes from the outputs of its encoder for every token, "
                 f"which an embedding alone ({tuple(embedding.shape)}) does not give; pass "
                 "input_ids, or what get_encoder() returned"
             )
-        embedding = embedding.to(self.device, self.dtype)
+        width = self.config.hidden_size
+        is_vector = embedding.is_floating_point() and embedding.dim() in (1, 2)
+        if not is_vector or embedding.shape[-1] != width:
+            raise TmdeError(
+                f"encoder_outputs: found embeddings {tuple(embedding.shape)} of {embedding.dtype}, "
+                f"expected floats ({width},) or (batch, {width}), as DocumentEmbedder.encode "
+                "returns them"
+            )
+        embedding = torch.atleast_2d(embedding.to(self.device, self.dtype))
         return BaseModelOutputWithPooling(
             last_hidden_state=embedding[:, None], pooler_output=embedding
         )
 
     def as_encoder_outputs(
-        self, encoder_outputs: ModelOutput | tuple | torch.Tensor
+        self, encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray
     ) -> BaseModelOutputWithPooling:
         """Return encoder outputs of any form with the embedding as `pooler_output`.
 
         Args:
             encoder_outputs: Output of `get_encoder()`, an output or a tuple whose first entry is
                 `last_hidden_state` with the embedding at position 0, or embeddings
-                (batch, d_model).
+                (batch, d_model) or (d_model,).
 
         Raises:
-            ValueError: If the decoder needs more than the last hidden state.
+            ValueError: If the decoder needs more than the last hidden state, or embeddings do not
+                fit.
         """
-        if isinstance(encoder_outputs, torch.Tensor):
+        if is_embedding(encoder_outputs):
             return self.embedding_as_encoder_outputs(encoder_outputs)
         if isinstance(encoder_outputs, tuple):
             encoder_outputs = BaseModelOutput(last_hidden_state=encoder_outputs[0])
@@ -1321,7 +1363,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -1346,13 +1388,16 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             decoder_attention_mask: (batch, past + target_length), of the `decoder_input_ids` that
                 are given or made.
             encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
-                ...) whose position 0 is the embedding, or embeddings (batch, d_model).
+                ...) whose position 0 is the embedding, or embeddings (batch, d_model) or
+                (d_model,).
             past_key_values: The cache of earlier calls.
             inputs_embeds: (batch, length, width) in place of `input_ids`.
             decoder_inputs_embeds: (batch, target_length, width) in place of `decoder_input_ids`.
             labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. The
                 `<s>` that a row begins with, as the tokenizer writes it, is no target.
-            target_language: Language of the target: one code, one code per text, or ids (batch,).
+            target_language: Language of the target: one code, one code per text, or ids (batch,),
+                positions in `config.languages`. Default: the pivot language, if there is only one.
+                With `labels`, codes are those of pivot languages.
             language_ids: (batch,) source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
             use_cache: Whether to return a cache; without labels, by default as the config says.
@@ -1375,7 +1420,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
                 input_ids, attention_mask, inputs_embeds, language_ids, token_type_ids, **kwargs
             )
         else:
-            if isinstance(encoder_outputs, torch.Tensor):
+            if is_embedding(encoder_outputs):
                 attention_mask = None  # It is that of the tokens, and an embedding is one slot.
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -1404,7 +1449,9 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             "logits_to_keep": logits_to_keep,
             "inputs_embeds": decoder_inputs_embeds,
             "embedding": embedding,
-            "language_ids": self.language_ids(target_language, len(embedding)),
+            "language_ids": self.language_ids(
+                target_language, len(embedding), is_translation=labels is not None
+            ),
             "encoder_hidden_states": encoder_outputs.get("memory", states),
             "encoder_attention_mask": source_mask,
             "attention_mask": decoder_attention_mask,
@@ -1473,7 +1520,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         inputs: torch.Tensor | None = None,
         *args,
         target_language: str | list[str] | torch.Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
         **kwargs,
     ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`.
@@ -1481,13 +1528,15 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         Args:
             inputs: (batch, length), token ids of the source.
             args: As in `GenerationMixin.generate`.
-            target_language: One code, one code per text, or ids (batch,).
-            encoder_outputs: As for `forward`: embeddings (batch, d_model) or what an encoder
-                returned.
+            target_language: As for `forward`: one code, one code per text, or ids (batch,). Codes
+                are those of pivot languages.
+            encoder_outputs: As for `forward`: embeddings (batch, d_model) or (d_model,), as
+                `DocumentEmbedder.encode` returns them, or what an encoder returned.
             kwargs: As in `GenerationMixin.generate`.
 
         Raises:
-            ValueError: If there is nothing to decode, or the target language is missing or unknown.
+            ValueError: If there is nothing to decode, embeddings do not fit, or the target language
+                is missing, unknown, or no pivot.
         """
         if encoder_outputs is None:
             batch_size = self._source_batch_size(inputs, **kwargs)
@@ -1497,7 +1546,9 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             embedding = encoder_outputs.pooler_output  # (batch, d_model)
             assert embedding is not None  # `as_encoder_outputs` has seen to it.
             batch_size = len(embedding)
-        kwargs["target_language"] = self.language_ids(target_language, batch_size)
+        kwargs["target_language"] = self.language_ids(
+            target_language, batch_size, is_translation=True
+        )
         # The protocol by which transformers types `self` does not match its own models.
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 

@@ -9,6 +9,7 @@ sequential neural network models*, chapter 4.
 from collections import OrderedDict
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import GenerationMixin
@@ -40,6 +41,7 @@ from .common import (
     classification_loss,
     computes_from_weights,
     first_places,
+    is_embedding,
     memory_implementation,
     positions_of_tokens,
     text_mask,
@@ -811,7 +813,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         self,
         inputs: torch.Tensor | None = None,
         *args: Any,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
         **kwargs: Any,
     ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`, as [`EmbeddingSeq2Seq.generate`] does.
@@ -819,12 +821,11 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         Args:
             inputs: (batch, length), the source.
             args: Arguments of `GenerationMixin.generate`.
-            encoder_outputs: Embeddings (batch, d_model), which `dual` decodes with its bottleneck
-                band alone, or what an encoder returned.
+            encoder_outputs: Embeddings (batch, d_model) or (d_model,), which `dual` decodes with
+                its bottleneck band alone, or what an encoder returned.
             kwargs: Arguments of `GenerationMixin.generate`, and `target_language`.
         """
-        is_bare_embedding = isinstance(encoder_outputs, torch.Tensor)
-        if is_bare_embedding and self.config.bottleneck == "dual":
+        if is_embedding(encoder_outputs) and self.config.bottleneck == "dual":
             kwargs.setdefault("bottleneck_only", True)
         return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
 

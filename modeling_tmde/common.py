@@ -9,7 +9,7 @@ import shutil
 import stat
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 import torch
@@ -1015,7 +1015,7 @@ else:
     _Seq2SeqModel = object
 
 
-def is_embedding(encoder_outputs: Any) -> TypeGuard[torch.Tensor | np.ndarray]:
+def is_embedding(encoder_outputs: Any) -> bool:
     """Return whether encoder outputs are embeddings alone."""
     return isinstance(encoder_outputs, (torch.Tensor, np.ndarray))
 
@@ -1212,26 +1212,24 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             ValueError: If the decoder needs more than the embedding, or the embedding is not one of
                 this model.
         """
-        if isinstance(embedding, np.ndarray):
-            embedding = torch.tensor(embedding)
+        is_tensor = isinstance(embedding, torch.Tensor)
+        vectors = embedding if is_tensor else torch.tensor(embedding)
         if not self.decodes_embeddings:
             raise TmdeError(
                 f"{type(self).__name__} decodes from the outputs of its encoder for every token, "
-                f"which an embedding alone ({tuple(embedding.shape)}) does not give; pass "
+                f"which an embedding alone ({tuple(vectors.shape)}) does not give; pass "
                 "input_ids, or what get_encoder() returned"
             )
         width = self.config.hidden_size
-        is_vector = embedding.is_floating_point() and embedding.dim() in (1, 2)
-        if not is_vector or embedding.shape[-1] != width:
+        is_vector = vectors.is_floating_point() and vectors.dim() in (1, 2)
+        if not is_vector or vectors.shape[-1] != width:
             raise TmdeError(
-                f"encoder_outputs: found embeddings {tuple(embedding.shape)} of {embedding.dtype}, "
+                f"encoder_outputs: found embeddings {tuple(vectors.shape)} of {vectors.dtype}, "
                 f"expected floats ({width},) or (batch, {width}), as DocumentEmbedder.encode "
                 "returns them"
             )
-        embedding = torch.atleast_2d(embedding.to(self.device, self.dtype))
-        return BaseModelOutputWithPooling(
-            last_hidden_state=embedding[:, None], pooler_output=embedding
-        )
+        vectors = torch.atleast_2d(vectors.to(self.device, self.dtype))  # (batch, d_model)
+        return BaseModelOutputWithPooling(last_hidden_state=vectors[:, None], pooler_output=vectors)
 
     def as_encoder_outputs(
         self, encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray
@@ -1247,7 +1245,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             ValueError: If the decoder needs more than the last hidden state, or embeddings do not
                 fit.
         """
-        if is_embedding(encoder_outputs):
+        if isinstance(encoder_outputs, (torch.Tensor, np.ndarray)):
             return self.embedding_as_encoder_outputs(encoder_outputs)
         if isinstance(encoder_outputs, tuple):
             encoder_outputs = BaseModelOutput(last_hidden_state=encoder_outputs[0])

@@ -251,9 +251,10 @@ def _memory_mask(
         rows = torch.arange(len(memory), device=memory.device)
         return attention_mask[rows, :, first_columns].unsqueeze(2)
     if memory_implementation(config) == config._attn_implementation:
-        return create_bidirectional_mask(
+        mask = create_bidirectional_mask(
             config, query, attention_mask, encoder_hidden_states=memory
         )
+        return cast(torch.Tensor | None, mask)  # Only flex attention has a mask of another kind.
     if attention_mask is None:
         return None
     return attention_mask.bool()[:, None, None, :]

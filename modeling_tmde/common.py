@@ -1212,8 +1212,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             ValueError: If the decoder needs more than the embedding, or the embedding is not one of
                 this model.
         """
-        is_tensor = isinstance(embedding, torch.Tensor)
-        vectors = embedding if is_tensor else torch.tensor(embedding)
+        vectors = torch.tensor(embedding) if isinstance(embedding, np.ndarray) else embedding
         if not self.decodes_embeddings:
             raise TmdeError(
                 f"{type(self).__name__} decodes from the outputs of its encoder for every token, "

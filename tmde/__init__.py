@@ -17,7 +17,10 @@ Everything is imported at first use, so that `import tmde` and `tmde --help` are
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING
+
+from tmde.auto_registration import register_lazily
 
 if TYPE_CHECKING:
     from modeling_tmde import *
@@ -127,3 +130,6 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, those that are not imported yet included."""
     return __all__
+
+
+register_lazily(sys.modules[__name__])

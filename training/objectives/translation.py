@@ -17,7 +17,7 @@ from tmde.training.objectives.base import (
     Requirements,
     check_range,
 )
-from tmde.training.objectives.cross_entropy import cross_entropy_sum
+from tmde.training.objectives.cross_entropy import autocast_operands, cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch, make_language_ids, sees_states
 from tmde.training.objectives.targets import (
     PIVOTS,
@@ -182,8 +182,7 @@ class TranslationObjective(Objective):
             entries = torch.unique(torch.cat([targets, drawn]))  # The entries ascend.
             weight = nn.functional.embedding(entries, weight)
             targets = torch.searchsorted(entries, targets)
-        if torch.is_autocast_enabled(hidden.device.type):
-            weight = weight.to(hidden.dtype)
+        hidden, weight = autocast_operands(hidden, weight)
         nll = cross_entropy_sum(hidden, weight, targets)
         loss = nll
         if self.label_smoothing:

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import torch
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
+from transformers.trainer_pt_utils import AcceleratorConfig
 from transformers.training_args import OptimizerNames
 
 from modeling_tmde import TmdeError
@@ -223,6 +224,7 @@ class TmdeTrainingArguments(TrainingArguments):
             # transformers needs a number before it sets up the device.
             self.dataloader_num_workers = 1
         super().__post_init__()
+        assert isinstance(self.accelerator_config, AcceleratorConfig)  # By now it is one.
         check_accelerator_options(self.accelerator_config)
         if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0

@@ -196,12 +196,14 @@ def progress_schedule(
         progress: Returns the share of the run that is done at a step.
     """
     is_share = args.warmup_steps < 1
+    options = args.lr_scheduler_kwargs
+    assert not isinstance(options, str)  # The arguments have parsed it.
     scheduler = get_scheduler(
         args.lr_scheduler_type,
         optimizer,
         num_warmup_steps=args.get_warmup_steps(PROGRESS_STEPS) if is_share else 0,
         num_training_steps=PROGRESS_STEPS,
-        scheduler_specific_kwargs=args.lr_scheduler_kwargs,
+        scheduler_specific_kwargs=options,
     )
     warmup_steps = 0 if is_share else args.warmup_steps
     schedules = [

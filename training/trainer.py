@@ -573,9 +573,9 @@ class TmdeTrainer(HubTrainer):
     ) -> LRScheduler:
         """Create the schedule of the arguments, with the cooldown over the end of the run."""
         if self.lr_scheduler is None and follows_progress(self.args):
-            self.lr_scheduler = progress_schedule(
-                self.args, optimizer or self.optimizer, self.progress
-            )
+            trained = self.optimizer if optimizer is None else optimizer
+            assert trained is not None  # `create_optimizer` was called.
+            self.lr_scheduler = progress_schedule(self.args, trained, self.progress)
             self._created_lr_scheduler = True
         else:
             warn_of_long_warmup(self.args, num_training_steps)

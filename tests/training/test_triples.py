@@ -194,6 +194,25 @@ def test_a_trainer_in_python(encoder, tmp_path):
     assert 0 < metrics["eval_infonce_loss"] < 2 * math.log(40)
 
 
+def test_columns_of_a_dataset_in_python(encoder, tmp_path):
+    """Held-out rows may lack the negatives of training rows."""
+    train = datasets.Dataset.from_json(str(write_triples(tmp_path / "train.jsonl", 60, seed=5)))
+    held = datasets.Dataset.from_json(str(write_triples(tmp_path / "held.jsonl", 20, seed=6)))
+    arguments = TmdeTrainingArguments(
+        str(tmp_path / "run"), max_steps=1, eval_steps=1, train_max_length=40, use_cpu=True
+    )
+    trainer = TmdeTrainer(
+        adapt_encoder(encoder, languages=["de", "en"], pivot_languages=["en"]),
+        arguments,
+        train,
+        held.remove_columns("negative"),
+        objectives={"infonce": 1.0},
+        processing_class=AutoTokenizer.from_pretrained(encoder),
+    )
+    assert trainer.parallel_model.texts == ("anchor", "positive", "negative")
+    assert "eval_p1_anchor-positive" in trainer.evaluate()
+
+
 def test_triples_are_found_in_the_data(encoder, tmp_path):
     train = write_triples(tmp_path / "train.jsonl", 60, seed=5)
     arguments = ["--encoder", encoder, "--train", train, "-o", tmp_path / "run", *SMALL_RUN]

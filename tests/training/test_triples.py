@@ -31,7 +31,7 @@ SMALL_RUN = [
     "warmup_steps=0",
     "encoder_learning_rate=0.003",
     "embedding_learning_rate=null",
-    "micro_batch_rows=32",
+    "per_device_train_batch_size=32",
     "train_max_length=40",
     "bf16=false",
     "disable_tqdm=true",
@@ -192,6 +192,25 @@ def test_a_trainer_in_python(encoder, tmp_path):
     assert "eval_p1_anchor-positive" in metrics
     # 20 anchors choose among 20 positives and the negatives of their rows.
     assert 0 < metrics["eval_infonce_loss"] < 2 * math.log(40)
+
+
+def test_columns_of_a_dataset_in_python(encoder, tmp_path):
+    """Held-out rows may lack the negatives of training rows."""
+    train = datasets.Dataset.from_json(str(write_triples(tmp_path / "train.jsonl", 60, seed=5)))
+    held = datasets.Dataset.from_json(str(write_triples(tmp_path / "held.jsonl", 20, seed=6)))
+    arguments = TmdeTrainingArguments(
+        str(tmp_path / "run"), max_steps=1, eval_steps=1, train_max_length=40, use_cpu=True
+    )
+    trainer = TmdeTrainer(
+        adapt_encoder(encoder, languages=["de", "en"], pivot_languages=["en"]),
+        arguments,
+        train,
+        held.remove_columns("negative"),
+        objectives={"infonce": 1.0},
+        processing_class=AutoTokenizer.from_pretrained(encoder),
+    )
+    assert trainer.parallel_model.texts == ("anchor", "positive", "negative")
+    assert "eval_p1_anchor-positive" in trainer.evaluate()
 
 
 def test_triples_are_found_in_the_data(encoder, tmp_path):

@@ -52,7 +52,7 @@ def full_loss(hidden, weight, targets, label_smoothing):
 
 @pytest.mark.parametrize("objective", [TranslationObjective(), MaskedLanguageModel()])
 def test_autocast_decides_the_type_of_the_projection(objective, monkeypatch):
-    """Autocast on CUDA gives the states of a LayerNorm in float32; the projection is in bfloat16."""
+    """On CUDA, a LayerNorm returns float32 under autocast; the projection is in bfloat16."""
     types = set()
 
     def record(ctx, hidden, weight, targets, chunk_rows):

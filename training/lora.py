@@ -16,7 +16,7 @@ from torch import nn
 from transformers import PreTrainedModel
 from transformers.utils import SAFE_WEIGHTS_NAME, is_peft_available
 
-from modeling_tmde import TmdeError
+from modeling_tmde import AdaptedForConditionalGeneration, TmdeError
 
 if TYPE_CHECKING:
     from tmde.training.recipe.sections import LoraSection
@@ -27,11 +27,11 @@ ADAPTERS_NAME = "adapters.safetensors"
 # ---- The adapters of a model
 
 
-def add_adapters(encoder: PreTrainedModel, options: LoraSection) -> None:
-    """Add LoRA adapters to the layers of an encoder, in place, and freeze its own weights.
+def add_adapters(model: PreTrainedModel, options: LoraSection) -> None:
+    """Add LoRA adapters to the encoder of a model, in place, and freeze the encoder's own weights.
 
     Args:
-        encoder: The encoder.
+        model: A model on an encoder of the Hub.
         options: The sizes of the adapters and the layers that get one.
 
     Raises:
@@ -47,13 +47,14 @@ def add_adapters(encoder: PreTrainedModel, options: LoraSection) -> None:
         lora_dropout=options.dropout,
         target_modules=options.target_modules,
     )
+    assert isinstance(model, AdaptedForConditionalGeneration)  # No other section has `lora`.
     try:
-        encoder.add_adapter(config)
+        model.model.encoder.add_adapter(config)
     except ValueError as error:
         raise TmdeError(f"model.lora.target_modules={options.target_modules}: {error}") from error
 
 
-def _adapted_layers(model: nn.Module) -> list[tuple[str, nn.Module]]:
+def _adapted_layers(model: nn.Module) -> list[tuple[str, Any]]:
     """Return the layers of a model that PEFT has wrapped, with their names."""
     if not is_peft_available():
         return []

@@ -24,7 +24,6 @@ from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
 from tmde.training.evaluation import check_metric
 from tmde.training.lora import add_adapters
-from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import ADAPTED, config_class
@@ -215,7 +214,7 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
             f"max_position_embeddings={positions}"
         )
     if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
-        add_adapters(encoder_of(begun.model).encoder, run.recipe.model.lora)
+        add_adapters(begun.model, run.recipe.model.lora)
     return tokenizer, begun
 
 

@@ -81,7 +81,7 @@ def _languages_of_triples(
 ) -> ChosenLanguages:
     """Return the recipe of triples with its languages, which the data do not state."""
     languages = [PREFERRED_PIVOT]
-    message = (
+    message: str | None = (
         f"The data are triples of anchor and positive. Language of their texts: {PREFERRED_PIVOT} "
         "(--languages names others)."
     )

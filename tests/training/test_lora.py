@@ -69,7 +69,7 @@ def rows_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def adapted_model(folder: Path, **options):
     """A model on an encoder with adapters that change its vectors."""
     model = adapt_encoder(folder, languages=LANGUAGES, pivot_languages=["en"], dropout=0.0)
-    add_adapters(model.model.encoder, LoraSection(**options))
+    add_adapters(model, LoraSection(**options))
     torch.manual_seed(3)
     for name, parameter in model.named_parameters():
         if "lora_B" in name:
@@ -202,7 +202,7 @@ def test_a_checkpoint_with_adapters_needs_a_model_with_adapters(encoder, tmp_pat
     [
         ("model.lora.r=0", r"lora r=0 must lie in \[1, inf\)"),
         ("model.lora.rank=4", "lora: key 'rank' is unknown"),
-        ("model.lora.alpha=high", "lora: alpha: found 'high', expected a number"),
+        ("model.lora.alpha=high", "lora: alpha: found 'high', expected an integer"),
     ],
 )
 def test_options_are_checked(override, message):

@@ -274,14 +274,14 @@ class LoraSection(Section):
     """
 
     r: WholeNumber = 16
-    alpha: float | int = 32
+    alpha: WholeNumber = 32
     dropout: float | int = 0.0
     target_modules: str | list[str] = "all-linear"
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
         check_range("lora r", self.r, "[1, inf)")
-        check_range("lora alpha", self.alpha, "(0, inf)")
+        check_range("lora alpha", self.alpha, "[1, inf)")
         check_range("lora dropout", self.dropout, "[0, 1)")
         return self
 

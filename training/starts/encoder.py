@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -33,7 +33,7 @@ from tmde.training.starts.hub_encoders import (
 def adapt_encoder(
     encoder: str | os.PathLike[str],
     prompt: str | None = None,
-    pooling: str = "mean",
+    pooling: Literal["mean", "cls"] = "mean",
     **options: Any,
 ) -> AdaptedForConditionalGeneration:
     """Return a model on a pretrained encoder, which `TmdeTrainer` trains further.
@@ -65,13 +65,9 @@ def adapt_encoder(
         prompt = default_prompt(local_or_hub(encoder))
     pretrained = open_encoder(encoder)
     tokenizer = open_encoder_tokenizer(encoder)
-    config = AdaptedConfig(
-        encoder_config=pretrained.config,
-        pooling=pooling,
-        **options,
-        **token_settings(tokenizer),
-        **prompt_settings(prompt, tokenizer),
-    )
+    options |= token_settings(tokenizer)
+    options |= prompt_settings(prompt, tokenizer)
+    config = AdaptedConfig(encoder_config=pretrained.config, pooling=pooling, **options)
     model = AdaptedForConditionalGeneration(config)
     model.take_encoder(pretrained)
     return model

@@ -7,12 +7,13 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import datasets
 
 from .checks import Unquoted, bad_value, check_languages
-from .files import AnyDataset, blocks_of
+from .files import AnyDataset
 from .iso_codes import iso_of_flores
 from .labeled_tables import (
     Table,
@@ -285,7 +286,8 @@ def _read_rows(
 ) -> Iterator[dict[str, object]]:
     """Yield the checked rows of a table, read in blocks."""
     table = opener()
-    for numbers, rows in blocks_of(table.rows, _BLOCK_ROWS):
-        columns = read(replace(table, rows=zip(numbers, rows, strict=True)))
+    rows = iter(table.rows)
+    while block := list(islice(rows, _BLOCK_ROWS)):
+        columns = read(replace(table, rows=block))
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, values, strict=True))

@@ -235,8 +235,9 @@ def _as_list(source: RowSource | Sequence[RowSource]) -> list[RowSource]:
         CorpusError: A source is a dictionary of splits.
     """
     sources: list[RowSource]
-    one_source = str | os.PathLike | Mapping | datasets.Dataset | datasets.IterableDataset
-    if isinstance(source, one_source):
+    if isinstance(
+        source, str | os.PathLike | Mapping | datasets.Dataset | datasets.IterableDataset
+    ):
         sources = [source]
     else:
         sources = list(source)

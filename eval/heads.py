@@ -15,7 +15,7 @@ import math
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import ClassVar, cast
+from typing import ClassVar, TypeAlias, cast
 
 import numpy as np
 import scipy.sparse
@@ -38,7 +38,7 @@ logger = logging.get_logger(__name__)
 # 1,000 x 256 took forty times as long on two cores as on one.
 _WORTH_THREADS = 20_000_000
 
-Classifier = ClassifierMixin | Pipeline | FfnClassifier
+Classifier: TypeAlias = ClassifierMixin | Pipeline | FfnClassifier
 
 
 def pair_features(first: Matrix, second: Matrix) -> Matrix:
@@ -102,7 +102,11 @@ class LinearHead:
     sparse_grid: tuple[float, ...]
 
     def fit(
-        self, features: Matrix, labels: Sequence[str], devs: DevSets, seed: int = 0
+        self,
+        features: Matrix,
+        labels: Sequence[str] | np.ndarray,
+        devs: DevSets,
+        seed: int = 0,
     ) -> dict[str, ClassifierMixin]:
         """Train with every C and return the best classifier on each dev set.
 

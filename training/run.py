@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
+from tmde.data.files import AnyDataset
 from tmde.data.rows import document_numbers
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
@@ -28,7 +30,7 @@ from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
-from tmde.training.run_data import RunData, load_data
+from tmde.training.run_data import GivenData, RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder, record_changes
 from tmde.training.run_record import (
     save_best,
@@ -52,6 +54,8 @@ logger = logging.get_logger("tmde.training")
 def train_recipe(
     recipe: Recipe,
     output_dir: str | Path,
+    train_dataset: AnyDataset | None = None,
+    eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     measure_packaged: bool = False,
@@ -68,6 +72,11 @@ def train_recipe(
         output_dir: The folder, new or empty, unless resuming or overwriting. It is deleted after an
             error before the first checkpoint, if it is new: the corrected command would be refused
             otherwise.
+        train_dataset: A `Dataset` or a stream to train on, in the place of what the recipe names:
+            with a column `translation`, or one column for each language. If the recipe states no
+            languages, they are those of the columns. Give the same rows to resume.
+        eval_dataset: Held-out rows, or several sets of them by name, in the place of what the
+            recipe names.
         resume: Resume from the newest complete checkpoint. The result is that of a run that was
             never interrupted (a run limited by minutes ends when its time is up).
         overwrite: Delete an earlier run in the folder.
@@ -85,9 +94,10 @@ def train_recipe(
         RunInterrupted: Ctrl-C or SIGTERM ended the run. After its first step, it is saved.
         HubUploadError: The last push failed; the run's folder is complete.
     """
-    run = resolve(recipe, Path(output_dir), resume)
+    given = GivenData(train_dataset, eval_dataset)
+    run = resolve(given.fit(recipe), Path(output_dir), resume)
     with opened_folder(run, resume, overwrite):
-        inputs = read_inputs(run)
+        inputs = read_inputs(run, given)
         begin_run(run, overwrite and not resume)
         train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
@@ -110,16 +120,18 @@ class RunInputs:
 
     Attributes:
         data: The rows.
+        given: The datasets of the caller.
         eval_tasks: The classification tasks by name.
         origin: Where data and weights come from, for `run.json`.
     """
 
     data: RunData
+    given: GivenData
     eval_tasks: dict[str, ClassificationData]
     origin: dict[str, Any]
 
 
-def read_inputs(run: ResolvedRun) -> RunInputs:
+def read_inputs(run: ResolvedRun, given: GivenData) -> RunInputs:
     """Read the rows and tasks of a run, after checks of what would fail only at its end."""
     recipe = run.recipe
     state = PartialState()
@@ -129,7 +141,7 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
             open_hub_repository(run.arguments, model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         with _phase(run, "Reading and checking the rows"):
-            data = load_data(recipe)
+            data = load_data(recipe, given)
         if data.dev or eval_tasks:
             check_metric(run.arguments, data.dev, eval_tasks, recipe.searched_texts)
         settings = recipe.settings()
@@ -140,7 +152,8 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         if state.is_main_process and run.checkpoint is None:
             pushes = run.arguments.push_to_hub
             tell_licenses(origins, licensed, recipe.card, pushes)
-    return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
+    origin = {"recipe": recipe.name, "sources": sources, **origins}
+    return RunInputs(data, given, eval_tasks, origin)
 
 
 # ---- 2. The folder
@@ -175,7 +188,14 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
     stage = _without_useless_neighbors(stage, inputs.data.train)
     distributed_type = state.distributed_type
     is_begun = find_checkpoint(start.stage_folder) is not None
-    train_recipe(stage, start.stage_folder, resume=is_begun, overwrite=True)
+    train_recipe(
+        stage,
+        start.stage_folder,
+        inputs.given.train,
+        inputs.given.dev,
+        resume=is_begun,
+        overwrite=True,
+    )
     state.wait_for_everyone()
     # The state holds the stage's precision and refuses another one; FSDP of the stage may have
     # changed the type.

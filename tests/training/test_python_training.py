@@ -25,6 +25,7 @@ from tmde import (
     TmdeTrainingArguments,
     TranslationObjective,
     load_recipe,
+    train_recipe,
 )
 from tmde.training.recipe.building import build_arguments, build_config, build_objectives
 from tmde.training.recipe.objective_classes import make_objectives
@@ -404,3 +405,26 @@ def test_saving_follows_evaluation_where_only_one_is_set(given, expected, tmp_pa
     args = TmdeTrainingArguments(str(tmp_path), **given)
     evaluation = (args.eval_strategy, args.eval_steps, args.save_strategy, args.save_steps)
     assert (*evaluation, args.load_best_model_at_end) == expected
+
+
+# ---- Recipes with datasets
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_a_recipe_trains_on_a_dataset(kind, tmp_path):
+    languages = ("de", "en", "fr")
+    rows = datasets.Dataset.from_list(make_rows(300, seed=2, languages=languages))
+    dev = datasets.Dataset.from_list(make_rows(12, seed=9, languages=languages))
+    if kind == "stream":
+        rows = rows.to_iterable_dataset()
+    sizes = ["model.d_model=16", "tokenizer.vocab_size=400", "max_steps=4", "use_cpu=true"]
+    recipe = load_recipe("bag", [*sizes, "warm_start.packaged=never", "disable_tqdm=true"])
+
+    trainer = train_recipe(recipe, tmp_path / "run", train_dataset=rows, eval_dataset=dev)
+
+    assert list(trainer.model.config.languages) == ["de", "en", "fr"]
+    assert list(trainer.eval_dataset) == ["dev"]
+    recorded = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
+    assert recorded.data.train is None
+    assert recorded.data.languages == ["de", "en", "fr"]
+    assert (tmp_path / "run" / "README.md").is_file()

@@ -124,7 +124,7 @@ def run(command: list[str], folder: Path) -> subprocess.CompletedProcess:
 
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_it_trains_measures_and_saves(launcher, hub, tmp_path):
-    sizes = ["--width", "64", "--batch-tokens", "1500", "--vocabulary", "600", "--steps", "4"]
+    sizes = ["--width", "64", "--batch-tokens", "1500", "--steps", "4"]
     command = [*LAUNCHERS[launcher], str(SCRIPT), "--europarl", str(hub / "europarl"), *sizes]
     command += ["--tasks", f"sib200={hub / 'sib200'}", f"xnli={hub / 'xnli'}"]
     done = run(command, tmp_path)

@@ -290,6 +290,7 @@ def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp
     assert results["best"]["eval_loss"] == pytest.approx(trainer.evaluate()["eval_loss"], abs=1e-6)
     assert json.loads((tmp_path / "run.json").read_text())["data"]["train"]["rows"] == 120
     card = (tmp_path / "README.md").read_text()
+    assert "By `TmdeTrainer`, from Python, in 4 steps" in card
     assert "translation (cross-entropy" in card
     saved = TmdeForConditionalGeneration.from_pretrained(tmp_path)
     assert_equal_weights(saved.state_dict(), trainer.model.state_dict())

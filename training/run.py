@@ -30,7 +30,7 @@ from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
 from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
-from tmde.training.run_data import GivenData, RunData, load_data
+from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder, record_changes
 from tmde.training.run_record import (
     save_best,
@@ -131,7 +131,7 @@ class RunInputs:
     origin: dict[str, Any]
 
 
-def read_inputs(run: ResolvedRun, given: GivenData) -> RunInputs:
+def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
     """Read the rows and tasks of a run, after checks of what would fail only at its end."""
     recipe = run.recipe
     state = PartialState()

@@ -151,9 +151,10 @@ class TmdeTrainingArguments(TrainingArguments):
             the texts of the classification task.
         early_stopping_patience: Ends the run when so many evaluations one after the other have not
             bettered `metric_for_best_model`; None never does.
-        keep_checkpoints: Keep the checkpoints of a run that has ended, from which `--resume` can
-            extend it. Otherwise they are deleted at the end: the best weights are the model of the
-            run's folder, and optimizer states take twice the room of the weights.
+        keep_checkpoints: Keep the checkpoints of a run of `train_recipe` or `tmde train` that has
+            ended, from which `--resume` can extend it. Otherwise these two delete them at the end:
+            the best weights are the model of the run's folder, and optimizer states take twice the
+            room of the weights. A trainer that is built in Python always keeps them.
         keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to
             the system: a quarter less time a step with a vocabulary of 32,000, and up to twice the
             memory. See `tmde.training.memory`.
@@ -214,6 +215,8 @@ class TmdeTrainingArguments(TrainingArguments):
     keep_freed_memory: bool = True
 
     def __post_init__(self):
+        #: The values before any of them is derived from others.
+        self.given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         check_supported(self)
         for name, interval in INTERVALS.items():
             check_range(name, getattr(self, name), interval)
@@ -250,12 +253,29 @@ class TmdeTrainingArguments(TrainingArguments):
             self.eval_steps = DEFAULT_EVAL_STEPS if self.save_steps is None else self.save_steps
         if self.save_steps is None:
             self.save_steps = self.eval_steps
+        self._loads_best_by_default = self.load_best_model_at_end is None
         if self.load_best_model_at_end is None:
             self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
         if self.metric_for_best_model is None:
             self.metric_for_best_model = "mix"
         if self.greater_is_better is None:
             self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
+
+    def evaluation_arguments(self) -> list[str]:
+        """Return the arguments that were set and have no effect without evaluations."""
+        names = []
+        if self.eval_strategy != "no" and not self.evaluates_by_default:
+            names.append("eval_strategy")
+        if self.load_best_model_at_end and not self._loads_best_by_default:
+            names.append("load_best_model_at_end")
+        if self.save_strategy == "best":
+            names.append("save_strategy")
+        if self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
+            names.append("lr_scheduler_type")
+        for name in ("eval_on_start", "early_stopping_patience"):
+            if getattr(self, name):
+                names.append(name)
+        return names
 
     def _choose_device_and_precision(self) -> None:
         """Set `use_cpu` where there is no accelerator, and resolve `bf16="auto"`."""

@@ -166,6 +166,8 @@ class RunSchedule(TrainerCallback):
     def _apply_eval_minutes(self, control: TrainerControl) -> None:
         args = self.trainer.args
         elapsed = self.trainer.meter.elapsed
+        if args.eval_strategy == "no":
+            return
         if not args.eval_minutes or elapsed - self.last_evaluation < args.eval_minutes * 60:
             return
         self.last_evaluation = elapsed
@@ -219,6 +221,7 @@ class EarlyStopping(EarlyStoppingCallback):
     ) -> TrainerControl:
         """Restore the count of a checkpoint, and stop at once if it is complete."""
         super().on_train_begin(args, state, control, **kwargs)
+        self.early_stopping_patience_counter = 0
         # A list before the run begins; from then on the states by the names of their classes.
         saved_states = cast(dict[str, Any], state.stateful_callbacks)
         saved = saved_states.get(type(self).__name__)

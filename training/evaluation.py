@@ -227,6 +227,22 @@ def evaluate_model(
         )
 
 
+def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[str, float]:
+    """Return metrics of the user without the prefix `eval_`, which all metrics get later.
+
+    Raises:
+        TmdeError: A metric has the name of one that the trainer measures.
+    """
+    metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
+    for name in metrics:
+        if name in measured:
+            raise TmdeError(
+                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
+                "another name"
+            )
+    return metrics
+
+
 def _measure_all(
     model: ParallelModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -249,7 +265,8 @@ def _measure_all(
             losses = dev_losses(model, tokenizer, rows, args, teachers)
             if compute_metrics is not None:
                 embeddings = embed_rows(embedder, rows, model.texts)
-                measures |= compute_metrics(EvalPrediction(embeddings, labels_of(rows)))
+                custom = compute_metrics(EvalPrediction(embeddings, labels_of(rows)))
+                measures |= _own_names(custom, {*measures, *losses, *DEV_METRICS, *MIX, "mix"})
         for measure in losses.keys() & {"loss", *AVERAGED_LOSSES}:
             values_by_mean[measure].append(losses[measure])
         for measure, value in {**losses, **measures}.items():

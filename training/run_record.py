@@ -16,6 +16,7 @@ from transformers.utils import logging
 from modeling_tmde import TmdeError
 from tmde.data import CorpusReport
 from tmde.data.io import write_atomically
+from tmde.data.rows import triple_texts
 from tmde.eval.dev_retrieval import retrieval_pools
 from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData, data_fingerprint
@@ -82,8 +83,8 @@ def write_records(trainer: TmdeTrainer, folder: Path) -> None:
     if trainer.recipe is None:
         _describe_trainer(trainer, folder)
     elif folder.resolve() != run_folder.resolve():
-        for name in (RECIPE_NAME, RUN_RECORD_NAME):
-            shutil.copy(run_folder / name, folder / name)
+        write_atomically(folder / RECIPE_NAME, trainer.recipe.to_yaml())
+        shutil.copy(run_folder / RUN_RECORD_NAME, folder / RUN_RECORD_NAME)
     write_results(trainer, folder)
     write_card(folder)
 
@@ -91,7 +92,8 @@ def write_records(trainer: TmdeTrainer, folder: Path) -> None:
 def _describe_trainer(trainer: TmdeTrainer, folder: Path) -> None:
     """Write recipe and `run.json` of a trainer that was built in Python."""
     try:
-        recipe = describe_recipe(trainer.model, trainer.objectives, trainer.args)
+        is_triples = triple_texts(trainer.parallel_model.texts) != ()
+        recipe = describe_recipe(trainer.model, trainer.objectives, trainer.args, is_triples)
     except TmdeError as error:
         logger.warning(f"{RECIPE_NAME} is not written, no recipe can say what was done: {error}")
         settings: dict[str, Any] = {}

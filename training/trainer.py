@@ -144,8 +144,8 @@ class TmdeTrainer(HubTrainer):
         optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
         teachers: The teachers of a distillation, from `prepare_teacher_vectors`. Default: they read
             the rows when training begins.
-        recipe: The recipe that the other arguments were made from. Default: the trainer describes
-            them in a recipe.
+        recipe: The recipe of `train_recipe`, which writes it into the folder of the run. Default:
+            `save_model` describes the trainer in a recipe.
 
     Raises:
         TmdeError: The model, the objectives, the data or the arguments do not fit together.
@@ -214,19 +214,17 @@ class TmdeTrainer(HubTrainer):
         self.eval_dataset = self._read_sets(eval_dataset)
         self.eval_tasks = _named_tasks(eval_tasks, self.model.config.languages)
         self._check_evaluation()
-        is_stream = not isinstance(train_dataset, datasets.Dataset)
-        self.step_limit = limit_steps(self.args, streaming=is_stream)
+        self._check_optimizers()
+        self.step_limit: int | None = None
+        if train_dataset is not None:
+            is_stream = not isinstance(train_dataset, datasets.Dataset)
+            self.step_limit = limit_steps(self.args, streaming=is_stream)
         self.teachers = teachers
         self.recipe = recipe
-        self.position = Position()
-        self.chunk_done = 0.0  # The share of the chunk at `position`.
-        self.meter = RunMeter()
-        self.peak_memory = PeakMemory(self.args.device)
         self.interruption = Interruption()
-        self._components = ComponentSums()
         self._tokens: Tokens | None = None
-        self._rows_before = 0  # Those that this process saw before a resume.
-        _restore_use_cache(self.model)
+        self._begin_anew()
+        self._restore_use_cache()
         self._prepare_distribution()
         self._replace_callbacks()
 
@@ -238,10 +236,24 @@ class TmdeTrainer(HubTrainer):
         self._make_parallel(model)
         return model
 
+    def _begin_anew(self) -> None:
+        """Set the position in the data and the clock to those of a run without any steps."""
+        self.position = Position()
+        self.chunk_done = 0.0  # The share of the chunk at `position`.
+        self.meter = RunMeter()
+        self.peak_memory = PeakMemory(self.args.device)
+        self._components = ComponentSums()
+        self._rows_before = 0  # Those that this process saw before a resume.
+
     def _make_parallel(self, model: PreTrainedModel) -> None:
-        """Make the module that data parallelism wraps: the model with its objectives."""
+        """Make the module that data parallelism wraps: the model with its objectives.
+
+        Weights that are not trained are frozen while `train` runs, and then as they were.
+        """
         check_model(model)
-        #: What is trained. `model` is the model inside, as it was given.
+        self._use_cache = getattr(model.config, "use_cache", None)
+        self._trained = [weight for weight in model.parameters() if weight.requires_grad]
+        #: The module that DDP or FSDP wraps. `self.model` stays the model of the user.
         self.parallel_model = ParallelModel(
             model,
             self.objectives,
@@ -250,6 +262,36 @@ class TmdeTrainer(HubTrainer):
             self._triples,
         )
         freeze(model, self.args.freeze)
+        self._frozen = [weight for weight in self._trained if not weight.requires_grad]
+        self._unfreeze()
+
+    def _unfreeze(self) -> None:
+        """Let all weights learn that did when the model was given."""
+        for weight in self._trained:
+            weight.requires_grad_(True)
+
+    def _restore_use_cache(self) -> None:
+        """Give the model's config the `use_cache` that it had, which `Trainer` has changed."""
+        if self._use_cache is not None:
+            self.model.config.use_cache = self._use_cache
+        else:
+            del self.model.config.use_cache
+
+    def _check_optimizers(self) -> None:
+        """Refuse learning rates of parts of the model beside an optimizer of the user.
+
+        Raises:
+            TmdeError: Names the argument.
+        """
+        if self.optimizer is None:
+            return
+        for name in ("embedding_learning_rate", "encoder_learning_rate"):
+            rate = getattr(self.args, name)
+            if rate is not None:
+                raise TmdeError(
+                    f"{name}={rate}: found `optimizers`, whose parameter groups state the rates; "
+                    "leave one of the two out"
+                )
 
     def _read(self, rows: AnyDataset | None) -> AnyDataset | None:
         """Return rows with the column `translation`, read from columns of their own if need be."""
@@ -267,7 +309,17 @@ class TmdeTrainer(HubTrainer):
         if rows is None:
             return {}
         sets = rows if isinstance(rows, Mapping) else {"": rows}
-        return {name: self._read(rows_of_set) for name, rows_of_set in sets.items()}
+        read_sets = {}
+        for name, rows_of_set in sets.items():
+            if not isinstance(rows_of_set, datasets.Dataset):
+                raise TmdeError(
+                    f"eval_dataset {name}: found {type(rows_of_set).__name__}, expected a Dataset; "
+                    "datasets.Dataset.from_list(list(stream.take(1000))) makes one of a stream"
+                )
+            if len(rows_of_set) == 0:
+                raise TmdeError(f"eval_dataset {name}: found no rows, expected some")
+            read_sets[name] = self._read(rows_of_set)
+        return read_sets
 
     @property
     def can_evaluate(self) -> bool:
@@ -283,19 +335,29 @@ class TmdeTrainer(HubTrainer):
         """
         args = self.args
         if self.can_evaluate:
-            if args.load_best_model_at_end and self.compute_metrics is None:
+            if args.metric_for_best_model == "mix" and not self._measures_mix:
+                args.metric_for_best_model = "loss"
+                args.greater_is_better = False
+            if self.compute_metrics is None:
                 searched_texts = self.parallel_model.searched_texts
                 check_metric(args, self.eval_dataset, self.eval_tasks, searched_texts)
             return
-        if args.eval_strategy != "no" and not args.evaluates_by_default:
-            strategy = IntervalStrategy(args.eval_strategy).value
+        for name in args.evaluation_arguments():
+            value = getattr(args, name)
             raise TmdeError(
-                f"eval_strategy={strategy}: found no eval_dataset and no eval_tasks, expected one "
-                "of them; or set eval_strategy='no'"
+                f"{name}={getattr(value, 'value', value)}: found no eval_dataset and no "
+                f"eval_tasks, expected one of them; or leave {name} out"
             )
         args.eval_strategy = IntervalStrategy.NO
         args.load_best_model_at_end = False
         args.eval_on_start = False
+
+    @property
+    def _measures_mix(self) -> bool:
+        """Whether an evaluation measures retrieval or tasks, whose mean is `mix`."""
+        model = self.parallel_model
+        has_pairs = not model.has_named_texts or bool(self._triples)
+        return bool(self.eval_tasks) or has_pairs
 
     def _prepare_distribution(self) -> None:
         self.model_accepts_loss_kwargs = True
@@ -554,6 +616,8 @@ class TmdeTrainer(HubTrainer):
 
     def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """Create the optimizer of transformers, with groups for parameters with their own rate."""
+        if self.optimizer is not None:
+            return self.optimizer
         rates = special_rates(self.parallel_model, self.args)
         for parameter, rate in rates.items():
             parameter.requires_grad_(parameter.requires_grad and rate > 0)
@@ -608,14 +672,15 @@ class TmdeTrainer(HubTrainer):
     @torch.no_grad()
     def evaluate(
         self,
-        eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
+        eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | str | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
         """Measure retrieval on held-out rows, the losses on them, and the tasks.
 
         Args:
-            eval_dataset: Rows, or several sets of them by name; None for those of the trainer.
+            eval_dataset: Rows, several sets of them by name, or the name of a set of the trainer;
+                None for all sets of the trainer.
             ignore_keys: Has no effect: nothing of an embedding is ignored.
             metric_key_prefix: The prefix of the names of all metrics.
 
@@ -634,39 +699,44 @@ class TmdeTrainer(HubTrainer):
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
             sets = self.eval_dataset
-            if eval_dataset is not None:
+            if isinstance(eval_dataset, str):
+                sets = {eval_dataset: self.eval_dataset[eval_dataset]}
+            elif eval_dataset is not None:
                 sets = self._read_sets(eval_dataset)
-            return self._evaluate_and_log(sets, metric_key_prefix)
+            metrics = self._measure(sets, self.eval_tasks, metric_key_prefix)
+            if self.is_in_train and self.args.load_best_model_at_end:
+                self._check_best_metric(metrics)
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(
+                self.args, self.state, self.control, metrics
+            )
+            return metrics
 
-    def _evaluate_and_log(
-        self, eval_sets: dict[str, datasets.Dataset], metric_key_prefix: str
+    def _measure(
+        self,
+        eval_sets: dict[str, datasets.Dataset],
+        tasks: dict[str, ClassificationData],
+        prefix: str,
     ) -> dict[str, float]:
-        """Do the work of `evaluate`, whose clock does not stand still."""
+        """Return what an evaluation measures, by names with a prefix. All processes call it."""
         trained = self.parallel_model
         was_training = trained.training
         measured = evaluate_model(
             whole_model(trained).eval(),
             self.processing_class,
             eval_sets,
-            self.eval_tasks if self.is_world_process_zero() else {},
+            tasks if self.is_world_process_zero() else {},
             self.args,
             self.compute_loss_context_manager,
             self.teachers,
             self.compute_metrics,
         )
         trained.train(was_training)
-        prefix = f"{metric_key_prefix}_"
-        metrics = {prefix + name.removeprefix(prefix): value for name, value in measured.items()}
-        metrics[f"{prefix}minutes"] = round(self.meter.seconds / 60, 3)
+        metrics = {f"{prefix}_{name}": value for name, value in measured.items()}
+        metrics[f"{prefix}_minutes"] = round(self.meter.seconds / 60, 3)
         if self.args.world_size > 1:
             # All must choose the same checkpoint, and stop at the same step.
             metrics = broadcast_object_list([metrics])[0]
-        if self.is_in_train and self.args.load_best_model_at_end:
-            self._check_best_metric(metrics)
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
-            self.args, self.state, self.control, metrics
-        )
         return metrics
 
     @torch.no_grad()
@@ -676,7 +746,7 @@ class TmdeTrainer(HubTrainer):
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "test",
     ) -> PredictionOutput:
-        """Embed rows, and measure what `evaluate` measures on them.
+        """Embed rows, and measure retrieval and losses on them as `evaluate` does.
 
         Args:
             test_dataset: Rows of parallel text.
@@ -687,12 +757,15 @@ class TmdeTrainer(HubTrainer):
             `predictions`, the embeddings (rows, languages, d) in float32, with NaN where a row
             lacks a language; `label_ids`, the labels (rows,), or None; and `metrics`.
         """
-        test_dataset = self._read(test_dataset)
+        (test_dataset,) = self._read_sets(test_dataset).values()
         model = whole_model(self.parallel_model).eval()
         embedder = model_embedder(model, self.processing_class, self.args)
         with self.compute_loss_context_manager():
             predictions = embed_rows(embedder, test_dataset, self.parallel_model.texts)
-        metrics = self.evaluate(test_dataset, metric_key_prefix=metric_key_prefix)
+        metrics = self._measure({"": test_dataset}, {}, metric_key_prefix)
+        self.control = self.callback_handler.on_predict(
+            self.args, self.state, self.control, metrics
+        )
         return PredictionOutput(predictions, labels_of(test_dataset), metrics)
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:
@@ -725,7 +798,7 @@ class TmdeTrainer(HubTrainer):
         elif self.args.should_save:
             write_records(self, folder)
         if self.args.push_to_hub and not _internal_call:
-            self.push_saved("Model save")
+            self.push_to_hub("Model save")
 
     def save_weights(self, folder: Path) -> None:
         """Write model and tokenizer, with adapters merged into the weights.
@@ -799,7 +872,7 @@ class TmdeTrainer(HubTrainer):
             raise TmdeError(
                 f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false"
             )
-        load_weights(self.parallel_model.model, str(best))
+        self._load_from_checkpoint(str(best))
 
     def train(
         self,
@@ -822,6 +895,7 @@ class TmdeTrainer(HubTrainer):
             raise TmdeError("train_dataset: found None, expected rows to train on")
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
+        self._begin_anew()
         checkpoint = None
         if resume_from_checkpoint is True:
             checkpoint = self._newest_checkpoint()
@@ -835,10 +909,25 @@ class TmdeTrainer(HubTrainer):
         self._rows_before = self.meter.seen["rows"]
         self.meter.start()
         self.peak_memory.start()
+        for weight in self._frozen:
+            weight.requires_grad_(False)
         try:
             return super().train(checkpoint, *args, **kwargs)
         finally:
             self._progress.close()
+            self._unfreeze()
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse the search of transformers.
+
+        Raises:
+            TmdeError: Always: the limits of a run, the losses and the accumulation are settled when
+                the trainer is made, so trials would not have the values that they report.
+        """
+        raise TmdeError(
+            "hyperparameter_search: a trial would keep limits, losses and accumulation of this "
+            "trainer; make a trainer for each trial instead"
+        )
 
     def _prepare_teachers(self) -> None:
         """Let the teachers read the rows, before the clock of the run begins."""
@@ -923,16 +1012,9 @@ def _parallel_arguments(
     args.per_device_train_batch_size = args.train_batch_size
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
-        encoder = None if model is None else encoder_of(model)
-        args.ddp_find_unused_parameters = getattr(encoder, "needs_language_ids", False)
+        # The model of `model_init` is not known yet.
+        uses_all = model is not None and not getattr(encoder_of(model), "needs_language_ids", False)
+        args.ddp_find_unused_parameters = not uses_all
     if args.ddp_broadcast_buffers is None:
         args.ddp_broadcast_buffers = False  # Position tables are the same everywhere.
     return args
-
-
-def _restore_use_cache(model: PreTrainedModel) -> None:
-    """Set `use_cache` of a decoder's config, which `Trainer` has set to False in any config."""
-    if hasattr(model, "decoder"):
-        model.config.use_cache = True
-    else:
-        del model.config.use_cache

@@ -2,68 +2,81 @@
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Mapping
+from enum import Enum
 from typing import Any
 
-from transformers import PreTrainedConfig, PreTrainedModel
+from transformers import PreTrainedModel
 
+from tmde.training.argument_table import field_default
 from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.lora import has_adapters
 from tmde.training.objectives import OBJECTIVES, Objective
-from tmde.training.recipe.architectures import architecture_of
+from tmde.training.recipe.architectures import ADAPTED, architecture_of
 from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.generated_sections import MODEL_SECTIONS, TrainingSection
+from tmde.training.recipe.generated_sections import (
+    MODEL_SECTIONS,
+    TrainingSection,
+    options_section,
+)
 from tmde.training.recipe.schema import Recipe, read_sections, validate_recipe
 
 NAME = "python"
 DESCRIPTION = "Trained with TmdeTrainer from Python"
-# Arguments that the trainer sets itself, that follow from the machine, and a secret.
-NOT_DESCRIBED = {
-    "ddp_broadcast_buffers",
-    "ddp_find_unused_parameters",
-    "hub_token",
-    "ignore_data_skip",
-    "logging_nan_inf_filter",
-    "remove_unused_columns",
-    "use_cpu",
-}
+# An argument of the machine, and a secret.
+NOT_DESCRIBED = {"hub_token", "use_cpu"}
 
 
 def describe_recipe(
-    model: PreTrainedModel, objectives: Mapping[str, Objective], args: TmdeTrainingArguments
+    model: PreTrainedModel,
+    objectives: Mapping[str, Objective],
+    args: TmdeTrainingArguments,
+    triples: bool = False,
 ) -> Recipe:
     """Return the recipe from which the same model, losses and arguments are made.
 
-    It names no training data: a `Dataset` does not say where it comes from.
+    It names no training data: a `Dataset` does not say where it comes from. The training arguments
+    are those that were set when `args` was made.
 
     Args:
         model: A model of this package.
         objectives: The losses by name.
         args: The training arguments.
+        triples: Whether the rows are triples.
 
     Raises:
-        RecipeError: Two losses are of the same class, or a value is one that YAML cannot hold.
+        RecipeError: The model has adapters, two losses are of the same class, or an option of a
+            loss is not known.
     """
+    if has_adapters(model):
+        raise RecipeError("model: found adapters of PEFT, which only `model.lora` describes")
     config = model.config
-    data = {
+    data: dict[str, Any] = {
         "languages": list(config.languages),
         "pivot_languages": list(getattr(config, "pivot_languages", ())),
     }
+    if triples:
+        data["triples"] = True
     content = {
         "data": data,
-        "model": _describe_config(config),
+        "model": _describe_model(model),
         "objectives": _describe_objectives(objectives),
         "training": _describe_arguments(args),
     }
     return validate_recipe(NAME, DESCRIPTION, read_sections(content, NAME))
 
 
-def _describe_config(config: PreTrainedConfig) -> dict[str, Any]:
+def _describe_model(model: PreTrainedModel) -> dict[str, Any]:
     """Return the architecture, and the options that are not the defaults."""
+    config = model.config
     architecture = architecture_of(config)
     if architecture is None:
         raise RecipeError(f"model: {type(config).__name__} is the configuration of no recipe")
     options: dict[str, Any] = {"architecture": architecture}
+    if architecture == ADAPTED and model.name_or_path:
+        options["encoder"] = model.name_or_path
     for name, field in MODEL_SECTIONS[architecture].model_fields.items():
         value = getattr(config, name, field.default)
         if name not in options and value != field.get_default(call_default_factory=True):
@@ -82,29 +95,42 @@ def _describe_objectives(objectives: Mapping[str, Objective]) -> dict[str, dict[
         )
         if name in described:
             raise RecipeError(f"objectives: found two of {name}, expected one")
-        parameters = inspect.signature(objective_class.__init__).parameters
+        described[name] = _describe_options(name, objective)
+    return described
+
+
+def _describe_options(name: str, objective: Objective) -> dict[str, Any]:
+    """Return the options of a loss, which its attributes of the same names hold."""
+    if type(objective).__module__ == "__main__":
+        raise RecipeError(f"objectives: {name} is of a script; put its class into a module")
+    if name in OBJECTIVES:
+        parameters = inspect.signature(type(objective).__init__).parameters
         options = [option for option in parameters if option != "self"]
-        described[name] = {option: _plain(getattr(objective, option)) for option in options}
+    else:
+        options = list(options_section(name).model_fields)
+    described = {}
+    for option in options:
+        if not hasattr(objective, option):
+            raise RecipeError(f"objectives: {name} has no attribute {option!r} with its option")
+        described[option] = _plain(getattr(objective, option))
     return described
 
 
 def _describe_arguments(args: TmdeTrainingArguments) -> dict[str, Any]:
-    """Return the training arguments that are not the defaults."""
-    defaults = _values(TmdeTrainingArguments(args.output_dir, use_cpu=args.use_cpu))
+    """Return the training arguments that were set."""
     described = {}
-    for name, value in _values(args).items():
-        is_key = name in TrainingSection.model_fields and name not in NOT_DESCRIBED
-        if is_key and value != defaults[name]:
-            described[name] = _plain(value)
+    for field in dataclasses.fields(args):
+        value = args.given[field.name]
+        is_key = field.name in TrainingSection.model_fields and field.name not in NOT_DESCRIBED
+        if is_key and value != field_default(field):
+            described[field.name] = _plain(value)
     return described
 
 
-def _values(args: TmdeTrainingArguments) -> dict[str, Any]:
-    """Return the arguments as plain values: strings in the place of enumerations."""
-    values: dict[str, Any] = args.to_dict()  # type: ignore[no-untyped-call]  # transformers
-    return values
-
-
 def _plain(value: Any) -> Any:
-    """Return a value with lists in the place of tuples, which YAML does not know."""
-    return list(value) if isinstance(value, tuple) else value
+    """Return a value as YAML knows it: lists for tuples, strings for members of enumerations."""
+    if isinstance(value, tuple):
+        return list(value)
+    if isinstance(value, Enum):
+        return value.value
+    return value

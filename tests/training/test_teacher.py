@@ -122,8 +122,9 @@ def test_a_log_says_how_far_the_teacher_is(
     open_teacher_vectors(make_dataset(make_rows(10)), student(taught[0]), args)
     stderr_lines = capsys.readouterr().err.splitlines()
     lines = [line for line in stderr_lines if line.startswith("Teacher reading")]
-    assert "40%" in lines[0]
-    assert "4/10" in lines[0]
+    assert lines[0] == "Teacher reading: 10 rows"
+    assert "40%" in lines[1]
+    assert "4/10" in lines[1]
     assert "rows/s" in lines[-1]
 
 

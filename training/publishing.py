@@ -271,9 +271,7 @@ class HubTrainer(Trainer):
             HubUploadError: The Hub did not take it; the model is saved.
         """
         if not blocking:
-            raise TmdeError(
-                "blocking=False: found a push in the background, expected blocking=True"
-            )
+            raise TmdeError("blocking: found False, expected True, because every push waits")
         for option in options:
             if option not in PUSH_OPTIONS:
                 raise TmdeError(

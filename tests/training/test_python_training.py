@@ -429,3 +429,161 @@ def test_a_recipe_trains_on_a_dataset(kind, tmp_path):
     assert recorded.data.train is None
     assert recorded.data.languages == ["de", "en", "fr"]
     assert (tmp_path / "run" / "README.md").is_file()
+
+
+# ---- Several runs of one trainer
+
+
+@pytest.mark.parametrize("limit", [{"num_train_epochs": 1, "max_steps": -1}, {"max_steps": 3}])
+@pytest.mark.parametrize("saves_between", [False, True])
+def test_a_second_train_begins_anew(limit, saves_between, tokenizer, tmp_path):
+    trainer = python_trainer(
+        tmp_path, tokenizer, eval_dataset=DEV, arguments={**limit, "early_stopping_patience": 1}
+    )
+    trainer.train()
+    first_steps = trainer.state.global_step
+    before = {name: weight.clone() for name, weight in trainer.model.state_dict().items()}
+    if saves_between:
+        trainer.save_model()
+    trainer.train()
+    assert trainer.state.global_step == first_steps > 0
+    assert trainer.meter.seen["rows"] > 0
+    name = "model.layers.0.fc1.weight"
+    assert (trainer.model.state_dict()[name] != before[name]).any()
+
+
+def test_what_one_loss_does_not_train_the_next_one_does(tokenizer, tmp_path):
+    model = tiny_model(seed=1)
+    python_trainer(
+        tmp_path / "infonce", tokenizer, model=model, objectives={"infonce": 1.0}
+    ).train()
+    before = model.decoder.layers[0].fc1.weight.clone()
+    python_trainer(
+        tmp_path / "translation", tokenizer, model=model, objectives={"translation": 1.0}
+    ).train()
+    assert (model.decoder.layers[0].fc1.weight != before).any()
+
+
+def test_an_optimizer_of_the_user_keeps_its_groups(tokenizer, tmp_path):
+    model = tiny_model(seed=1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1.0)
+    trainer = python_trainer(tmp_path, tokenizer, model=model, optimizers=(optimizer, schedule))
+    trainer.train()
+    assert [group["lr"] for group in optimizer.param_groups] == [0.5]
+    with pytest.raises(TmdeError, match="encoder_learning_rate=0.1: found `optimizers`"):
+        python_trainer(
+            tmp_path,
+            tokenizer,
+            model=model,
+            optimizers=(optimizer, schedule),
+            arguments={"encoder_learning_rate": 0.1},
+        )
+
+
+def test_groups_do_not_multiply_with_every_train(tokenizer, tmp_path):
+    trainer = python_trainer(tmp_path, tokenizer, arguments={"encoder_learning_rate": 1e-4})
+    trainer.train()
+    groups = len(trainer.optimizer.param_groups)
+    trainer.train()
+    assert len(trainer.optimizer.param_groups) == groups
+
+
+# ---- Arguments and names that would be ignored
+
+
+@pytest.mark.parametrize(
+    "argument",
+    [
+        {"load_best_model_at_end": True},
+        {"eval_on_start": True},
+        {"early_stopping_patience": 2},
+        {"save_strategy": "best"},
+        {"lr_scheduler_type": "reduce_lr_on_plateau"},
+    ],
+)
+def test_what_needs_evaluations_is_refused_without_any(argument, tokenizer, tmp_path):
+    (name,) = argument
+    with pytest.raises(TmdeError, match=f"{name}=.*found no eval_dataset"):
+        python_trainer(tmp_path, tokenizer, arguments=argument)
+
+
+def test_a_metric_of_the_user_does_not_replace_one_of_the_trainer(tokenizer, tmp_path):
+    trainer = python_trainer(
+        tmp_path, tokenizer, eval_dataset=DEV, compute_metrics=lambda prediction: {"loss": 5.0}
+    )
+    with pytest.raises(TmdeError, match="compute_metrics returned 'loss'"):
+        trainer.evaluate()
+
+
+def test_a_set_is_evaluated_by_its_name(tokenizer, tmp_path):
+    trainer = python_trainer(tmp_path, tokenizer, eval_dataset={"a": DEV, "b": DEV})
+    metrics = trainer.evaluate("a")
+    assert "eval_a_loss" in metrics
+    assert not [name for name in metrics if name.startswith("eval_b_")]
+
+
+def test_held_out_rows_are_no_stream(tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match="found IterableDataset, expected a Dataset"):
+        python_trainer(tmp_path, tokenizer, eval_dataset=DEV.to_iterable_dataset())
+    with pytest.raises(TmdeError, match="found no rows"):
+        python_trainer(tmp_path, tokenizer, eval_dataset=DEV.select([]))
+
+
+def test_a_search_of_hyperparameters_is_refused(tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match="make a trainer for each trial"):
+        python_trainer(tmp_path, tokenizer).hyperparameter_search()
+
+
+# ---- Pushes
+
+
+def test_a_push_goes_to_the_repository_that_the_arguments_name(tokenizer, tmp_path, monkeypatch):
+    pushed = []
+
+    def push_model(folder, repo_id, **options):
+        pushed.append((Path(folder), repo_id))
+        return {}, None
+
+    monkeypatch.setattr("tmde.training.publishing.push_model", push_model)
+    arguments = {"hub_model_id": "me/wanted"}
+    trainer = python_trainer(tmp_path / "run", tokenizer, arguments=arguments)
+    trainer.push_to_hub()
+    assert pushed == [(tmp_path / "run", "me/wanted")]
+    assert (tmp_path / "run" / "model.safetensors").is_file()
+    with pytest.raises(TmdeError, match="push_to_hub has no option 'tasks'"):
+        trainer.push_to_hub(tasks="feature-extraction")
+    with pytest.raises(TmdeError, match="blocking: found False"):
+        trainer.push_to_hub(blocking=False)
+
+
+# ---- What a recipe cannot describe
+
+
+class Forgetful(EmbeddingObjective):
+    """A loss that does not keep its option."""
+
+    def __init__(self, weight: float = 1.0, margin: float = 0.5):
+        super().__init__(weight)
+
+    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        return ObjectiveOutput(embeddings.square().sum())
+
+
+def test_a_loss_without_its_options_leaves_the_model_without_a_recipe(tokenizer, tmp_path):
+    losses = {"forgetful": Forgetful()}
+    trainer = python_trainer(tmp_path, tokenizer, model=bag(), objectives=losses)
+    trainer.train()
+    trainer.save_model()
+    assert not (tmp_path / "recipe.yaml").exists()
+    assert (tmp_path / "run.json").is_file()
+
+
+def test_saving_elsewhere_in_a_run_of_a_recipe_copies_its_records(tmp_path):
+    rows = datasets.Dataset.from_list(make_rows(300, seed=2, languages=("de", "en")))
+    sizes = ["model.d_model=16", "tokenizer.vocab_size=400", "max_steps=2"]
+    recipe = load_recipe("bag", [*sizes, "warm_start.packaged=never", "disable_tqdm=true"])
+    trainer = train_recipe(recipe, tmp_path / "run", train_dataset=rows)
+    trainer.save_model(tmp_path / "copy")
+    for name in ("recipe.yaml", "run.json"):
+        assert (tmp_path / "copy" / name).read_text() == (tmp_path / "run" / name).read_text()

@@ -203,6 +203,8 @@ class _DevRetrieval:
 
 
 # The models that a run is measured against, by their keys in `results.json`.
+# What a card calls the dev rows of a trainer that was given one set of them.
+UNNAMED_SET = "dev"
 _BASELINES = {"start": "before training", "packaged": "the model that comes with tmde"}
 
 
@@ -246,7 +248,7 @@ def _baseline_rows(
 
 
 def _dev_retrievals(records: RunRecords, key: str) -> list[_DevRetrieval]:
-    """Collect the measures `eval_<dev set>[_doc]_p1_<pair>` of a run by dev set and kind.
+    """Collect the measures `eval[_<dev set>][_doc]_p1_<pair>` of a run by dev set and kind.
 
     Args:
         records: The records of the run.
@@ -257,12 +259,13 @@ def _dev_retrievals(records: RunRecords, key: str) -> list[_DevRetrieval]:
     pool_sizes = records.results.get("dev_pools") or {}
     dev_sets: dict[str, _DevRetrieval] = {}
     for measure, value in (records.results.get(key) or {}).items():
-        name, _, pair = measure.removeprefix("eval_").rpartition("_p1_")
+        name, _, pair = measure.removeprefix("eval").rpartition("_p1_")
         if pair not in pairs:
             continue
         if name not in dev_sets:
-            dev_set = name.removesuffix("_doc")
+            dev_set = name.removesuffix("_doc").removeprefix("_")
             kind = "documents" if name.endswith("_doc") else "sentences"
-            dev_sets[name] = _DevRetrieval(dev_set, kind, pool_sizes.get(dev_set) or {})
+            sizes = pool_sizes.get(dev_set) or {}
+            dev_sets[name] = _DevRetrieval(dev_set or UNNAMED_SET, kind, sizes)
         dev_sets[name].values[pair] = value
     return list(dev_sets.values())

@@ -233,6 +233,8 @@ def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[s
     Raises:
         TmdeError: A metric has the name of one that the trainer measures.
     """
+    if not isinstance(custom, Mapping):
+        raise TmdeError(f"compute_metrics returned {custom!r}, expected metrics by name")
     metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
     for name in metrics:
         if name in measured:

@@ -12,7 +12,7 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 
 from tmde.data.rows import ANCHOR, POSITIVE, triple_texts
 from tmde.training.objective_checks import check_objectives, check_triples
-from tmde.training.objectives.base import Objective, check_range
+from tmde.training.objectives.base import Objective, ObjectiveOutput, check_range
 from tmde.training.objectives.encoded_batch import (
     EncodedBatch,
     encode_texts,
@@ -219,6 +219,8 @@ class ParallelModel(nn.Module):
         sums = {}
         for name, objective in self.objectives.items():
             output = objective.compute(encoded)
+            if isinstance(output, torch.Tensor):
+                output = ObjectiveOutput(output)
             loss = output.loss
             sums[name] = {"total": loss, "loss": loss.detach(), **output.components}
         return sums

@@ -36,7 +36,7 @@ from transformers.trainer_utils import (
     PredictionOutput,
     rotate_checkpoints,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers.utils import SAFE_WEIGHTS_NAME, logging
 
 from modeling_tmde import TmdeError
 from tmde.data import load_parallel
@@ -95,6 +95,8 @@ from tmde.training.run_record import write_records
 from tmde.training.teachers import RunTeachers, prepare_teacher_vectors
 from tmde.training.throughput import ComponentSums, RunMeter
 
+logger = logging.get_logger("tmde.training")
+
 DATA_STATE_NAME = "data_state.json"
 OBJECTIVES_NAME = "objectives.safetensors"
 PREFETCHED_BATCHES = 4  # The number for each worker that loads data.
@@ -102,6 +104,7 @@ PREFETCHED_BATCHES = 4  # The number for each worker that loads data.
 DEFAULT_OBJECTIVES = {"translation": 0.5, "distance": 0.25}
 # Arguments of `transformers.Trainer` that this trainer has no use for, and why.
 REFUSED = {
+    "tokenizer": "its name is processing_class",
     "data_collator": "the trainer makes batches of parallel text itself",
     "compute_loss_func": "write an Objective, and give it in `objectives`",
     "preprocess_logits_for_metrics": "predictions are embeddings, and no logits are kept",
@@ -191,9 +194,11 @@ class TmdeTrainer(HubTrainer):
         model = without_wrapper(model)
         if processing_class is None:
             raise TmdeError("processing_class: found None, expected the tokenizer of the model")
+        self.processing_class = processing_class
         self.args = _parallel_arguments(args or TmdeTrainingArguments(), model)
         check_processes(self.args)
-        self.objectives = make_objectives(objectives or DEFAULT_OBJECTIVES)
+        self.objectives = make_objectives(DEFAULT_OBJECTIVES if objectives is None else objectives)
+        _check_rows("train_dataset", train_dataset)
         self._triples = triples_of(train_dataset)
         if model is not None:
             self._make_parallel(model)
@@ -251,6 +256,12 @@ class TmdeTrainer(HubTrainer):
         Weights that are not trained are frozen while `train` runs, and then as they were.
         """
         check_model(model)
+        vocabulary = len(self.processing_class)
+        if vocabulary > model.config.vocab_size:
+            raise TmdeError(
+                f"processing_class has {vocabulary:,} tokens, and model.config.vocab_size is "
+                f"{model.config.vocab_size:,}: make the model with vocab_size=len(tokenizer)"
+            )
         self._use_cache = getattr(model.config, "use_cache", None)
         self._trained = [weight for weight in model.parameters() if weight.requires_grad]
         #: The module that DDP or FSDP wraps. `self.model` stays the model of the user.
@@ -369,7 +380,8 @@ class TmdeTrainer(HubTrainer):
 
     def _replace_callbacks(self) -> None:
         self.remove_callback(ProgressCallback)
-        self.remove_callback(PrinterCallback)
+        if self.recipe is not None:  # The command prints a summary of its own.
+            self.remove_callback(PrinterCallback)
         self.add_callback(RunSchedule(self))
         self._progress = RunProgress(self)
         self.add_callback(self._progress)
@@ -946,6 +958,12 @@ class TmdeTrainer(HubTrainer):
         """
         (rows,) = sum_on_host([self.meter.seen["rows"] - self._rows_before])
         steps = self.state.global_step - self._initial_global_step
+        if self.recipe is None and 0 < self.state.global_step <= self.args.warmup_steps:
+            logger.warning(
+                f"The run ended after {self.state.global_step:,} steps, in which the learning rate "
+                f"was still rising from 0 (warmup_steps={self.args.warmup_steps:g}): the model has "
+                "hardly learned anything. Train longer, or lower warmup_steps."
+            )
         samples = rows * self.state.max_steps / max(steps, 1)
         return super()._finalize_training(trial, samples, start_time)
 
@@ -957,6 +975,22 @@ class TmdeTrainer(HubTrainer):
 
 
 # ---- What is given to the trainer
+
+
+def _check_rows(name: str, rows: object) -> None:
+    """Check that rows are a dataset.
+
+    Raises:
+        TmdeError: They are something else. Says how to make a dataset of it.
+    """
+    if rows is None or isinstance(rows, datasets.Dataset | datasets.IterableDataset):
+        return
+    remedy = "load_parallel(...) or datasets.Dataset.from_list(...) makes one"
+    if isinstance(rows, Mapping):
+        remedy = f"choose one of its splits: {', '.join(map(str, rows))}"
+    raise TmdeError(
+        f"{name}: found {type(rows).__name__}, expected a Dataset or an IterableDataset; {remedy}"
+    )
 
 
 def check_model(model: object) -> None:

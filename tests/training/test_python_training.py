@@ -1,6 +1,7 @@
 """Training from Python: what a user of transformers expects of the trainer and its arguments."""
 
 import json
+import re
 from pathlib import Path
 
 import datasets
@@ -140,10 +141,10 @@ def test_an_unknown_objective_is_named_with_those_that_there_are(tokenizer, tmp_
 class CosineMargin(EmbeddingObjective):
     """Push translations to a cosine of at least 0.9."""
 
-    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+    def forward(self, embeddings: torch.Tensor) -> torch.Tensor:
         first, second = embeddings  # (rows, d_model) each
         cosines = torch.nn.functional.cosine_similarity(first, second)  # (rows,)
-        return ObjectiveOutput((0.9 - cosines).clamp_min(0).sum())
+        return (0.9 - cosines).clamp_min(0).sum()
 
 
 def test_an_objective_of_ones_own_trains_an_encoder(tokenizer, tmp_path):
@@ -291,6 +292,8 @@ def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp
     assert json.loads((tmp_path / "run.json").read_text())["data"]["train"]["rows"] == 120
     card = (tmp_path / "README.md").read_text()
     assert "By `TmdeTrainer`, from Python, in 4 steps" in card
+    sentences = 100 * results["best"]["eval_retrieval"]
+    assert re.search(rf"dev, sentences \|.* {sentences:.1f} \|", card)
     assert "translation (cross-entropy" in card
     saved = TmdeForConditionalGeneration.from_pretrained(tmp_path)
     assert_equal_weights(saved.state_dict(), trainer.model.state_dict())
@@ -587,3 +590,40 @@ def test_saving_elsewhere_in_a_run_of_a_recipe_copies_its_records(tmp_path):
     trainer.save_model(tmp_path / "copy")
     for name in ("recipe.yaml", "run.json"):
         assert (tmp_path / "copy" / name).read_text() == (tmp_path / "run" / name).read_text()
+
+
+# ---- Mistakes
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"objectives": {}}, "At least one objective is needed"),
+        ({"model": tiny_model(vocab_size=300)}, "400 tokens.*vocab_size is 300"),
+    ],
+)
+def test_a_mistake_is_named(options, message, tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match=message):
+        python_trainer(tmp_path, tokenizer, **options)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"de": "Hund", "en": "dog"}], "found list, expected a Dataset.*from_list"),
+        ("memory.tsv", "found str, expected a Dataset.*load_parallel"),
+        (datasets.DatasetDict(train=ROWS), "found DatasetDict.*one of its splits: train"),
+    ],
+)
+def test_rows_that_are_no_dataset_are_named(rows, message, tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match=message):
+        TmdeTrainer(model=tiny_model(), train_dataset=rows, processing_class=tokenizer)
+
+
+def test_a_run_shorter_than_its_warmup_warns(tokenizer, tmp_path):
+    messages = []
+    trainer = python_trainer(tmp_path, tokenizer)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("tmde.training.trainer.logger.warning", messages.append)
+        trainer.train()
+    assert any("still rising from 0 (warmup_steps=4000)" in message for message in messages)

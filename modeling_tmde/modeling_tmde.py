@@ -9,7 +9,6 @@ sequential neural network models*, chapter 4.
 from collections import OrderedDict
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import GenerationMixin
@@ -26,7 +25,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .common import (
@@ -41,7 +40,6 @@ from .common import (
     classification_loss,
     computes_from_weights,
     first_places,
-    is_embedding,
     memory_implementation,
     positions_of_tokens,
     text_mask,
@@ -809,26 +807,6 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         logits_alone, _ = self._decode(**decoder_inputs | changes)
         loss_alone = self.translation_loss(logits_alone, labels, num_items_in_batch)
         return torch.lerp(loss, loss_alone, self.config.bottleneck_loss_weight)
-
-    def generate(
-        self,
-        inputs: torch.Tensor | None = None,
-        *args: Any,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> ModelOutput | torch.Tensor:
-        """Translate texts, or decode `encoder_outputs`, as [`EmbeddingSeq2Seq.generate`] does.
-
-        Args:
-            inputs: (batch, length), the source.
-            args: Arguments of `GenerationMixin.generate`.
-            encoder_outputs: Embeddings (batch, d_model) or (d_model,), which `dual` decodes with
-                its bottleneck band alone, or what an encoder returned.
-            kwargs: Arguments of `GenerationMixin.generate`, and `target_language`.
-        """
-        if is_embedding(encoder_outputs) and self.config.bottleneck == "dual":
-            kwargs.setdefault("bottleneck_only", True)
-        return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
 
 
 class TmdeForSequenceClassification(TmdePreTrainedModel):

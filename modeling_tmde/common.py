@@ -399,7 +399,7 @@ def eager_attention_forward(
     """
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
-        scores = scores + _summand(attention_mask, query.dtype)
+        scores = masked_scores(scores, attention_mask)
     # In float32 or better, as in the eager attention of transformers.
     dtype = torch.promote_types(query.dtype, torch.float32)
     probabilities = nn.functional.softmax(scores, dim=-1, dtype=dtype).to(query.dtype)
@@ -408,12 +408,18 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), probabilities
 
 
-def _summand(attention_mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a mask as a summand of scores, which a mask of booleans is not."""
-    if attention_mask.dtype != torch.bool:
-        return attention_mask
-    summand = torch.zeros(attention_mask.shape, dtype=dtype, device=attention_mask.device)
-    return summand.masked_fill(~attention_mask, torch.finfo(dtype).min)
+def masked_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Apply a mask to the scores of queries.
+
+    Args:
+        scores: (batch, heads, ..., key_length).
+        mask: (batch, 1 or heads, ..., key_length), true at what is seen, or a number to add.
+    """
+    if mask.dtype != torch.bool:
+        return scores + mask
+    # Not -inf: the softmax of a query that sees nothing would be NaN.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest)
 
 
 # The most keys for which plain operations train faster than PyTorch's fused kernel in bfloat16 on a
@@ -639,14 +645,16 @@ def check_inputs(
     inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     pair_masks_of: EmbedderConfig | None = None,
+    position_ids: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the ids (batch, length) or the vectors (batch, length, width), whichever is there.
 
     Args:
         input_ids: (batch, length).
         inputs_embeds: (batch, length, width).
-        attention_mask: (batch, length), or a mask of pairs (batch, 1, length, length).
-        pair_masks_of: The config of a transformer, which may take a mask of pairs.
+        attention_mask: (batch, length), or a mask of pairs (batch, 1 or heads, length, length).
+        pair_masks_of: The config of a transformer; it allows 4-D masks.
+        position_ids: The positions of the tokens, which a mask of pairs needs.
 
     Raises:
         ValueError: If both or neither of ids and vectors are there, or the mask does not fit.
@@ -661,6 +669,12 @@ def check_inputs(
         return inputs
     if attention_mask.dim() == 4 and pair_masks_of is not None:
         _check_pair_mask(attention_mask, inputs, pair_masks_of)
+        if position_ids is None:
+            raise TmdeError(
+                "position_ids: found none, expected the position of each token in its text, "
+                f"(batch, length), because attention_mask {tuple(attention_mask.shape)} may "
+                "separate several texts of a row"
+            )
     elif attention_mask.shape != inputs.shape[:2]:
         raise TmdeError(
             f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, "
@@ -672,7 +686,7 @@ def check_inputs(
 def _check_pair_mask(
     attention_mask: torch.Tensor, inputs: torch.Tensor, config: EmbedderConfig
 ) -> None:
-    """Check a mask (batch, 1, length, length) that says which token sees which.
+    """Check a mask (batch, 1 or heads, length, length) that says which token sees which.
 
     Raises:
         ValueError: If its shape or type does not fit, or the implementation of attention reads
@@ -680,10 +694,13 @@ def _check_pair_mask(
     """
     batch_size, length = inputs.shape[:2]
     shape = tuple(attention_mask.shape)
-    if shape != (batch_size, shape[1], length, length):
+    num_heads = config.num_attention_heads
+    shared = (batch_size, 1, length, length)
+    by_head = (batch_size, num_heads, length, length)
+    if shape not in (shared, by_head):
         raise TmdeError(
-            f"attention_mask {shape} must be (batch, 1, length, length) of the input, "
-            f"{tuple(inputs.shape)}"
+            f"attention_mask {shape} must be (batch, 1 or {num_heads}, length, length) of the "
+            f"input, {tuple(inputs.shape)}"
         )
     if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
         raise TmdeError(
@@ -696,6 +713,19 @@ def _check_pair_mask(
             f"attention_mask {shape}: attn_implementation={implementation!r} reads masks "
             '(batch, length) only; use attn_implementation="sdpa" for packed texts'
         )
+
+
+def finite_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a mask whose summands of scores, if it has such, are finite.
+
+    The softmax of a row of -inf is NaN. The least number of float16 hides a token in every type,
+    and stays finite when autocast converts it.
+    """
+    if attention_mask is None or not attention_mask.is_floating_point():
+        return attention_mask
+    if attention_mask.dim() != 4:
+        return attention_mask
+    return attention_mask.clamp(min=torch.finfo(torch.float16).min)
 
 
 def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -> None:
@@ -720,14 +750,14 @@ def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -
 
 
 def positions_of_tokens(
-    position_ids: torch.Tensor, inputs: torch.Tensor, limit: int, training: bool
+    position_ids: torch.Tensor, inputs: torch.Tensor, limit: int | None, training: bool
 ) -> torch.Tensor:
     """Return the positions that a caller gave for every token, (batch, length).
 
     Args:
         position_ids: (batch, length), or (1, length) for all texts.
         inputs: (batch, length) or (batch, length, width).
-        limit: The number of positions for which the model has vectors.
+        limit: The number of positions for which the model has vectors; None if it has no table.
         training: Whether the model is in training mode.
 
     Raises:
@@ -739,11 +769,12 @@ def positions_of_tokens(
             f"position_ids {tuple(position_ids.shape)} must be (batch, length), "
             f"{(batch_size, length)}"
         )
-    check_position_ids(position_ids, limit, training)
+    if limit is not None:
+        check_position_ids(position_ids, limit, training)
     return position_ids.expand(batch_size, length)
 
 
-# A score to which less is added than this is one that a mask hides.
+# Additive masks below this value hide a token.
 _HIDING_SUMMAND = -1e4
 
 
@@ -757,8 +788,8 @@ def token_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Return the mask of the tokens of each row, (batch, length).
 
     Args:
-        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length),
-            where padding does not see itself.
+        attention_mask: (batch, length), which is returned as it is, or
+            (batch, 1 or heads, length, length), where padding does not see itself.
     """
     if attention_mask.dim() == 2:
         return attention_mask
@@ -769,8 +800,9 @@ def text_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Return the mask of the tokens of the first text of each row, (batch, length).
 
     Args:
-        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length)
-            of rows that hold several texts. The tokens of the first one see its first token.
+        attention_mask: (batch, length), which is returned as it is, or
+            (batch, 1 or heads, length, length) of rows that hold several texts. The tokens of
+            the first one see its first token.
     """
     if attention_mask.dim() == 2:
         return attention_mask
@@ -1146,9 +1178,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
         return torch.tensor([known.index(code) for code in codes], device=self.device)
 
-    def _check_language_ids(
-        self, ids: torch.Tensor, batch_size: int, is_translation: bool
-    ) -> None:
+    def _check_language_ids(self, ids: torch.Tensor, batch_size: int, is_translation: bool) -> None:
         """Check ids of target languages.
 
         Reading them from an accelerator would make every step of training and generation wait.

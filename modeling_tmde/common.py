@@ -399,7 +399,7 @@ def eager_attention_forward(
     """
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
-        scores = scores + _summand(attention_mask, query.dtype)
+        scores = masked_scores(scores, attention_mask)
     # In float32 or better, as in the eager attention of transformers.
     dtype = torch.promote_types(query.dtype, torch.float32)
     probabilities = nn.functional.softmax(scores, dim=-1, dtype=dtype).to(query.dtype)
@@ -408,12 +408,18 @@ def eager_attention_forward(
     return output.transpose(1, 2).contiguous(), probabilities
 
 
-def _summand(attention_mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
-    """Return a mask as a summand of scores, which a mask of booleans is not."""
-    if attention_mask.dtype != torch.bool:
-        return attention_mask
-    summand = torch.zeros(attention_mask.shape, dtype=dtype, device=attention_mask.device)
-    return summand.masked_fill(~attention_mask, torch.finfo(dtype).min)
+def masked_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    """Apply a mask to the scores of queries.
+
+    Args:
+        scores: (batch, heads, ..., key_length).
+        mask: (batch, 1 or heads, ..., key_length), true at what is seen, or a number to add.
+    """
+    if mask.dtype != torch.bool:
+        return scores + mask
+    # Not -inf: the softmax of a query that sees nothing would be NaN.
+    lowest = torch.finfo(scores.dtype).min
+    return scores.masked_fill(~mask, lowest)
 
 
 # The most keys for which plain operations train faster than PyTorch's fused kernel in bfloat16 on a
@@ -639,14 +645,16 @@ def check_inputs(
     inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
     pair_masks_of: EmbedderConfig | None = None,
+    position_ids: torch.Tensor | None = None,
 ) -> torch.Tensor:
     """Return the ids (batch, length) or the vectors (batch, length, width), whichever is there.
 
     Args:
         input_ids: (batch, length).
         inputs_embeds: (batch, length, width).
-        attention_mask: (batch, length), or a mask of pairs (batch, 1, length, length).
-        pair_masks_of: The config of a transformer, which may take a mask of pairs.
+        attention_mask: (batch, length), or a mask of pairs (batch, 1 or heads, length, length).
+        pair_masks_of: The config of a transformer; it allows 4-D masks.
+        position_ids: The positions of the tokens, which a mask of pairs needs.
 
     Raises:
         ValueError: If both or neither of ids and vectors are there, or the mask does not fit.
@@ -661,6 +669,12 @@ def check_inputs(
         return inputs
     if attention_mask.dim() == 4 and pair_masks_of is not None:
         _check_pair_mask(attention_mask, inputs, pair_masks_of)
+        if position_ids is None:
+            raise TmdeError(
+                "position_ids: found none, expected the position of each token in its text, "
+                f"(batch, length), because attention_mask {tuple(attention_mask.shape)} may "
+                "separate several texts of a row"
+            )
     elif attention_mask.shape != inputs.shape[:2]:
         raise TmdeError(
             f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, "
@@ -672,7 +686,7 @@ def check_inputs(
 def _check_pair_mask(
     attention_mask: torch.Tensor, inputs: torch.Tensor, config: EmbedderConfig
 ) -> None:
-    """Check a mask (batch, 1, length, length) that says which token sees which.
+    """Check a mask (batch, 1 or heads, length, length) that says which token sees which.
 
     Raises:
         ValueError: If its shape or type does not fit, or the implementation of attention reads
@@ -680,10 +694,13 @@ def _check_pair_mask(
     """
     batch_size, length = inputs.shape[:2]
     shape = tuple(attention_mask.shape)
-    if shape != (batch_size, shape[1], length, length):
+    num_heads = config.num_attention_heads
+    shared = (batch_size, 1, length, length)
+    by_head = (batch_size, num_heads, length, length)
+    if shape not in (shared, by_head):
         raise TmdeError(
-            f"attention_mask {shape} must be (batch, 1, length, length) of the input, "
-            f"{tuple(inputs.shape)}"
+            f"attention_mask {shape} must be (batch, 1 or {num_heads}, length, length) of the "
+            f"input, {tuple(inputs.shape)}"
         )
     if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
         raise TmdeError(
@@ -696,6 +713,19 @@ def _check_pair_mask(
             f"attention_mask {shape}: attn_implementation={implementation!r} reads masks "
             '(batch, length) only; use attn_implementation="sdpa" for packed texts'
         )
+
+
+def finite_mask(attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+    """Return a mask whose summands of scores, if it has such, are finite.
+
+    The softmax of a row of -inf is NaN. The least number of float16 hides a token in every type,
+    and stays finite when autocast converts it.
+    """
+    if attention_mask is None or not attention_mask.is_floating_point():
+        return attention_mask
+    if attention_mask.dim() != 4:
+        return attention_mask
+    return attention_mask.clamp(min=torch.finfo(torch.float16).min)
 
 
 def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -> None:
@@ -720,14 +750,14 @@ def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -
 
 
 def positions_of_tokens(
-    position_ids: torch.Tensor, inputs: torch.Tensor, limit: int, training: bool
+    position_ids: torch.Tensor, inputs: torch.Tensor, limit: int | None, training: bool
 ) -> torch.Tensor:
     """Return the positions that a caller gave for every token, (batch, length).
 
     Args:
         position_ids: (batch, length), or (1, length) for all texts.
         inputs: (batch, length) or (batch, length, width).
-        limit: The number of positions for which the model has vectors.
+        limit: The number of positions for which the model has vectors; None if it has no table.
         training: Whether the model is in training mode.
 
     Raises:
@@ -739,11 +769,12 @@ def positions_of_tokens(
             f"position_ids {tuple(position_ids.shape)} must be (batch, length), "
             f"{(batch_size, length)}"
         )
-    check_position_ids(position_ids, limit, training)
+    if limit is not None:
+        check_position_ids(position_ids, limit, training)
     return position_ids.expand(batch_size, length)
 
 
-# A score to which less is added than this is one that a mask hides.
+# Additive masks below this value hide a token.
 _HIDING_SUMMAND = -1e4
 
 
@@ -757,8 +788,8 @@ def token_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Return the mask of the tokens of each row, (batch, length).
 
     Args:
-        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length),
-            where padding does not see itself.
+        attention_mask: (batch, length), which is returned as it is, or
+            (batch, 1 or heads, length, length), where padding does not see itself.
     """
     if attention_mask.dim() == 2:
         return attention_mask
@@ -769,8 +800,9 @@ def text_mask(attention_mask: torch.Tensor) -> torch.Tensor:
     """Return the mask of the tokens of the first text of each row, (batch, length).
 
     Args:
-        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length)
-            of rows that hold several texts. The tokens of the first one see its first token.
+        attention_mask: (batch, length), which is returned as it is, or
+            (batch, 1 or heads, length, length) of rows that hold several texts. The tokens of
+            the first one see its first token.
     """
     if attention_mask.dim() == 2:
         return attention_mask
@@ -1015,9 +1047,41 @@ else:
     _Seq2SeqModel = object
 
 
+class EmbeddingOutput(BaseModelOutputWithPooling):
+    """Embeddings as encoder outputs of length 1, without outputs for the tokens of a text."""
+
+
 def is_embedding(encoder_outputs: Any) -> bool:
     """Return whether encoder outputs are embeddings alone."""
-    return isinstance(encoder_outputs, (torch.Tensor, np.ndarray))
+    return isinstance(encoder_outputs, (torch.Tensor, np.ndarray, list, EmbeddingOutput))
+
+
+def _as_tensor(vectors: Any) -> torch.Tensor:
+    """Return a tensor of a tensor, an array, a number, or a list of such.
+
+    Raises:
+        ValueError: If the vectors of a list differ in shape.
+    """
+    if isinstance(vectors, np.ndarray):
+        # PyTorch cannot read an array backwards.
+        return torch.tensor(np.ascontiguousarray(vectors))
+    if not isinstance(vectors, list) or not vectors:
+        return torch.as_tensor(vectors)
+    tensors = [_as_tensor(vector) for vector in vectors]
+    shapes = sorted({tuple(tensor.shape) for tensor in tensors})
+    if len(shapes) > 1:
+        raise TmdeError(
+            f"encoder_outputs: found a list of tensors of shapes {shapes}, expected vectors of one "
+            "length"
+        )
+    return torch.stack(tensors)
+
+
+def _are_ids(target_language: Any) -> bool:
+    """Return whether target languages are given by their ids, not by their codes."""
+    if isinstance(target_language, (list, tuple)):
+        return all(isinstance(language, (int, np.integer)) for language in target_language)
+    return isinstance(target_language, (int, np.integer, np.ndarray, torch.Tensor))
 
 
 class EmbeddingSeq2Seq(_Seq2SeqModel):
@@ -1063,15 +1127,16 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
 
     def language_ids(
         self,
-        target_language: str | list[str] | torch.Tensor | None,
+        target_language: str | int | list[str] | list[int] | torch.Tensor | None,
         batch_size: int,
         is_translation: bool = False,
     ) -> torch.Tensor:
         """Return the ids of target languages, (batch,).
 
         Args:
-            target_language: One code, a code for each text, or ids (batch,) or (1,). Default: the
-                pivot language, if there is only one.
+            target_language: One code or id, a code or id for each text, or a tensor of ids,
+                (batch,) or (1,). Default: the pivot language, if there is only one. Ids on an
+                accelerator are checked only before a model in evaluation mode translates.
             batch_size: The number of texts.
             is_translation: Whether codes have to be those of pivot languages. Ids may be of any
                 language, because a decoder can be trained to write others too.
@@ -1089,10 +1154,12 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
                     "of codes with TranslationCollator, otherwise of positions in config.languages"
                 )
             target_language = pivots[0]
-        if isinstance(target_language, torch.Tensor):
-            return target_language.to(self.device).expand(batch_size)
         if isinstance(target_language, str):
             codes = [target_language] * batch_size
+        elif _are_ids(target_language):
+            ids = torch.as_tensor(target_language)
+            self._check_language_ids(ids, batch_size, is_translation)
+            return ids.to(self.device).expand(batch_size)
         else:
             codes = list(target_language)
         unknown = sorted(set(codes) - set(known))
@@ -1110,6 +1177,31 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         if len(codes) != batch_size:
             raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
         return torch.tensor([known.index(code) for code in codes], device=self.device)
+
+    def _check_language_ids(self, ids: torch.Tensor, batch_size: int, is_translation: bool) -> None:
+        """Check ids of target languages.
+
+        Reading them from an accelerator would make every step of training and generation wait.
+
+        Raises:
+            ValueError: If they do not fit the batch, or one is not that of a language.
+        """
+        if ids.shape not in ((batch_size,), (1,), ()) or ids.is_floating_point():
+            raise TmdeError(
+                f"target_language: found ids {tuple(ids.shape)} of {ids.dtype}, expected integers "
+                f"(1,) or ({batch_size},), one for each text"
+            )
+        is_on_host = ids.device.type == "cpu"
+        is_read = is_on_host or (is_translation and not self.training)
+        if not is_read or ids.is_meta or is_tracing(ids):
+            return
+        known = self.config.languages
+        is_outside = (ids < 0) | (ids >= len(known))
+        if is_outside.any():
+            raise TmdeError(
+                f"target_language: found the id {int(ids[is_outside][0])}, expected 0 to "
+                f"{len(known) - 1}, a position in config.languages={known}"
+            )
 
     # ---- Labels and losses
 
@@ -1199,26 +1291,28 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
     # ---- Outputs of the encoder
 
     def embedding_as_encoder_outputs(
-        self, embedding: torch.Tensor | np.ndarray
-    ) -> BaseModelOutputWithPooling:
+        self, embedding: torch.Tensor | np.ndarray | list
+    ) -> EmbeddingOutput:
         """Return embeddings as encoder outputs of length 1.
 
         They come from anywhere, so they are moved to the device and the type of the model.
 
         Args:
-            embedding: (batch, d_model), or (d_model,) of one text.
+            embedding: (batch, d_model), (d_model,) of one text, or a list of the latter.
 
         Raises:
             ValueError: If the decoder needs more than the embedding, or the embedding is not one of
                 this model.
         """
-        vectors = torch.tensor(embedding) if isinstance(embedding, np.ndarray) else embedding
+        vectors = _as_tensor(embedding)
         if not self.decodes_embeddings:
             raise TmdeError(
                 f"{type(self).__name__} decodes from the outputs of its encoder for every token, "
                 f"which an embedding alone ({tuple(vectors.shape)}) does not give; pass "
                 "input_ids, or what get_encoder() returned"
             )
+        if vectors.numel() == 0:
+            raise TmdeError("encoder_outputs: found no embedding, expected at least one")
         width = self.config.hidden_size
         is_vector = vectors.is_floating_point() and vectors.dim() in (1, 2)
         if not is_vector or vectors.shape[-1] != width:
@@ -1228,23 +1322,23 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
                 "returns them"
             )
         vectors = torch.atleast_2d(vectors.to(self.device, self.dtype))  # (batch, d_model)
-        return BaseModelOutputWithPooling(last_hidden_state=vectors[:, None], pooler_output=vectors)
+        return EmbeddingOutput(last_hidden_state=vectors[:, None], pooler_output=vectors)
 
     def as_encoder_outputs(
-        self, encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray
+        self, encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | list
     ) -> BaseModelOutputWithPooling:
         """Return encoder outputs of any form with the embedding as `pooler_output`.
 
         Args:
             encoder_outputs: Output of `get_encoder()`, an output or a tuple whose first entry is
                 `last_hidden_state` with the embedding at position 0, or embeddings
-                (batch, d_model) or (d_model,).
+                (batch, d_model), (d_model,), or a list of the latter.
 
         Raises:
             ValueError: If the decoder needs more than the last hidden state, or embeddings do not
                 fit.
         """
-        if isinstance(encoder_outputs, (torch.Tensor, np.ndarray)):
+        if isinstance(encoder_outputs, (torch.Tensor, np.ndarray, list)):
             return self.embedding_as_encoder_outputs(encoder_outputs)
         if isinstance(encoder_outputs, tuple):
             encoder_outputs = BaseModelOutput(last_hidden_state=encoder_outputs[0])
@@ -1360,18 +1454,18 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | list | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
         labels: torch.Tensor | None = None,
-        target_language: str | list[str] | torch.Tensor | None = None,
+        target_language: str | int | list[str] | list[int] | torch.Tensor | None = None,
         language_ids: torch.Tensor | None = None,
         token_type_ids: torch.Tensor | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int = 0,
         num_items_in_batch: int | torch.Tensor | None = None,
-        bottleneck_only: bool = False,
+        bottleneck_only: bool | None = None,
         **kwargs: Any,
     ) -> Seq2SeqLMOutput:
         """Encode texts, unless `encoder_outputs` are given, and decode into the target language.
@@ -1385,15 +1479,16 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             decoder_attention_mask: (batch, past + target_length), of the `decoder_input_ids` that
                 are given or made.
             encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
-                ...) whose position 0 is the embedding, or embeddings (batch, d_model) or
-                (d_model,).
+                ...) whose position 0 is the embedding, or embeddings (batch, d_model),
+                (d_model,), or a list of the latter.
             past_key_values: The cache of earlier calls.
             inputs_embeds: (batch, length, width) in place of `input_ids`.
             decoder_inputs_embeds: (batch, target_length, width) in place of `decoder_input_ids`.
             labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. The
                 `<s>` that a row begins with, as the tokenizer writes it, is no target.
-            target_language: Language of the target: one code, one code per text, or ids (batch,),
-                positions in `config.languages`. Default: the pivot language, if there is only one.
+            target_language: Language of the target: one code, one code per text, or ids, which are
+                positions in `config.languages`: one, or (batch,). Default: the pivot language, if
+                there is only one.
                 With `labels`, codes are those of pivot languages.
             language_ids: (batch,) source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
@@ -1403,6 +1498,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
                 counts them, to divide the loss by; see [`EmbeddingSeq2Seq.translation_loss`].
                 Default: the targets of this batch.
             bottleneck_only: For `TmdeConfig(bottleneck="dual")`: decode from the embedding alone.
+                Default: if `encoder_outputs` are embeddings.
             kwargs: Passed to encoder and decoder.
 
         Returns:
@@ -1412,6 +1508,8 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         Raises:
             ValueError: If there is nothing to decode, or the target language is missing or unknown.
         """
+        if bottleneck_only is None:
+            bottleneck_only = is_embedding(encoder_outputs)
         if encoder_outputs is None:
             encoder_outputs = self._encode_source(
                 input_ids, attention_mask, inputs_embeds, language_ids, token_type_ids, **kwargs
@@ -1516,8 +1614,8 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         self,
         inputs: torch.Tensor | None = None,
         *args,
-        target_language: str | list[str] | torch.Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
+        target_language: str | int | list[str] | list[int] | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | list | None = None,
         **kwargs,
     ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`.
@@ -1525,10 +1623,11 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         Args:
             inputs: (batch, length), token ids of the source.
             args: As in `GenerationMixin.generate`.
-            target_language: As for `forward`: one code, one code per text, or ids (batch,). Codes
-                are those of pivot languages.
-            encoder_outputs: As for `forward`: embeddings (batch, d_model) or (d_model,), as
-                `DocumentEmbedder.encode` returns them, or what an encoder returned.
+            target_language: As for `forward`: one code, one code per text, or ids. Codes are those
+                of pivot languages.
+            encoder_outputs: As for `forward`: embeddings (batch, d_model), (d_model,), or a list of
+                the latter, as `DocumentEmbedder.encode` returns them, or what an encoder returned.
+                `TmdeConfig(bottleneck="dual")` decodes embeddings with its bottleneck band alone.
             kwargs: As in `GenerationMixin.generate`.
 
         Raises:
@@ -1562,6 +1661,6 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             ValueError: If there are none.
         """
         for source in (inputs, input_ids, inputs_embeds):
-            if source is not None:
+            if source is not None and len(source) > 0:
                 return len(source)
         raise TmdeError("Give input_ids to translate, or encoder_outputs to decode embeddings from")

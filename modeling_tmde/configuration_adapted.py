@@ -20,6 +20,13 @@ DEFAULT_ENCODER = {
     "layer_norm_eps": 1e-5,
 }
 _HEAD_DIM = 64
+_ENCODER_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "d_model",
+    "num_hidden_layers",
+    "num_attention_heads",
+)
 
 
 @strict
@@ -27,7 +34,7 @@ class AdaptedConfig(EmbedderConfig):
     r"""Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`].
 
     Width, vocabulary and depth (`d_model`, `hidden_size`, `vocab_size`, `num_hidden_layers`,
-    `num_attention_heads`) are the encoder's.
+    `num_attention_heads`) are the encoder's; setting one changes `encoder_config`.
 
     Args:
         encoder_config: The configuration of the encoder, any text encoder of transformers; a
@@ -107,6 +114,10 @@ class AdaptedConfig(EmbedderConfig):
     def __post_init__(self, **kwargs):
         self.encoder_config = _as_config(self.encoder_config)
         _check_has_sizes(self.encoder_config)
+        # The defaults below depend on them.
+        for name in _ENCODER_SIZES:
+            if name in kwargs:
+                setattr(self, name, kwargs.pop(name))
         if self.decoder_attention_heads is None:
             num_heads = max(1, self.d_model // _HEAD_DIM)
             self.decoder_attention_heads = math.gcd(self.d_model, num_heads)
@@ -125,20 +136,36 @@ class AdaptedConfig(EmbedderConfig):
         """The width of the encoder's outputs, the decoder and the document embedding."""
         return self.settled_encoder_config.hidden_size
 
+    @d_model.setter
+    def d_model(self, size: int) -> None:
+        self.settled_encoder_config.hidden_size = size
+
     @property
     def hidden_size(self) -> int:
         """The same as `d_model`, under the name that other libraries use."""
         return self.d_model
+
+    @hidden_size.setter
+    def hidden_size(self, size: int) -> None:
+        self.d_model = size
 
     @property
     def num_hidden_layers(self) -> int:
         """The number of the encoder's layers."""
         return self.settled_encoder_config.num_hidden_layers
 
+    @num_hidden_layers.setter
+    def num_hidden_layers(self, size: int) -> None:
+        self.settled_encoder_config.num_hidden_layers = size
+
     @property
     def num_attention_heads(self) -> int:
         """The number of attention heads of the encoder's layers."""
         return self.settled_encoder_config.num_attention_heads
+
+    @num_attention_heads.setter
+    def num_attention_heads(self, size: int) -> None:
+        self.settled_encoder_config.num_attention_heads = size
 
     @property
     def vocab_size(self) -> int:
@@ -185,9 +212,17 @@ class _DecoderConfig(AdaptedConfig):
     def num_hidden_layers(self) -> int:
         return self.decoder_layers
 
+    @num_hidden_layers.setter
+    def num_hidden_layers(self, size: int) -> None:
+        self.decoder_layers = size
+
     @property
     def num_attention_heads(self) -> int:
         return cast(int, self.decoder_attention_heads)  # `__post_init__` has set it.
+
+    @num_attention_heads.setter
+    def num_attention_heads(self, size: int) -> None:
+        self.decoder_attention_heads = size
 
 
 def _as_config(encoder: dict[str, Any] | PreTrainedConfig | None) -> PreTrainedConfig:

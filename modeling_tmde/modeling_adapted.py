@@ -41,9 +41,11 @@ from .common import (
     TmdeSinusoidalPositions,
     bag_direction,
     check_inputs,
-    check_position_ids,
+    finite_mask,
     first_places,
+    masked_scores,
     pool_states,
+    positions_of_tokens,
     text_mask,
 )
 from .configuration_adapted import AdaptedConfig
@@ -226,9 +228,10 @@ class AdaptedModel(AdaptedPreTrainedModel):
         Args:
             input_ids: (batch, length), from the encoder's tokenizer.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
-                it, everything counts. For rows that hold several texts, (batch, 1, length, length),
-                which the encoder gets as it is, with `position_ids`; P is then that of the first
-                text. Not with a prompt.
+                it, everything counts. For rows that hold several texts, (batch, 1 or heads, length,
+                length), true where the token of a row sees the token of a column, or a summand of
+                the scores, together with `position_ids`; P is then that of the first text. Not with
+                a prompt.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
                 them.
             token_type_ids: (batch, length); zeros by default, and ignored by encoders without token
@@ -254,10 +257,12 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 given with a prompt, or the encoder has no vector for one of them. On an
                 accelerator, the latter is checked in evaluation mode only.
         """
-        tokens = check_inputs(input_ids, inputs_embeds, attention_mask, pair_masks_of=self.config)
+        position_ids = kwargs.get("position_ids")
+        tokens = check_inputs(input_ids, inputs_embeds, attention_mask, self.config, position_ids)
+        attention_mask = self._encoder_mask(attention_mask)
         batch_size, length = tokens.shape[:2]
         shape = (batch_size, length)
-        self._check_options(inputs_embeds, kwargs.get("position_ids"), attention_mask)
+        self._check_options(tokens, inputs_embeds, position_ids, attention_mask)
         has_mask = attention_mask is not None
         if attention_mask is None:
             attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
@@ -301,8 +306,20 @@ class AdaptedModel(AdaptedPreTrainedModel):
             attentions=outputs.get("attentions"),
         )
 
+    def _encoder_mask(self, attention_mask: torch.Tensor | None) -> torch.Tensor | None:
+        """Return a mask as the encoder reads it.
+
+        Eager attention in transformers adds a mask of pairs to the scores, even one of booleans.
+        """
+        is_added = self.encoder.config._attn_implementation == "eager"
+        if attention_mask is None or attention_mask.dim() != 4 or not is_added:
+            return finite_mask(attention_mask)
+        scores = torch.zeros(attention_mask.shape, dtype=self.dtype, device=attention_mask.device)
+        return finite_mask(masked_scores(scores, attention_mask))
+
     def _check_options(
         self,
+        tokens: torch.Tensor,
         inputs_embeds: torch.Tensor | None,
         position_ids: torch.Tensor | None,
         attention_mask: torch.Tensor | None,
@@ -310,23 +327,22 @@ class AdaptedModel(AdaptedPreTrainedModel):
         """Check the arguments that not every configuration takes.
 
         Raises:
-            TmdeError: There are `position_ids` or a mask of pairs though the model has a prompt,
-                or the encoder has no vector for one of the positions; or `inputs_embeds` with
-                `bag_residual`.
+            TmdeError: There are `position_ids` or a mask of pairs though the model has a prompt;
+                the positions do not fit, or the encoder has no vector for one of them; or there
+                are `inputs_embeds` with `bag_residual`.
         """
         if attention_mask is not None and attention_mask.dim() == 4 and self.config.prompt_ids:
             raise TmdeError(
                 f"attention_mask: found {tuple(attention_mask.shape)}, expected (batch, length), "
                 "because this model reads its prompt before the text of every row"
             )
+        if position_ids is not None and self.config.prompt_ids:
+            raise TmdeError(
+                f"position_ids: found {tuple(position_ids.shape)}, expected none, because the "
+                "prompt of this model takes positions of its own"
+            )
         if position_ids is not None:
-            if self.config.prompt_ids:
-                raise TmdeError(
-                    f"position_ids: found {tuple(position_ids.shape)}, expected none, because the "
-                    "prompt of this model takes positions of its own"
-                )
-            if self.position_rows is not None:
-                check_position_ids(position_ids, self.position_rows, self.training)
+            positions_of_tokens(position_ids, tokens, self.position_rows, self.training)
         if self.config.bag_residual and inputs_embeds is not None:
             raise TmdeError(
                 "inputs_embeds: expected input_ids with bag_residual, whose bag looks up vectors "

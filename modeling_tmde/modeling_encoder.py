@@ -31,10 +31,10 @@ from .common import (
     check_inputs,
     check_length,
     classification_loss,
+    finite_mask,
     pool_states,
     positions_of_tokens,
     text_mask,
-    token_mask,
 )
 from .configuration_encoder import TmdeEncoderConfig
 
@@ -148,8 +148,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             input_ids: (batch, length), beginning with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, wherever it is;
                 everything counts when it is missing. A text has at least one token. For rows that
-                hold several texts, (batch, 1, length, length), true where the token of a row sees
-                the token of a column, or a summand of the scores; P is then that of the first text.
+                hold several texts, (batch, 1 or heads, length, length), true where the token of a
+                row sees the token of a column, or a summand of the scores, together with
+                `position_ids`; P is then that of the first text.
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
                 positions.
             position_ids: (batch, length), the place of each token in its text; counted from 0 over
@@ -172,7 +173,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or
                 positions do not fit them, or the input is too long.
         """
-        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, pair_masks_of=self.config)
+        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, self.config, position_ids)
+        attention_mask = finite_mask(attention_mask)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
         if position_ids is None:
@@ -230,7 +232,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         check_length(length, self.config.max_position_embeddings)
         if attention_mask is None:
             return torch.arange(length, device=inputs.device).expand(batch_size, length)
-        return (token_mask(attention_mask).long().cumsum(dim=1) - 1).clamp(min=0)
+        return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
 
 
 class TmdeEncoderPredictionHead(nn.Module):

@@ -9,7 +9,6 @@ sequential neural network models*, chapter 4.
 from collections import OrderedDict
 from typing import Any, cast
 
-import numpy as np
 import torch
 from torch import nn
 from transformers import GenerationMixin
@@ -26,7 +25,7 @@ from transformers.modeling_outputs import (
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
-from transformers.utils import ModelOutput, TransformersKwargs, can_return_tuple
+from transformers.utils import TransformersKwargs, can_return_tuple
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
 from .common import (
@@ -40,8 +39,9 @@ from .common import (
     check_inputs,
     classification_loss,
     computes_from_weights,
+    finite_mask,
     first_places,
-    is_embedding,
+    masked_scores,
     memory_implementation,
     positions_of_tokens,
     text_mask,
@@ -201,7 +201,7 @@ class TmdeAttention(nn.Module):
         memory_query = torch.einsum("bhe,hed->bhd", query, key_weight)  # (batch, heads, memory_dim)
         scores = (memory_query @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
         if attention_mask is not None:
-            scores = _masked_scores(scores, attention_mask.squeeze(2))
+            scores = masked_scores(scores, attention_mask.squeeze(2))
         probabilities = scores.softmax(dim=-1)
         dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
         means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
@@ -214,20 +214,6 @@ class TmdeAttention(nn.Module):
         if self.config._attn_implementation == "eager":
             return attended, probabilities.unsqueeze(2)
         return attended, None
-
-
-def _masked_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
-    """Apply a mask to the scores of one query a text.
-
-    Args:
-        scores: (batch, heads, memory_length).
-        mask: (batch, 1 or heads, memory_length), true at what is seen, or a number to add.
-    """
-    if mask.dtype != torch.bool:
-        return scores + mask
-    # Not -inf: the softmax of a text of which nothing is seen would be NaN.
-    lowest = torch.finfo(scores.dtype).min
-    return scores.masked_fill(~mask, lowest)
 
 
 def _memory_mask(
@@ -243,8 +229,8 @@ def _memory_mask(
         config: The configuration.
         query: (batch, length, d_model).
         memory: (batch, memory_length, width).
-        attention_mask: (batch, memory_length), or (batch, 1, memory_length, memory_length), of
-            which the queries see what the first token of the text sees.
+        attention_mask: (batch, memory_length), or (batch, 1 or heads, memory_length,
+            memory_length), of which the queries see what the first token of the text sees.
         first_columns: (batch,) places of these tokens; only needed in the latter case.
     """
     if attention_mask is not None and attention_mask.dim() == 4:
@@ -454,9 +440,10 @@ class TmdeModel(TmdePreTrainedModel):
         Args:
             input_ids: (batch, length), beginning with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
-                it, everything counts. For rows that hold several texts, (batch, 1, length, length),
-                true where the token of a row sees the token of a column, or a summand of the
-                scores. Not with `bag_residual`, which makes one bag a row.
+                it, everything counts. For rows that hold several texts, (batch, 1 or heads, length,
+                length), true where the token of a row sees the token of a column, or a summand of
+                the scores, together with `position_ids`. Not with `bag_residual`, which makes one
+                bag a row.
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
                 positions. Not with `bag_residual`, whose token weights need ids.
             position_ids: (batch, length) or (1, length), the position of each token; counted from
@@ -481,7 +468,8 @@ class TmdeModel(TmdePreTrainedModel):
                 positions do not fit; `inputs_embeds` or a mask of pairs is given with
                 `bag_residual`; or the input is too long.
         """
-        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, pair_masks_of=self.config)
+        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, self.config, position_ids)
+        attention_mask = finite_mask(attention_mask)
         if position_ids is not None:
             position_ids = positions_of_tokens(
                 position_ids, inputs, self.config.max_position_embeddings, self.training
@@ -581,7 +569,7 @@ class TmdeModel(TmdePreTrainedModel):
 
         Args:
             hidden_states: H^0, (batch, length, d_model).
-            attention_mask: (batch, length) or (batch, 1, length, length).
+            attention_mask: (batch, length) or (batch, 1 or heads, length, length).
             pooled_at: Places for which alone the last layer is computed.
             kwargs: What `capture_outputs` is to record.
 
@@ -616,7 +604,7 @@ class TmdeModel(TmdePreTrainedModel):
 
         Args:
             states: H^0 ... H^L, (batch, length, d_model) each; the last may have P's place alone.
-            attention_mask: (batch, length) or (batch, 1, length, length).
+            attention_mask: (batch, length) or (batch, 1 or heads, length, length).
             first_tokens: The index of the first token of each text.
         """
         first_states = []  # H^L[0] ... H^1[0]
@@ -809,26 +797,6 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         logits_alone, _ = self._decode(**decoder_inputs | changes)
         loss_alone = self.translation_loss(logits_alone, labels, num_items_in_batch)
         return torch.lerp(loss, loss_alone, self.config.bottleneck_loss_weight)
-
-    def generate(
-        self,
-        inputs: torch.Tensor | None = None,
-        *args: Any,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
-        **kwargs: Any,
-    ) -> ModelOutput | torch.Tensor:
-        """Translate texts, or decode `encoder_outputs`, as [`EmbeddingSeq2Seq.generate`] does.
-
-        Args:
-            inputs: (batch, length), the source.
-            args: Arguments of `GenerationMixin.generate`.
-            encoder_outputs: Embeddings (batch, d_model) or (d_model,), which `dual` decodes with
-                its bottleneck band alone, or what an encoder returned.
-            kwargs: Arguments of `GenerationMixin.generate`, and `target_language`.
-        """
-        if is_embedding(encoder_outputs) and self.config.bottleneck == "dual":
-            kwargs.setdefault("bottleneck_only", True)
-        return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
 
 
 class TmdeForSequenceClassification(TmdePreTrainedModel):

@@ -111,6 +111,7 @@ PACKED = [
     ("encoder-first", "sdpa"),
     ("encoder-first", "eager"),
     ("adapted-cls", "sdpa"),
+    ("adapted-cls", "eager"),
 ]
 FIRST, SECOND, THIRD = ROWS[0], ROWS[2], ROWS[3]
 
@@ -180,14 +181,68 @@ def test_the_first_text_of_a_packed_row_is_decoded(family):
 @pytest.mark.parametrize("family", ["first", "encoder-mean", "adapted-cls"])
 def test_masks_of_pairs_that_do_not_fit_are_named(family, flash):
     model = with_attention(family, "sdpa").base_model
-    ids, mask, _ = packed_batch()
-    with pytest.raises(ValueError, match=r"must be \(batch, 1, length, length\)"):
-        model(ids, mask[..., :-1])
+    ids, mask, positions = packed_batch()
+    num_heads = model.config.num_attention_heads
+    shape = rf"must be \(batch, 1 or {num_heads}, length, length\)"
+    for wrong in (mask[..., :-1], mask.expand(-1, 3, -1, -1), mask[:, :0]):
+        with pytest.raises(ValueError, match=shape):
+            model(ids, wrong, position_ids=positions)
     with pytest.raises(ValueError, match=r"found torch.int64, expected torch.bool"):
-        model(ids, mask.long())
+        model(ids, mask.long(), position_ids=positions)
     model = with_attention(family, flash).base_model
     with pytest.raises(ValueError, match="attn_implementation='flash_attention_2' reads masks"):
-        model(ids, mask)
+        model(ids, mask, position_ids=positions)
+
+
+@pytest.mark.parametrize("family", TRANSFORMERS)
+def test_masks_of_pairs_need_positions(family):
+    ids, mask, _ = packed_batch()
+    with pytest.raises(ValueError, match="position_ids: found none, expected the position of"):
+        filled(family).base_model(ids, mask)
+
+
+@pytest.mark.parametrize("family", ["first", "pyramid", "encoder-first", "adapted-cls"])
+def test_a_mask_of_pairs_may_differ_between_heads(family):
+    model = filled(family).base_model
+    ids, mask, positions = packed_batch()
+    num_heads = model.config.num_attention_heads
+    expected = model(ids, mask, position_ids=positions).pooler_output
+    by_head = model(ids, mask.expand(-1, num_heads, -1, -1), position_ids=positions)
+    torch.testing.assert_close(by_head.pooler_output, expected)
+
+
+BOTTLENECKS = ["first", "pyramid", "full", "dual", "encoder-first", "adapted-cls"]
+
+
+@pytest.mark.parametrize("pooled_only", [True, False])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+@pytest.mark.parametrize("family", BOTTLENECKS)
+def test_a_row_of_infinite_summands_gives_numbers(family, implementation, dtype, pooled_only):
+    """Padding that sees nothing, as masks of pairs often have it."""
+    model = with_attention(family, implementation).base_model.to(dtype)
+    ids, mask, positions = packed_batch()
+    mask[1, :, len(THIRD) :] = False
+    summand = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    inputs = {"position_ids": positions, "pooled_only": pooled_only}
+    outputs = model(ids, summand.to(dtype), **inputs)
+    assert outputs.last_hidden_state.isfinite().all()
+    expected = model(ids, mask, **inputs).pooler_output
+    torch.testing.assert_close(outputs.pooler_output, expected)
+    outputs.pooler_output.float().pow(2).sum().backward()
+    for parameter in model.parameters():
+        assert parameter.grad is None or parameter.grad.isfinite().all()
+
+
+@pytest.mark.parametrize("implementation", ["eager", "sdpa"])
+def test_infinite_summands_stay_finite_under_autocast(implementation):
+    model = with_attention("first", implementation).base_model
+    ids, mask, positions = packed_batch()
+    mask[1, :, len(THIRD) :] = False
+    summand = torch.zeros(mask.shape).masked_fill(~mask, -torch.inf)
+    with torch.autocast("cpu", torch.bfloat16):
+        outputs = model(ids, summand, position_ids=positions)
+    assert outputs.last_hidden_state.isfinite().all()
 
 
 def test_a_bag_refuses_packed_texts():
@@ -229,8 +284,9 @@ def test_positions_of_the_source_do_not_move_the_target(family):
     torch.testing.assert_close(model(**inputs, position_ids=counted).loss, model(**inputs).loss)
 
 
-def test_positions_that_do_not_fit_are_named():
-    model = filled("first")
+@pytest.mark.parametrize("family", ["first", "adapted-cls"])
+def test_positions_that_do_not_fit_are_named(family):
+    model = filled(family)
     ids = torch.tensor([[0, 7, 2]])
     with pytest.raises(ValueError, match=r"position_ids: found 32, expected 0 to 31"):
         model.model(ids, position_ids=torch.tensor([[0, 32, 2]]))

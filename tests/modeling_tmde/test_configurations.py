@@ -164,3 +164,33 @@ def test_the_heads_of_an_adapted_configuration_are_those_of_the_encoder():
     assert config.num_attention_heads == 2
     assert config.get_text_config(encoder=True) is config.encoder_config
     assert config.get_text_config() is config
+
+
+ENCODER = {
+    "model_type": "bert",
+    **{"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4, "vocab_size": 50},
+}
+SIZES = [
+    ("num_hidden_layers", 2, "num_hidden_layers"),
+    ("num_attention_heads", 2, "num_attention_heads"),
+    ("hidden_size", 128, "hidden_size"),
+    ("d_model", 128, "hidden_size"),
+    ("vocab_size", 70, "vocab_size"),
+]
+
+
+@pytest.mark.parametrize(("name", "size", "encoder_name"), SIZES)
+def test_sizes_of_an_adapted_configuration_are_set_in_the_encoder(name, size, encoder_name):
+    assigned = AdaptedConfig(encoder_config=ENCODER)
+    saved = assigned.to_dict()
+    setattr(assigned, name, size)
+    given = AdaptedConfig(encoder_config=ENCODER, **{name: size})
+    read = AdaptedConfig.from_dict(saved | {name: size})
+    changed = AdaptedConfig.from_dict(saved, **{name: size})
+    for config in (assigned, given, read, changed):
+        assert getattr(config, name) == size
+        assert getattr(config.encoder_config, encoder_name) == size
+        again = AdaptedConfig.from_dict(config.to_dict())
+        assert again.to_dict() == config.to_dict()
+    # Defaults that are multiples of the width are made from the new one.
+    assert given.decoder_ffn_dim == 4 * given.d_model

@@ -21,6 +21,7 @@ from transformers import (
 from transformers.modeling_outputs import BaseModelOutput
 
 from modeling_tmde import TranslationCollator
+from modeling_tmde.common import TmdeError
 from tests.conftest import tiny_model
 from tests.modeling_tmde.families import (
     ROWS,
@@ -647,6 +648,23 @@ def test_an_embedding_alone_is_decoded(family):
     assert torch.equal(model.generate(encoder_outputs=embedding, **options), expected)
 
 
+@pytest.mark.parametrize("family", DECODE_FROM_STATES)
+def test_forward_decodes_an_embedding_as_generate_does(family):
+    model = filled(family)
+    inputs = padded(side="left", model=model)
+    embedding = model.get_encoder()(**inputs).pooler_output
+    source = {
+        "encoder_outputs": embedding,
+        "attention_mask": inputs["attention_mask"],
+        "target_language": TARGET_CODES,
+    }
+    written = model.generate(
+        **source, **GENERATION, output_logits=True, return_dict_in_generate=True
+    )
+    logits = model(**source, decoder_input_ids=written.sequences[:, :-1]).logits
+    torch.testing.assert_close(logits, torch.stack(written.logits, dim=1))
+
+
 @pytest.mark.parametrize("family", ["first", "pyramid", "dual", "laser", "adapted-mean"])
 def test_an_embedding_of_another_type_is_decoded(family):
     """As a vector of numpy is, which often has float64."""
@@ -713,6 +731,11 @@ def test_vectors_of_an_embedder_are_decoded(family):
     options = {"target_language": "en", "max_new_tokens": 4}
     expected = model.generate(encoder_outputs=vectors, **options)
     assert torch.equal(model.generate(encoder_outputs=vectors.numpy(), **options), expected)
+    # What sentence-transformers returns with convert_to_numpy=False, and a reversed array.
+    assert torch.equal(model.generate(encoder_outputs=list(vectors), **options), expected)
+    assert torch.equal(model.generate(encoder_outputs=list(vectors.numpy()), **options), expected)
+    backwards = vectors.flip(0).numpy()[::-1]
+    assert torch.equal(model.generate(encoder_outputs=backwards, **options), expected)
     for vector in (vectors[2], vectors[2].numpy()):
         written = model.generate(encoder_outputs=vector, **options)
         alone = model.generate(encoder_outputs=vectors[2:3], **options)
@@ -729,6 +752,49 @@ def test_vectors_of_an_embedder_are_decoded(family):
 def test_vectors_of_another_kind_are_named(vectors):
     with pytest.raises(ValueError, match=r"encoder_outputs: found .* expected floats \(16,\) or"):
         filled("first").generate(encoder_outputs=vectors, target_language="en")
+
+
+@pytest.mark.parametrize("vectors", [[], torch.zeros(0, 16), np.zeros((0, 16), dtype=np.float32)])
+def test_an_empty_batch_is_named(vectors):
+    model = filled("first")
+    start = torch.zeros(1, 1, dtype=torch.long)
+    for call in (model, model.generate):
+        with pytest.raises(TmdeError, match="encoder_outputs: found no embedding"):
+            call(encoder_outputs=vectors, target_language="en", decoder_input_ids=start)
+    with pytest.raises(TmdeError, match="Give input_ids to translate"):
+        model.generate(torch.zeros(0, 4, dtype=torch.long), target_language="en")
+
+
+def test_vectors_of_different_lengths_are_named():
+    vectors = [torch.zeros(16), torch.zeros(8)]
+    with pytest.raises(TmdeError, match=r"shapes \[\(8,\), \(16,\)\], expected vectors of one"):
+        filled("first").generate(encoder_outputs=vectors, target_language="en")
+
+
+@pytest.mark.parametrize("ids", [1, [1, 1, 1, 1], np.array([1]), torch.tensor(1)])
+def test_ids_of_target_languages_are_those_of_codes(ids):
+    model = filled("first")
+    code = model.config.languages[1]
+    model.config.pivot_languages = model.config.languages
+    written = model.generate(**padded(), target_language=ids, max_new_tokens=4)
+    expected = model.generate(**padded(), target_language=code, max_new_tokens=4)
+    assert torch.equal(written, expected)
+
+
+@pytest.mark.parametrize(
+    ("ids", "message"),
+    [
+        (99, "found the id 99, expected 0 to"),
+        (torch.tensor([0, 0, -1, 0]), "found the id -1, expected 0 to"),
+        ([0, 1], r"found ids \(2,\) of torch.int64, expected integers \(1,\) or \(4,\)"),
+        (torch.tensor([0.0]), r"found ids \(1,\) of torch.float32"),
+    ],
+)
+def test_ids_of_target_languages_that_do_not_fit_are_named(ids, message):
+    model = filled("first")
+    for call in (model, model.generate):
+        with pytest.raises(TmdeError, match=f"target_language: {message}"):
+            call(**padded(), target_language=ids, decoder_input_ids=torch.tensor([[0]] * 4))
 
 
 # ---- The trainers of transformers

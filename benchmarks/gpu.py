@@ -91,7 +91,7 @@ def train_base(job: Job, target: Path) -> None:
     if job.rehearses:
         options += ["max_minutes=0.5", "warm_start.overrides.max_minutes=0.5"]
         options += ["warm_start.overrides.tokenizer.vocab_size=2000", "model.encoder_layers=2"]
-        options += ["micro_batch_rows=64", "micro_batch_tokens=4096", "buffer_rows=1024"]
+        options += ["per_device_train_batch_size=64", "micro_batch_tokens=4096", "buffer_rows=1024"]
     train(job, "base", target, *options)
 
 
@@ -99,10 +99,14 @@ def train_adapted(job: Job, target: Path) -> None:
     """Train `adapted` with more pairs in a batch than fit in the memory of most other machines."""
     options = ["--encoder", job.encoder, f"model.prompt={PROMPT}"]
     if job.rehearses:
-        options += ["max_minutes=1", "micro_batch_rows=16", "micro_batch_tokens=1024"]
+        options += ["max_minutes=1", "per_device_train_batch_size=16", "micro_batch_tokens=1024"]
         options += ["objectives.distillation.teacher_share=0.001"]
     else:
-        options += ["max_minutes=20", "micro_batch_rows=2048", "micro_batch_tokens=196608"]
+        options += [
+            "max_minutes=20",
+            "per_device_train_batch_size=2048",
+            "micro_batch_tokens=196608",
+        ]
     train(job, "adapted", target, *options)
 
 

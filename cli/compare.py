@@ -17,7 +17,7 @@ from tmde.cli.options import ColumnsOption, DevOption, TrainOption, columns_of, 
 
 def compare(
     comparison: Annotated[
-        str, Argument(metavar="COMPARISON", help="papers, claims, beta ... or a file.")
+        str, Argument(metavar="COMPARISON", help="thesis, papers, claims ... or a file.")
     ],
     output: Annotated[Path, Option("--output", "-o", help="Folder for everything that is made.")],
     train_data: TrainOption = None,

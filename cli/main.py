@@ -37,6 +37,7 @@ class CommandSource:
 COMMANDS = {
     "quickstart": CommandSource("Train", "tmde.cli.quickstart", "quickstart"),
     "train": CommandSource("Train", "tmde.cli.train", "train"),
+    "recipes": CommandSource("Train", "tmde.cli.recipes", "recipes"),
     "add-language": CommandSource("Train", "tmde.cli.add_language", "add_language"),
     "embed": CommandSource("Embed and search", "tmde.cli.embed", "embed"),
     "index": CommandSource("Embed and search", "tmde.cli.index", "index"),

@@ -48,6 +48,13 @@ def train(
             help="Begin with this pretrained encoder, a folder or Hub id, and its tokenizer.",
         ),
     ] = None,
+    lora: Annotated[
+        bool,
+        typer.Option(
+            "--lora",
+            help="Train LoRA adapters of the encoder alone, and merge them at the end.",
+        ),
+    ] = False,
     from_scratch: Annotated[
         bool, typer.Option("--from-scratch", help="Do not begin with the packaged model.")
     ] = False,
@@ -81,16 +88,22 @@ def train(
         tmde train bag --train memory.tsv --minutes 10
 
     The languages are those of the data. Recipes: bag (weighted subword vectors, 5 minutes on a
-    CPU), small (cT-MDE that begins with such a bag, 10 minutes after it), base (the same on a GPU,
-    larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors), tmde,
-    ctmde, ctmde_p (the thesis's settings), quickstart; docs/guides/train.md has them all. bag,
-    small and base begin with the packaged model if it has the languages. Under `accelerate launch
-    -m tmde train`, the same command trains on several processes.
+    CPU), small (T-MDE trained mainly with InfoNCE, 10 minutes after such a bag), base (the same for
+    a GPU, larger), adapted (on a pretrained encoder, --encoder), distil (from a teacher's vectors),
+    tmde, ctmde, ctmde_p (T-MDE as in Li's thesis), quickstart; `tmde recipes` lists them all. bag,
+    small and base begin with the packaged model if it has the languages. With `torchrun
+    --nproc-per-node 2 -m tmde train` or `accelerate launch -m tmde train`, the same command trains
+    on several processes.
     """
     words = [word for word in (recipe, *(overrides or ())) if word is not None]
     check_quoting(words)
     if from_scratch and (warm_start or encoder):
         raise OptionError("--from-scratch excludes --warm-start and --encoder; give one of them")
+    if lora and not (encoder or warm_start or resume):
+        raise OptionError(
+            "--lora trains adapters of a pretrained encoder; name one with --encoder, or a model "
+            "that has one with --warm-start"
+        )
     if not resume:  # A run goes on without the model that it began with.
         check_model_name(warm_start)
         check_model_name(encoder)
@@ -104,6 +117,8 @@ def train(
     from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
+    if lora:
+        overrides = ["model.lora={}", *overrides]
     made = make_recipe(
         TrainCommand(
             name=name,

@@ -8,13 +8,18 @@ from pathlib import Path
 from tmde.cli.options import one_or_all
 from tmde.cli.train_options import MINUTES, STAGE_MINUTES, UserSettings
 from tmde.data.columns import with_plain_languages
-from tmde.embedding.packaged_models import DEFAULT_MODEL
-from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
+from tmde.training.recipe import (
+    Recipe,
+    RecipeError,
+    load_recipe,
+    packaged_names,
+    with_sections,
+    with_settings,
+)
 from tmde.training.run_data import check_has_data, named_sources
 from tmde.training.run_folder import RECIPE_NAME, with_stored_data
 from tmde.training.run_languages import choose_languages
 from tmde.training.starts import (
-    AUTOMATIC,
     begin_with,
     choose_packaged,
     stage_recipe,
@@ -49,6 +54,11 @@ class TrainCommand:
     encoder: str | None = None
     from_scratch: bool = False
     resume: bool = False
+
+    @property
+    def is_file(self) -> bool:
+        """Whether the recipe is a file of the user, who may have edited any of its keys."""
+        return self.name not in packaged_names()
 
     @property
     def resumed_recipe(self) -> Recipe | None:
@@ -107,6 +117,8 @@ def _with_data_of_run(recipe: Recipe, command: TrainCommand) -> Recipe:
     keys = set()
     for word in command.settings.words:
         keys.add(word.partition("=")[0].removeprefix("data."))
+    if command.is_file:
+        keys.update(recipe.data.settings())
     names_train = bool(command.train_data) or "train" in keys
     names_dev = bool(command.dev_data) or "dev" in keys
     return with_stored_data(recipe, command.output, train=not names_train, dev=not names_dev)
@@ -120,22 +132,44 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
         earlier: The recipe with which the run was begun.
         command: The command.
     """
-    settings = command.settings
-    languages = settings.languages
-    if languages is None:
-        languages = earlier.data.languages
-    pivots = settings.pivots
-    if pivots is None and languages == earlier.data.languages:
-        pivots = earlier.data.pivot_languages
-    recipe = choose_languages(recipe, languages, pivots).recipe
+    if earlier.data.triples:
+        recipe = with_settings(recipe, {"data.triples": True})
+    recipe = _with_languages_of_run(recipe, earlier, command)
     checkpoint = command.warm_start
-    has_begun_with_packaged = earlier.warm_start.checkpoint == DEFAULT_MODEL
-    if checkpoint is None and has_begun_with_packaged and recipe.warm_start.packaged == AUTOMATIC:
-        checkpoint = DEFAULT_MODEL
+    names_start = command.from_scratch or recipe.warm_start.checkpoint is not None
+    if checkpoint is None and not names_start:
+        checkpoint = earlier.warm_start.checkpoint
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
-        recipe = settings.with_all(begin_with(recipe, checkpoint))
+        recipe = command.settings.with_all(_begun_as(recipe, earlier, checkpoint))
     return _measured_at_start(_share_minutes(recipe, command).recipe)
+
+
+def _with_languages_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+    """Return the recipe with the languages that a run was begun with, where the user names none."""
+    languages = command.settings.languages
+    pivots = command.settings.pivots
+    if languages is None and not (command.is_file and "languages" in recipe.data.settings()):
+        languages = earlier.data.languages
+    if pivots is None and languages == earlier.data.languages:
+        pivots = earlier.data.pivot_languages
+    return choose_languages(recipe, languages, pivots).recipe
+
+
+def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
+    """Return the recipe with a checkpoint, and with what an earlier run took from it.
+
+    The checkpoint is not opened: a run goes on without the model that it began with.
+    """
+    start = {**recipe.warm_start.settings(), "checkpoint": checkpoint}
+    start.pop("recipe", None)
+    start.pop("overrides", None)
+    recipe = with_sections(recipe, warm_start=start)
+    if not earlier.tokenizer.settings():
+        recipe = with_sections(recipe, tokenizer={})
+    if recipe.architecture == earlier.architecture and "d_model" in earlier.model.settings():
+        recipe = with_settings(recipe, {"model.d_model": earlier.model.d_model})
+    return recipe
 
 
 # ---- The start

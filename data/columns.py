@@ -12,7 +12,7 @@ from .locales import (
     names_a_language,
     same_locale,
 )
-from .rows import DOCUMENT_ID, LABEL, NLI_TEXTS
+from .rows import ANCHOR, DOCUMENT_ID, LABEL, NLI_TEXTS, POSITIVE, is_triple_text, triple_texts
 
 ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
 
@@ -29,14 +29,14 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
     """Return the fields that the user names, as pairs that can be looked up in a cache.
 
     Raises:
-        CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise` or
-            `hypothesis`, or a field has two names.
+        CorpusError: A name is neither a language nor `doc_id`, `segment`, `label`, `premise`,
+            `hypothesis` or a text of a triple, or a field has two names.
     """
     if columns is None:
         return ()
     fields = list(columns.values())
     for name, field in columns.items():
-        if name not in OTHER_NAMES and not may_name_a_language(name):
+        if not _is_other_name(name) and not may_name_a_language(name):
             expected = f"NAME=COLUMN, where NAME is a language code such as de, or {DOCUMENT_ID}"
             advice = f"Write the language first, such as de={name}."
             raise bad_value("columns", None, None, Unquoted(f"{name}={field}"), expected, advice)
@@ -45,6 +45,11 @@ def column_pairs(columns: Mapping[str, str] | None) -> ColumnPairs:
                 "columns", None, name, field, "different columns", "Give each column one name."
             )
     return tuple(columns.items())
+
+
+def _is_other_name(name: str) -> bool:
+    """Return whether a name is that of no language, but of something else that a row may hold."""
+    return name in OTHER_NAMES or is_triple_text(name)
 
 
 def with_plain_languages(columns: Mapping[str, str]) -> dict[str, str]:
@@ -121,7 +126,7 @@ def languages_in(fields: Sequence[str], columns: ColumnPairs) -> list[str]:
     """Return the languages of fields that were chosen as texts, in order of appearance."""
     name_of = {}
     for name, field in columns:
-        if field in fields and name not in OTHER_NAMES:
+        if field in fields and not _is_other_name(name):
             name_of[field] = name
     name_of |= named_languages(fields, columns, name_of.values(), may_name_a_language)
     return _names_in_order(fields, name_of)
@@ -224,7 +229,8 @@ def header_of_rows(
 
     Languages are the fields of `translation`, or else the columns, that are named by the code of a
     known language or its locale, by the user's columns, or as a requested language. In
-    `translation`, any code is a language.
+    `translation`, any code is a language. Of triples, they are the anchor, its positive and all
+    negatives.
 
     Args:
         rows: The rows of a part.
@@ -248,26 +254,58 @@ def header_of_rows(
         if isinstance(texts, Mapping):
             fields |= dict.fromkeys(texts)
             for name, field in fields_by_name(tuple(texts), names, columns, place).items():
-                if name not in OTHER_NAMES or name in names:
+                if not _is_other_name(name) or name in names:
                     name_of[field] = name
             text_fields |= dict.fromkeys(_text_fields(texts, columns))
-        has_requested = bool(names) and set(names) <= set(name_of.values())
-        if has_requested or not rows_differ:
+        if not rows_differ or _has_all_names(names, name_of.values()):
             break
     if row is None:
         advice = "Fetch or write the file again."
         raise bad_value(place, None, None, Unquoted("no rows"), "some", advice)
-    other_fields = [field for field in text_fields if field not in name_of]
-    is_language = names_a_language
-    if row is not texts_of(row):
-        is_language = may_name_a_language
-    name_of |= named_languages(other_fields, columns, name_of.values(), is_language)
+    triples = _requested_triple_texts(fields, columns, requested)
+    if triples:
+        return Header(list(triples), list(fields))
+    name_of |= _languages_by_looks(row, text_fields, name_of, columns)
     languages = _names_in_order(fields, name_of)
     if len(languages) < FEWEST_LANGUAGES:
         check_columns(columns, fields, place)
     if not languages:
         raise missing_languages_error(place, list(fields), requested)
     return Header(list(dict.fromkeys(languages)), list(fields))
+
+
+def _languages_by_looks(
+    row: Mapping[str, Any],
+    text_fields: Collection[str],
+    name_of: Mapping[str, str],
+    columns: ColumnPairs,
+) -> dict[str, str]:
+    """Return the language of each text of a row that looks like one and has no name yet."""
+    other_fields = [field for field in text_fields if field not in name_of]
+    is_language = names_a_language
+    if row is not texts_of(row):
+        is_language = may_name_a_language
+    return named_languages(other_fields, columns, name_of.values(), is_language)
+
+
+def _has_all_names(requested: Collection[str], known: Collection[str]) -> bool:
+    """Return whether later rows cannot add to the names of the texts of a file."""
+    if ANCHOR in requested:
+        return False  # They may have more negatives.
+    return bool(requested) and set(requested) <= set(known)
+
+
+def _requested_triple_texts(
+    fields: Collection[str], columns: ColumnPairs, requested: Collection[str] | None
+) -> tuple[str, ...]:
+    """Return the texts of triples among fields and the names that the user gives them.
+
+    The result is () for other rows, and if the run asks for languages.
+    """
+    if requested is not None and ANCHOR not in requested:
+        return ()
+    names = [name for name, field in columns if field in fields]
+    return triple_texts([*fields, *names])
 
 
 def texts_of(row: Mapping[str, Any]) -> Any:
@@ -310,6 +348,11 @@ def missing_languages_error(
     description = Unquoted(f"the columns {shown_fields(fields)}")
     if any(map(_looks_like_a_sentence, fields)):
         advice = "The first row must name the columns: add one, such as de and en."
+    elif triple_texts(fields):
+        advice = "These are triples: set data.triples=true in a recipe, or leave out `languages`."
+    elif any(map(is_triple_text, fields)):
+        expected = f"the columns {ANCHOR} and {POSITIVE} of triples"
+        advice = f"Name the missing one, for example --columns {POSITIVE}=COLUMN."
     else:
         proposal = proposed_columns(fields, requested or ("de", "en"))
         advice = (

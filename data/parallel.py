@@ -28,7 +28,16 @@ from .row_checks import (
     check_file,
     check_table,
 )
-from .rows import CLASSES, LABEL, NLI_TEXTS, SOURCE_ROW, features_of
+from .rows import (
+    ANCHOR,
+    CLASSES,
+    LABEL,
+    NLI_TEXTS,
+    POSITIVE,
+    SOURCE_ROW,
+    features_of,
+    triple_texts,
+)
 
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
 # the first one.
@@ -77,6 +86,7 @@ def load_parallel(
               per language. Its rows are checked as those of files are.
         languages: The languages of the result; None for all that the source has. A column of
             exactly that name goes first, then one of its locale (`de-DE`, `DE` for `de`).
+            `["anchor", "positive"]` asks for triples, with all negatives of the source.
         pivot_languages: Take only Hub configs (language pairs) with at least one of these. Rows of
             files are not selected by it.
         split: The split of a Hub dataset or of the sample. Files have no splits: all their rows are
@@ -117,7 +127,10 @@ def load_parallel(
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each
-        language, keys sorted. Every row has at least `fewest_texts` texts. With `document_ids`,
+        language, keys sorted. Every row has at least `fewest_texts` texts. A source with the
+        columns `anchor` and `positive` holds triples: the texts are these two, which every row has,
+        and those of the columns `negative`, or `negative_1`, `negative_2` and so on, which a row
+        may lack. With `document_ids`,
         also `doc_id`, a string, null where a source has none; with `labels`, the texts are
         `premise` and `hypothesis`, and `label` is the number of the class; with `places`, `file` is
         the name of the file or data set, and `row` the number of the row in it, as in error
@@ -152,9 +165,12 @@ def load_parallel(
     if labels:
         text_names = tuple(sorted(NLI_TEXTS))
         pivot_languages = None
+    config_languages = requested
+    if ANCHOR in (requested or ()):  # No config is named by a text of a triple.
+        config_languages = None
     opener = PartOpener(
         text_names=text_names,
-        languages=requested,
+        languages=config_languages,
         pivot_languages=pivot_languages,
         split=split,
         streaming=streaming,
@@ -274,8 +290,12 @@ def _choose_languages(
         wanted = requested or EXAMPLE_LANGUAGES
         missing = [name for name in wanted if name not in available]
         raise missing_languages_error(place, unnamed, missing)
+    if ANCHOR in requested and not triple_texts(available):
+        raise missing_languages_error(place, _fields_of(parts), requested)
     check_languages(requested, available, place)
     chosen = text_names or tuple(sorted(available))
+    if ANCHOR in chosen:
+        chosen = tuple(sorted(triple_texts(available)))
     if len(chosen) < fewest:
         advice = "Request two or more, or load a source that has them."
         raise bad_value(place, None, "languages", list(chosen), "at least two languages", advice)
@@ -354,6 +374,9 @@ class _PartLoader:
         return rows.select(good_rows)
 
     def _checker(self, part: Part) -> RowChecker:
+        needed_texts: tuple[str, ...] = ()
+        if triple_texts(self.languages):
+            needed_texts = (ANCHOR, POSITIVE)
         return RowChecker(
             place=part.place,
             languages=self.languages,
@@ -364,6 +387,7 @@ class _PartLoader:
             has_cells=_has_cells(part.source),
             has_places=SOURCE_ROW in self.features,
             fewest_texts=self.fewest_texts,
+            needed_texts=needed_texts,
         )
 
     def _check_file(self, file: FileSource, limit: int | None, checker: RowChecker) -> AnyDataset:

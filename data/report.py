@@ -22,12 +22,14 @@ class RowState(enum.IntEnum):
     TOO_FEW_TEXTS = 2
     EMPTY_TEXT = 3
     NO_LABEL = 4
+    NO_NEEDED_TEXT = 5
 
 
 REASONS = {
     RowState.TOO_FEW_TEXTS: "with fewer than two languages",
     RowState.EMPTY_TEXT: "with an empty text",
     RowState.NO_LABEL: "without a known label",
+    RowState.NO_NEEDED_TEXT: "without an anchor or a positive",
 }
 BAD_STATES = tuple(REASONS)
 

@@ -68,6 +68,7 @@ class RowChecker:
             that it lacks a language. It is not bad if the row has two texts.
         has_places: Whether checked rows say where they stand in the source.
         fewest_texts: How many texts a row needs.
+        needed_texts: The texts that every row needs, whatever its other texts are.
     """
 
     place: str
@@ -79,6 +80,7 @@ class RowChecker:
     has_cells: bool = False
     has_places: bool = False
     fewest_texts: int = FEWEST_TEXTS
+    needed_texts: tuple[str, ...] = ()
 
     @property
     def features(self) -> datasets.Features:
@@ -183,6 +185,9 @@ class RowChecker:
         if self.has_other_languages:
             present = filled if self.has_cells else rows.present
             states[present.sum(axis=1) < self.fewest_texts] = RowState.OTHER_LANGUAGES
+        for name in self.needed_texts:
+            has_text = filled[:, self.languages.index(name)]
+            states[~has_text] = RowState.NO_NEEDED_TEXT
         states[rows.unlabeled] = RowState.NO_LABEL
         return states
 
@@ -204,7 +209,7 @@ class RowChecker:
         return examples
 
     def _error(self, rows: _CheckedRows, row: int, number: int) -> CorpusError:
-        """Return the error of a bad row: its label, its first empty text, or too few texts."""
+        """Return the error of a bad row: its label, its first missing text, or too few texts."""
         if rows.unlabeled[row]:
             expected = f"one of {', '.join(CLASSES)}, or its number"
             label = rows.raw_labels[row]
@@ -215,6 +220,9 @@ class RowChecker:
             return bad_value(
                 self.place, number, self.languages[column], text, "a text", _SKIP_ADVICE
             )
+        for name in self.needed_texts:
+            if not rows.present[row][self.languages.index(name)]:
+                return bad_value(self.place, number, name, None, "a text", _SKIP_ADVICE)
         codes = [self.languages[column] for column in np.flatnonzero(rows.present[row])]
         description = Unquoted(f"{len(codes)} language(s) {codes}")
         expected = "at least two languages" if self.fewest_texts > 1 else "a text"

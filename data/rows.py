@@ -1,6 +1,7 @@
 """The columns of a parallel corpus, and the documents that its rows come from."""
 
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Sequence
 
 import datasets
 import numpy as np
@@ -16,6 +17,11 @@ SOURCE_ROW = "row"
 READING_ORDER = "reading_order"
 NLI_TEXTS = ("premise", "hypothesis")
 CLASSES = ("entailment", "neutral", "contradiction")  # the order of SNLI, MultiNLI and XNLI
+# The texts of a triple, which are named and not in languages: an anchor, the text that it is to
+# find, and perhaps hard negatives, `negative` or `negative_1`, `negative_2` and so on.
+ANCHOR = "anchor"
+POSITIVE = "positive"
+NEGATIVE = re.compile(r"negative(?:_(\d+))?", re.ASCII)
 
 
 def features_of(
@@ -42,6 +48,38 @@ def features_of(
         columns[SOURCE_FILE] = text
         columns[SOURCE_ROW] = datasets.Value("int64")
     return datasets.Features(columns)
+
+
+def is_triple_text(name: str) -> bool:
+    """Return whether a column of triples has this name."""
+    return name in (ANCHOR, POSITIVE) or NEGATIVE.fullmatch(name) is not None
+
+
+def triple_texts(names: Collection[str]) -> tuple[str, ...]:
+    """Return the texts of triples among the names of columns: anchor, positive, then negatives.
+
+    The result is () where the columns hold no triples, because there is no anchor or no positive.
+
+    Example:
+        >>> triple_texts(["id", "negative_2", "positive", "anchor", "negative_1"])
+        ('anchor', 'positive', 'negative_1', 'negative_2')
+    """
+    if ANCHOR not in names or POSITIVE not in names:
+        return ()
+    negatives = []
+    for name in names:
+        match = NEGATIVE.fullmatch(name)
+        if match is not None:
+            negatives.append((int(match[1] or 0), name))
+    return (ANCHOR, POSITIVE, *(name for _, name in sorted(negatives)))
+
+
+def triples_of(rows: datasets.Dataset | datasets.IterableDataset | None) -> tuple[str, ...]:
+    """Return the texts of a corpus of triples, see `triple_texts`; () for any other corpus."""
+    # `load_parallel` states the features of streams, too.
+    if rows is None or rows.features is None:
+        return ()
+    return triple_texts(rows.features.get(TRANSLATION, rows.features))
 
 
 def document_numbers(rows: datasets.Dataset) -> np.ndarray | None:

@@ -23,7 +23,7 @@ from tqdm.std import tqdm
 from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
-from tmde.embedding.progress import progress_bar
+from tmde.embedding.progress import announce, progress_bar
 from tmde.embedding.text_tokenizer import private_copy
 
 from .cpus import usable_cpus
@@ -289,7 +289,7 @@ def map_once(
 
     Several processes may call this at once: one makes the file, the others wait for it. The one
     that makes it shows its progress, as the bar of `datasets`. Where `tmde` turned that bar off,
-    because stderr is a log, it writes a line every 30 seconds instead.
+    because stderr is a log, it writes a line when it begins, and one every 30 seconds.
 
     Args:
         rows: The rows.
@@ -317,6 +317,8 @@ def map_once(
     rows = rows.with_format("arrow")
     if folder is None:
         # Every process makes its own tokens, and only the first shows its progress.
+        if is_first_process():
+            _announce_rows(desc, len(rows))
         with _row_progress(len(rows), desc, is_shown=is_first_process()) as bar:
             return rows.map(_counting_rows(function, bar), keep_in_memory=True, **options)
     with (
@@ -325,6 +327,8 @@ def map_once(
         _row_progress(len(rows), desc) as bar,
     ):
         file_name = str(parent / f"{fingerprint}.arrow")
+        if not os.path.exists(file_name):
+            _announce_rows(desc, len(rows))
         return rows.map(_counting_rows(function, bar), cache_file_name=file_name, **options)
 
 
@@ -347,6 +351,12 @@ def writable_cache(folder: str | os.PathLike) -> Iterator[Path]:
             f"The cache can't be written in {parent} ({error}): set token_cache_dir to a folder "
             "with room, or to null, which keeps it in memory"
         ) from error
+
+
+def _announce_rows(desc: str, count: int) -> None:
+    """Say in a log that rows will be read, unless one block holds them all, which takes no time."""
+    if count > BLOCK_ROWS:
+        announce(f"{desc} {count:,} rows")
 
 
 def _row_progress(total: int, desc: str, is_shown: bool = True) -> tqdm:

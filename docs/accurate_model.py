@@ -267,7 +267,7 @@ def train(encoder: Path, rows: Path, vectors: list[Path], dev: Path, run: Path, 
         "objectives.distillation.teacher_languages=[en]",
         "objectives.distillation.teacher_share=1.0",
         "train_max_length=160",
-        "micro_batch_rows=128",
+        "per_device_train_batch_size=128",
         "micro_batch_tokens=8192",  # 16,384 would need 13 GB of memory.
         "max_minutes=null",
         "max_cpu_minutes=45",

@@ -6,8 +6,9 @@ Names are imported at first use, because the commands check the name of a model
 (`tmde.embedding.hub_names`) before they import torch.
 """
 
-import importlib
 from typing import TYPE_CHECKING
+
+from tmde.lazy_names import attach
 
 if TYPE_CHECKING:
     from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
@@ -26,26 +27,14 @@ __all__ = [
 ]
 
 _MODULES = {
-    "ACCURATE_MODEL": "packaged_models",
-    "DEFAULT_MODEL": "packaged_models",
-    "DocumentEmbedder": "document_embedder",
-    "EncodeOutput": "document_embedder",
-    "EncodeReport": "document_embedder",
-    "SentenceDensity": "sentence_density",
-    "split_sentences": "sentences",
+    "ACCURATE_MODEL": "tmde.embedding.packaged_models",
+    "DEFAULT_MODEL": "tmde.embedding.packaged_models",
+    "DocumentEmbedder": "tmde.embedding.document_embedder",
+    "EncodeOutput": "tmde.embedding.document_embedder",
+    "EncodeReport": "tmde.embedding.document_embedder",
+    "SentenceDensity": "tmde.embedding.sentence_density",
+    "split_sentences": "tmde.embedding.sentences",
 }
 
 
-def __getattr__(name: str) -> object:
-    """Import a public name when it is first asked for."""
-    if name not in _MODULES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"tmde.embedding.{_MODULES[name]}")
-    value: object = getattr(module, name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    """List the public names, those that are not imported yet included."""
-    return __all__
+__getattr__, __dir__ = attach(__name__, _MODULES)

@@ -141,7 +141,10 @@ def _takes_names_of_texts(method: _Method) -> _Method:
 
 
 class DocumentEmbedder:
-    """Embed documents with a transformer encoder and its tokenizer.
+    """Turn texts into vectors with a model and its tokenizer.
+
+    The model is one of this package, such as a bag of subwords or the encoder of T-MDE, or any
+    encoder of transformers.
 
     Methods and arguments that `SentenceTransformer` of sentence-transformers 6 also has carry the
     same names and give the same values, but for `precision="int8"` and `"uint8"`, which do not
@@ -149,7 +152,7 @@ class DocumentEmbedder:
     `pool`, `chunk_size` and `tokenize` are not supported.
 
     Args:
-        model: An encoder. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
+        model: The model. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
             only the body of a model with a head.
         tokenizer: Its tokenizer, fast or slow.
         pooling: `"cls"`, the first output, or `"mean"`, the average over the tokens. Default:

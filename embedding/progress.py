@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Progress bars that also suit a log."""
+"""Progress of long work, for a terminal and for a log."""
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterable
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any, TextIO
 
 from tqdm.auto import tqdm
@@ -63,11 +66,56 @@ def progress_bar(iterable: Iterable[Any] | None = None, **options: Any) -> tqdm_
         iterable: What the bar iterates over; None if the caller updates it.
         options: Arguments of `tqdm`.
     """
-    is_terminal = sys.stderr is not None and sys.stderr.isatty()
-    if is_terminal or _is_notebook():
+    if not _is_log():
         return tqdm(iterable, **options)
     seconds = _SECONDS_BETWEEN_LINES
     return _LogLines(iterable, **options, mininterval=seconds, delay=seconds, miniters=1)
+
+
+@contextmanager
+def phase(description: str, is_shown: bool = True, leave: bool = True) -> Iterator[None]:
+    """Show that work goes on whose progress cannot be counted.
+
+    A terminal shows the time that it has taken. A log gets a line when the work begins, and one
+    every 30 seconds.
+
+    Args:
+        description: What is done, such as "Training the tokenizer".
+        is_shown: Whether to show anything.
+        leave: Whether the time stays on the terminal after the end.
+    """
+    if is_shown:
+        announce(description)
+    with progress_bar(
+        desc=description, bar_format="{desc}: {elapsed}", leave=leave, disable=not is_shown
+    ) as bar:
+        is_over = threading.Event()
+        clock = threading.Thread(target=_refresh_until, args=(is_over, bar), daemon=True)
+        clock.start()
+        try:
+            yield
+        finally:
+            is_over.set()
+            clock.join()
+
+
+def announce(description: str) -> None:
+    """Write a line to a log when some work begins; a terminal shows a bar instead."""
+    is_silenced = os.environ.get("TQDM_DISABLE", "") not in ("", "0")
+    if _is_log() and not is_silenced and sys.stderr is not None:
+        print(description, file=sys.stderr, flush=True)
+
+
+def _refresh_until(is_over: threading.Event, bar: tqdm_std) -> None:
+    """Refresh a bar every second until its work is over."""
+    while not is_over.wait(timeout=1.0):
+        bar.refresh()
+
+
+def _is_log() -> bool:
+    """Return whether stderr is a file or a pipe, outside of a notebook."""
+    is_terminal = sys.stderr is not None and sys.stderr.isatty()
+    return not is_terminal and not _is_notebook()
 
 
 def _is_notebook() -> bool:

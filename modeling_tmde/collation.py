@@ -7,14 +7,17 @@ from typing import Any
 
 from transformers import BatchEncoding, DataCollatorForSeq2Seq
 
-from .common import TmdeError
+from .common import EmbedderConfig, TmdeError
 
 __all__ = ["TranslationCollator"]
 
 
 @dataclass
 class TranslationCollator(DataCollatorForSeq2Seq):
-    """transformers' `DataCollatorForSeq2Seq`, without the `<s>` of labels.
+    """transformers' `DataCollatorForSeq2Seq`, without the `<s>` of labels, and with languages.
+
+    A column `target_language` may hold codes, which become positions in `config.languages`. A model
+    with one pivot language needs no such column.
 
     `tokenizer(text_target=...)` writes `<s>` before a target. A decoder of this package is given it
     and never predicts it, but `Trainer` counts it among the targets by which it divides the loss,
@@ -34,17 +37,39 @@ class TranslationCollator(DataCollatorForSeq2Seq):
 
         Args:
             features: Texts as the tokenizer writes them, with `labels`, if any, as lists or arrays
-                (length,).
+                (length,), and `target_language`, if any, as codes or positions in
+                `config.languages`.
             return_tensors: The kind of tensors; `"pt"` by default.
 
         Raises:
-            ValueError: If the collator has no model, which tells what a target begins with.
+            ValueError: If the collator has no model, which tells what a target begins with, or a
+                target language is not one of the model's pivot languages.
         """
         if self.model is None:
             raise TmdeError("model: found None, expected the model that is trained")
-        start_id = self.model.config.decoder_start_token_id
-        targets_only = [_without_start(feature, start_id) for feature in features]
-        return super().__call__(targets_only, return_tensors)
+        config = self.model.config
+        rows = []
+        for feature in features:
+            row = _without_start(feature, config.decoder_start_token_id)
+            rows.append(_with_language_id(row, config))
+        return super().__call__(rows, return_tensors)
+
+
+def _with_language_id(feature: dict[str, Any], config: EmbedderConfig) -> dict[str, Any]:
+    """Return a feature whose target language, if it has one, is a position in `languages`.
+
+    Raises:
+        ValueError: If it is the code of a language that is no pivot.
+    """
+    code = feature.get("target_language")
+    if not isinstance(code, str):
+        return feature
+    if code not in config.pivot_languages:
+        raise TmdeError(
+            f"target_language: found {code!r}, expected one of the pivot languages "
+            f"{config.pivot_languages}"
+        )
+    return {**feature, "target_language": config.languages.index(code)}
 
 
 def _without_start(feature: dict[str, Any], start_id: int) -> dict[str, Any]:

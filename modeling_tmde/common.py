@@ -11,9 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
+import numpy as np
 import torch
 from huggingface_hub.dataclasses import as_validated_field, strict
 from torch import nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
 from transformers.cache_utils import Cache, DynamicCache
@@ -29,6 +31,7 @@ from transformers.utils import (
     can_return_tuple,
     is_tracing,
 )
+from transformers.utils.generic import is_flash_attention_requested
 
 __all__ = [
     "COMPANIONS",
@@ -46,15 +49,21 @@ __all__ = [
     "check_length",
     "check_position_ids",
     "classification_loss",
+    "computes_from_weights",
     "eager_attention_forward",
     "first_places",
     "init_linear",
     "initial_token_weights",
+    "is_embedding",
+    "memory_implementation",
     "occurrences",
     "pool_states",
+    "positions_of_tokens",
     "resized_token_weights",
     "sinusoidal_positions",
     "size",
+    "text_mask",
+    "token_mask",
     "weighted_bag",
 ]
 
@@ -180,6 +189,12 @@ class EmbedderPreTrainedModel(PreTrainedModel):
     write_companions: ClassVar[Callable[[PreTrainedModel, str | os.PathLike], None] | None] = None
     _auto_map: ClassVar[dict[str, str]] = {}
 
+    @classmethod
+    def _can_set_attn_implementation(cls) -> bool:
+        # transformers looks for the call of an implementation in the file of the model. Here, that
+        # call is in `attention_function`.
+        return True
+
     def resize_token_embeddings(self, *args, **kwargs) -> nn.Embedding:
         """Resize the tables as transformers does, and the parts of a bag.
 
@@ -240,6 +255,22 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         if is_main_process:
             _share_weights(save_directory)
 
+    def _upload_modified_files(
+        self,
+        working_dir: str | os.PathLike,
+        repo_id: str,
+        files_timestamps: dict[str, float],
+        **kwargs: Any,
+    ) -> Any:
+        """Upload what is new in a folder, as transformers does, and the files of `COMPANIONS`.
+
+        `save_pretrained(push_to_hub=True)` of transformers lists the files that a folder has before
+        it saves, and uploads those that change. Companions are written before the list is made.
+        """
+        for name in COMPANIONS:
+            files_timestamps.pop(Path(name).parts[0], None)
+        return super()._upload_modified_files(working_dir, repo_id, files_timestamps, **kwargs)
+
 
 def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
     """Copy the files of sentence-transformers from the checkpoint that a model was opened from.
@@ -283,13 +314,43 @@ def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
 
 
 def _share_weights(folder: str | os.PathLike) -> None:
-    """Give the weights in a folder the permissions of the configuration, which the umask decides.
+    """Give the weights in a folder the permissions of their configuration.
 
-    safetensors writes them through a temporary file, which only its owner may read.
+    The umask decides about the configuration. safetensors writes weights through a temporary file,
+    which only its owner may read. With an adapter, there is an adapter's configuration alone.
     """
-    mode = Path(folder, "config.json").stat().st_mode
-    for path in Path(folder).glob("model*.safetensors"):
-        path.chmod(stat.S_IMODE(mode))
+    for config_name, weights in (
+        ("config.json", "model*.safetensors"),
+        ("adapter_config.json", "adapter_model*.safetensors"),
+    ):
+        config_path = Path(folder, config_name)
+        if not config_path.exists():
+            continue
+        mode = stat.S_IMODE(config_path.stat().st_mode)
+        for path in Path(folder).glob(weights):
+            path.chmod(mode)
+
+
+# ---- Layers
+
+
+def computes_from_weights(layer: nn.Module, kind: type[nn.Module]) -> bool:
+    """Return whether a layer does what its class does, with weights that tensor operations read.
+
+    Only then may a model compute with the weights instead of calling the layer. Adapters and
+    `bitsandbytes` change the class of a layer, `torchao` that of its weights, and hooks act where a
+    layer is called.
+
+    Args:
+        layer: The layer.
+        kind: The class that it is built as.
+    """
+    if type(layer) is not kind:
+        return False
+    if layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook"):
+        return False
+    weights = layer.parameters(recurse=False)
+    return not any(is_traceable_wrapper_subclass(weight) for weight in weights)
 
 
 def init_linear(module: nn.Linear | nn.Conv1d) -> None:
@@ -326,7 +387,8 @@ def eager_attention_forward(
         query: (batch, heads, query_length, head_dim).
         key: (batch, heads, key_length, head_dim).
         value: (batch, heads, key_length, head_dim).
-        attention_mask: A summand of the scores, (batch, 1, query_length, key_length), or None.
+        attention_mask: (batch, 1, query_length, key_length), true at what is seen or a summand of
+            the scores, or None.
         scaling: A factor of the scores.
         dropout: The dropout rate of the probabilities.
         kwargs: Not used; what other implementations of transformers take.
@@ -337,13 +399,21 @@ def eager_attention_forward(
     """
     scores = query @ key.transpose(2, 3) * scaling  # (batch, heads, query_length, key_length)
     if attention_mask is not None:
-        scores = scores + attention_mask
+        scores = scores + _summand(attention_mask, query.dtype)
     # In float32 or better, as in the eager attention of transformers.
     dtype = torch.promote_types(query.dtype, torch.float32)
     probabilities = nn.functional.softmax(scores, dim=-1, dtype=dtype).to(query.dtype)
     probabilities = nn.functional.dropout(probabilities, p=dropout, training=module.training)
     output = probabilities @ value  # (batch, heads, query_length, head_dim)
     return output.transpose(1, 2).contiguous(), probabilities
+
+
+def _summand(attention_mask: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """Return a mask as a summand of scores, which a mask of booleans is not."""
+    if attention_mask.dtype != torch.bool:
+        return attention_mask
+    summand = torch.zeros(attention_mask.shape, dtype=dtype, device=attention_mask.device)
+    return summand.masked_fill(~attention_mask, torch.finfo(dtype).min)
 
 
 # The most keys for which plain operations train faster than PyTorch's fused kernel in bfloat16 on a
@@ -383,31 +453,40 @@ def plain_attention_forward(
     if attention_mask is None and module.is_causal and query_length > 1:
         shape = (query_length, key.shape[2])
         attention_mask = torch.ones(shape, dtype=torch.bool, device=query.device).tril()
-    if attention_mask is not None and attention_mask.dtype == torch.bool:
-        hidden = torch.finfo(query.dtype).min
-        summand = torch.zeros(attention_mask.shape, dtype=query.dtype, device=query.device)
-        attention_mask = summand.masked_fill(~attention_mask, hidden)
     output, _ = eager_attention_forward(
         module, query, key, value, attention_mask, scaling, dropout, **kwargs
     )
     return output, None
 
 
+def memory_implementation(config: EmbedderConfig) -> str:
+    """Return the name of the implementation that computes attention over a memory.
+
+    It is the one that the config names, unless that is only for texts that attend themselves. Flash
+    attention takes the queries of a padded memory for padded on the left, and flex attention
+    compiles a kernel for every number of queries. PyTorch's own function takes their place.
+    """
+    implementation = config._attn_implementation
+    is_flash = is_flash_attention_requested(requested_attention_implementation=implementation)
+    if is_flash or implementation == "flex_attention":
+        return "sdpa"
+    return implementation
+
+
 def attention_function(
-    config: EmbedderConfig, query: torch.Tensor, key: torch.Tensor
+    implementation: str, query: torch.Tensor, key: torch.Tensor
 ) -> Callable[..., tuple[torch.Tensor, torch.Tensor | None]]:
     """Return the function that computes attention fastest.
 
-    It is the one that the config names, except where gradients of bfloat16 are computed on a CPU:
+    It is the implementation of that name, except where gradients of bfloat16 are computed on a CPU:
     for short texts, the backward pass of PyTorch's fused kernel is several times slower than plain
     operations.
 
     Args:
-        config: The config of the model.
+        implementation: The name, as in `config._attn_implementation`.
         query: (batch, heads, query_length, head_dim).
         key: (batch, heads, key_length, head_dim).
     """
-    implementation = config._attn_implementation
     is_trained_on_cpu = query.requires_grad and query.device.type == "cpu"
     is_short = key.shape[2] <= PLAIN_ATTENTION_KEYS
     if (
@@ -467,7 +546,7 @@ class TmdeSelfAttention(nn.Module):
         value = self._split_heads(self.v_proj(hidden_states))
         if cache is not None:
             key, value = cache.update(key, value, self.layer_idx)
-        attention = attention_function(self.config, query, key)
+        attention = attention_function(self.config._attn_implementation, query, key)
         dropout = self.config.attention_dropout if self.training else 0.0
         output, probabilities = attention(
             self,
@@ -540,13 +619,16 @@ class TmdeSinusoidalPositions(nn.Module):
         if isinstance(start, torch.Tensor):
             if not is_tracing(start):
                 check_length(int(start) + length, self.max_positions)
-            positions = start + torch.arange(length, device=start.device)  # (length,)
-            return nn.functional.embedding(positions, self.weight)
+            return self.at(start + torch.arange(length, device=start.device))
         check_length(start + length, self.max_positions)
         if firsts is None:
             return self.weight[start : start + length]
         positions = torch.arange(length, device=firsts.device) - firsts[:, None]  # (batch, length)
-        return nn.functional.embedding(positions.clamp(min=0), self.weight)
+        return self.at(positions.clamp(min=0))
+
+    def at(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return the vectors (..., d_model) of positions that are less than `max_positions`."""
+        return nn.functional.embedding(position_ids, self.weight)
 
 
 # ---- Texts of a batch
@@ -556,11 +638,18 @@ def check_inputs(
     input_ids: torch.Tensor | None,
     inputs_embeds: torch.Tensor | None,
     attention_mask: torch.Tensor | None,
+    pair_masks_of: EmbedderConfig | None = None,
 ) -> torch.Tensor:
     """Return the ids (batch, length) or the vectors (batch, length, width), whichever is there.
 
+    Args:
+        input_ids: (batch, length).
+        inputs_embeds: (batch, length, width).
+        attention_mask: (batch, length), or a mask of pairs (batch, 1, length, length).
+        pair_masks_of: The config of a transformer, which may take a mask of pairs.
+
     Raises:
-        ValueError: If both or neither are there, or the mask is not (batch, length).
+        ValueError: If both or neither of ids and vectors are there, or the mask does not fit.
     """
     if input_ids is not None and inputs_embeds is None:
         inputs = input_ids
@@ -568,12 +657,45 @@ def check_inputs(
         inputs = inputs_embeds
     else:
         raise TmdeError("Give exactly one of input_ids and inputs_embeds")
-    if attention_mask is not None and attention_mask.shape != inputs.shape[:2]:
+    if attention_mask is None:
+        return inputs
+    if attention_mask.dim() == 4 and pair_masks_of is not None:
+        _check_pair_mask(attention_mask, inputs, pair_masks_of)
+    elif attention_mask.shape != inputs.shape[:2]:
         raise TmdeError(
             f"attention_mask {tuple(attention_mask.shape)} must be (batch, length) of the input, "
             f"{tuple(inputs.shape)}"
         )
     return inputs
+
+
+def _check_pair_mask(
+    attention_mask: torch.Tensor, inputs: torch.Tensor, config: EmbedderConfig
+) -> None:
+    """Check a mask (batch, 1, length, length) that says which token sees which.
+
+    Raises:
+        ValueError: If its shape or type does not fit, or the implementation of attention reads
+            masks of padding only.
+    """
+    batch_size, length = inputs.shape[:2]
+    shape = tuple(attention_mask.shape)
+    if shape != (batch_size, shape[1], length, length):
+        raise TmdeError(
+            f"attention_mask {shape} must be (batch, 1, length, length) of the input, "
+            f"{tuple(inputs.shape)}"
+        )
+    if attention_mask.dtype != torch.bool and not attention_mask.is_floating_point():
+        raise TmdeError(
+            f"attention_mask {shape}: found {attention_mask.dtype}, expected torch.bool, true where"
+            " the token of a row sees the token of a column, or floats that are added to the scores"
+        )
+    implementation = config._attn_implementation
+    if memory_implementation(config) != implementation:
+        raise TmdeError(
+            f"attention_mask {shape}: attn_implementation={implementation!r} reads masks "
+            '(batch, length) only; use attn_implementation="sdpa" for packed texts'
+        )
 
 
 def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -> None:
@@ -595,6 +717,66 @@ def check_position_ids(position_ids: torch.Tensor, limit: int, training: bool) -
             f"position_ids: found {position}, expected 0 to {limit - 1}, the positions for which "
             "the model has vectors"
         )
+
+
+def positions_of_tokens(
+    position_ids: torch.Tensor, inputs: torch.Tensor, limit: int, training: bool
+) -> torch.Tensor:
+    """Return the positions that a caller gave for every token, (batch, length).
+
+    Args:
+        position_ids: (batch, length), or (1, length) for all texts.
+        inputs: (batch, length) or (batch, length, width).
+        limit: The number of positions for which the model has vectors.
+        training: Whether the model is in training mode.
+
+    Raises:
+        ValueError: If they do not fit the input, or the model has no vector for one of them.
+    """
+    batch_size, length = inputs.shape[:2]
+    if position_ids.shape not in ((batch_size, length), (1, length)):
+        raise TmdeError(
+            f"position_ids {tuple(position_ids.shape)} must be (batch, length), "
+            f"{(batch_size, length)}"
+        )
+    check_position_ids(position_ids, limit, training)
+    return position_ids.expand(batch_size, length)
+
+
+# A score to which less is added than this is one that a mask hides.
+_HIDING_SUMMAND = -1e4
+
+
+def _seen_tokens(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return which token sees which, (batch, length, length), of a mask of pairs of tokens."""
+    seen = attention_mask[:, 0]
+    return seen if seen.dtype == torch.bool else seen > _HIDING_SUMMAND
+
+
+def token_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return the mask of the tokens of each row, (batch, length).
+
+    Args:
+        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length),
+            where padding does not see itself.
+    """
+    if attention_mask.dim() == 2:
+        return attention_mask
+    return _seen_tokens(attention_mask).diagonal(dim1=1, dim2=2)
+
+
+def text_mask(attention_mask: torch.Tensor) -> torch.Tensor:
+    """Return the mask of the tokens of the first text of each row, (batch, length).
+
+    Args:
+        attention_mask: (batch, length), which is returned as it is, or (batch, 1, length, length)
+            of rows that hold several texts. The tokens of the first one see its first token.
+    """
+    if attention_mask.dim() == 2:
+        return attention_mask
+    is_token = token_mask(attention_mask)
+    rows = torch.arange(len(is_token), device=is_token.device)
+    return is_token & _seen_tokens(attention_mask)[rows, :, first_places(is_token)]
 
 
 def first_places(attention_mask: torch.Tensor) -> torch.Tensor:
@@ -744,12 +926,12 @@ def weighted_bag(
     )  # (batch,)
     largest = heaviest.repeat_interleave(lengths, output_size=len(token_ids))  # (tokens,)
     weights = torch.exp(log_weights - largest)
-    summed = _packed_sum(embed_tokens, token_ids, lengths, weights)  # (batch, d_model)
+    summed, dtype = _packed_sum(embed_tokens, token_ids, lengths, weights)  # (batch, d_model)
     if normalize:
         embedding = nn.functional.normalize(summed, dim=-1)
     else:
         embedding = summed * (heaviest.exp() / lengths.clamp(min=1))[:, None]
-    return embedding.to(embed_tokens.weight.dtype)
+    return embedding.to(dtype)
 
 
 def _packed_sum(
@@ -757,14 +939,17 @@ def _packed_sum(
     token_ids: torch.Tensor,
     lengths: torch.Tensor,
     weights: torch.Tensor,
-) -> torch.Tensor:
-    """Return the weighted sum of the vectors of each text, (batch, d_model), in float32."""
+) -> tuple[torch.Tensor, torch.dtype]:
+    """Return the weighted sum of the vectors of each text, (batch, d_model), in float32.
+
+    The second result is the type of the vectors.
+    """
+    if not computes_from_weights(embed_tokens, nn.Embedding):
+        vectors = embed_tokens(token_ids)  # (tokens, d_model)
+        weighted = vectors.float() * weights[:, None]
+        summed = torch.segment_reduce(weighted, "sum", lengths=lengths, initial=0.0)
+        return summed, vectors.dtype
     table = embed_tokens.weight
-    # Adapters and offloading act where the module is called.
-    is_plain = type(embed_tokens) is nn.Embedding and not hasattr(embed_tokens, "_hf_hook")
-    if not is_plain:
-        vectors = embed_tokens(token_ids).float() * weights[:, None]  # (tokens, d_model)
-        return torch.segment_reduce(vectors, "sum", lengths=lengths, initial=0.0)
     first_tokens = lengths.cumsum(0) - lengths  # (batch,)
     summed = nn.functional.embedding_bag(
         token_ids,
@@ -773,7 +958,7 @@ def _packed_sum(
         mode="sum",
         per_sample_weights=weights.to(table.dtype),
     )  # (batch, d_model)
-    return summed.float()
+    return summed.float(), table.dtype
 
 
 # A graph (ONNX, torch.compile) cannot hold `weighted_bag`, so this is the padded form of it.
@@ -830,6 +1015,11 @@ else:
     _Seq2SeqModel = object
 
 
+def is_embedding(encoder_outputs: Any) -> bool:
+    """Return whether encoder outputs are embeddings alone."""
+    return isinstance(encoder_outputs, (torch.Tensor, np.ndarray))
+
+
 class EmbeddingSeq2Seq(_Seq2SeqModel):
     """Mixin for models with a translation decoder.
 
@@ -872,22 +1062,33 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
     # ---- Target languages
 
     def language_ids(
-        self, target_language: str | list[str] | torch.Tensor | None, batch_size: int
+        self,
+        target_language: str | list[str] | torch.Tensor | None,
+        batch_size: int,
+        is_translation: bool = False,
     ) -> torch.Tensor:
         """Return the ids of target languages, (batch,).
 
         Args:
-            target_language: One code, a code for each text, or ids (batch,) or (1,).
+            target_language: One code, a code for each text, or ids (batch,) or (1,). Default: the
+                pivot language, if there is only one.
             batch_size: The number of texts.
+            is_translation: Whether codes have to be those of pivot languages. Ids may be of any
+                language, because a decoder can be trained to write others too.
 
         Raises:
-            ValueError: If they are missing, unknown, or do not fit the batch.
+            ValueError: If they are missing, unknown, no pivot, or do not fit the batch.
         """
         known = self.config.languages
+        pivots = self.config.pivot_languages
         if target_language is None:
-            raise TmdeError(
-                f"target_language is missing: name the language to decode into, one of {known}"
-            )
+            if len(pivots) != 1:
+                raise TmdeError(
+                    "target_language is missing: name the language to decode into, one of the "
+                    f"pivot languages {pivots}. A trainer reads it from a column target_language, "
+                    "of codes with TranslationCollator, otherwise of positions in config.languages"
+                )
+            target_language = pivots[0]
         if isinstance(target_language, torch.Tensor):
             return target_language.to(self.device).expand(batch_size)
         if isinstance(target_language, str):
@@ -898,6 +1099,13 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         if unknown:
             raise TmdeError(
                 f"target_language {unknown[0]!r} is unknown to this model; it has {known}"
+            )
+        others = sorted(set(codes) - set(pivots))
+        if is_translation and others:
+            raise TmdeError(
+                f"target_language {others[0]!r} is no pivot language: this model translates into "
+                f"{pivots}. If its decoder was trained to write {others[0]!r} too, add it to "
+                "config.pivot_languages"
             )
         if len(codes) != batch_size:
             raise TmdeError(f"target_language names {len(codes)} languages for {batch_size} texts")
@@ -990,39 +1198,53 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
 
     # ---- Outputs of the encoder
 
-    def embedding_as_encoder_outputs(self, embedding: torch.Tensor) -> BaseModelOutputWithPooling:
-        """Return embeddings (batch, d_model) as encoder outputs of length 1.
+    def embedding_as_encoder_outputs(
+        self, embedding: torch.Tensor | np.ndarray
+    ) -> BaseModelOutputWithPooling:
+        """Return embeddings as encoder outputs of length 1.
 
         They come from anywhere, so they are moved to the device and the type of the model.
 
+        Args:
+            embedding: (batch, d_model), or (d_model,) of one text.
+
         Raises:
-            ValueError: If the decoder needs more than the embedding.
+            ValueError: If the decoder needs more than the embedding, or the embedding is not one of
+                this model.
         """
+        vectors = torch.tensor(embedding) if isinstance(embedding, np.ndarray) else embedding
         if not self.decodes_embeddings:
             raise TmdeError(
                 f"{type(self).__name__} decodes from the outputs of its encoder for every token, "
-                f"which an embedding alone ({tuple(embedding.shape)}) does not give; pass "
+                f"which an embedding alone ({tuple(vectors.shape)}) does not give; pass "
                 "input_ids, or what get_encoder() returned"
             )
-        embedding = embedding.to(self.device, self.dtype)
-        return BaseModelOutputWithPooling(
-            last_hidden_state=embedding[:, None], pooler_output=embedding
-        )
+        width = self.config.hidden_size
+        is_vector = vectors.is_floating_point() and vectors.dim() in (1, 2)
+        if not is_vector or vectors.shape[-1] != width:
+            raise TmdeError(
+                f"encoder_outputs: found embeddings {tuple(vectors.shape)} of {vectors.dtype}, "
+                f"expected floats ({width},) or (batch, {width}), as DocumentEmbedder.encode "
+                "returns them"
+            )
+        vectors = torch.atleast_2d(vectors.to(self.device, self.dtype))  # (batch, d_model)
+        return BaseModelOutputWithPooling(last_hidden_state=vectors[:, None], pooler_output=vectors)
 
     def as_encoder_outputs(
-        self, encoder_outputs: ModelOutput | tuple | torch.Tensor
+        self, encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray
     ) -> BaseModelOutputWithPooling:
         """Return encoder outputs of any form with the embedding as `pooler_output`.
 
         Args:
             encoder_outputs: Output of `get_encoder()`, an output or a tuple whose first entry is
                 `last_hidden_state` with the embedding at position 0, or embeddings
-                (batch, d_model).
+                (batch, d_model) or (d_model,).
 
         Raises:
-            ValueError: If the decoder needs more than the last hidden state.
+            ValueError: If the decoder needs more than the last hidden state, or embeddings do not
+                fit.
         """
-        if isinstance(encoder_outputs, torch.Tensor):
+        if isinstance(encoder_outputs, (torch.Tensor, np.ndarray)):
             return self.embedding_as_encoder_outputs(encoder_outputs)
         if isinstance(encoder_outputs, tuple):
             encoder_outputs = BaseModelOutput(last_hidden_state=encoder_outputs[0])
@@ -1040,12 +1262,16 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
 
     # ---- Decoding
 
-    def _leading_padding(self, decoder_input_ids: torch.Tensor) -> torch.Tensor | None:
+    def _leading_padding(
+        self, decoder_input_ids: torch.Tensor, has_labels: bool
+    ) -> torch.Tensor | None:
         """Return how much padding each row begins with, (batch,), or None if no row does."""
         if self.config.pad_token_id == self.config.decoder_start_token_id:
             return None  # Every row begins with this token.
         is_token = decoder_input_ids != self.config.pad_token_id
-        if is_token[:, 0].all():
+        # A graph cannot branch on the tokens, and moving rows by 0 places changes nothing.
+        is_graph_of_training = has_labels and is_tracing(decoder_input_ids)
+        if not is_graph_of_training and is_token[:, 0].all():
             return None
         return first_places(is_token)
 
@@ -1134,7 +1360,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         attention_mask: torch.Tensor | None = None,
         decoder_input_ids: torch.Tensor | None = None,
         decoder_attention_mask: torch.Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
         past_key_values: Cache | None = None,
         inputs_embeds: torch.Tensor | None = None,
         decoder_inputs_embeds: torch.Tensor | None = None,
@@ -1159,13 +1385,16 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             decoder_attention_mask: (batch, past + target_length), of the `decoder_input_ids` that
                 are given or made.
             encoder_outputs: Output of `get_encoder()`, an output or a tuple (last_hidden_state,
-                ...) whose position 0 is the embedding, or embeddings (batch, d_model).
+                ...) whose position 0 is the embedding, or embeddings (batch, d_model) or
+                (d_model,).
             past_key_values: The cache of earlier calls.
             inputs_embeds: (batch, length, width) in place of `input_ids`.
             decoder_inputs_embeds: (batch, target_length, width) in place of `decoder_input_ids`.
             labels: (batch, target_length), `tokens </s>`, padded with -100 or `pad_token_id`. The
                 `<s>` that a row begins with, as the tokenizer writes it, is no target.
-            target_language: Language of the target: one code, one code per text, or ids (batch,).
+            target_language: Language of the target: one code, one code per text, or ids (batch,),
+                positions in `config.languages`. Default: the pivot language, if there is only one.
+                With `labels`, codes are those of pivot languages.
             language_ids: (batch,) source languages, for models with an encoder per language.
             token_type_ids: (batch, length), for encoders that take them.
             use_cache: Whether to return a cache; without labels, by default as the config says.
@@ -1188,7 +1417,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
                 input_ids, attention_mask, inputs_embeds, language_ids, token_type_ids, **kwargs
             )
         else:
-            if isinstance(encoder_outputs, torch.Tensor):
+            if is_embedding(encoder_outputs):
                 attention_mask = None  # It is that of the tokens, and an embedding is one slot.
             encoder_outputs = self.as_encoder_outputs(encoder_outputs)
         if decoder_input_ids is None and decoder_inputs_embeds is None:
@@ -1202,7 +1431,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             )
         leading_padding = None
         if decoder_input_ids is not None and is_whole_target:
-            leading_padding = self._leading_padding(decoder_input_ids)
+            leading_padding = self._leading_padding(decoder_input_ids, labels is not None)
         if use_cache is None:
             is_inference = labels is None and leading_padding is None
             use_cache = is_inference and getattr(self.config, "use_cache", False)
@@ -1210,15 +1439,18 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         embedding = encoder_outputs.pooler_output  # (batch, d_model)
         assert embedding is not None  # Every encoder returns it.
         states = encoder_outputs.last_hidden_state  # (batch, length, d_model)
+        source_mask = None if attention_mask is None else text_mask(attention_mask)
         decoder_inputs: dict[str, Any] = {
             "input_ids": decoder_input_ids,
             "leading_padding": leading_padding,
             "logits_to_keep": logits_to_keep,
             "inputs_embeds": decoder_inputs_embeds,
             "embedding": embedding,
-            "language_ids": self.language_ids(target_language, len(embedding)),
+            "language_ids": self.language_ids(
+                target_language, len(embedding), is_translation=labels is not None
+            ),
             "encoder_hidden_states": encoder_outputs.get("memory", states),
-            "encoder_attention_mask": attention_mask,
+            "encoder_attention_mask": source_mask,
             "attention_mask": decoder_attention_mask,
             "past_key_values": past_key_values,
             "use_cache": use_cache,
@@ -1285,7 +1517,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         inputs: torch.Tensor | None = None,
         *args,
         target_language: str | list[str] | torch.Tensor | None = None,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
         **kwargs,
     ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`.
@@ -1293,13 +1525,15 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
         Args:
             inputs: (batch, length), token ids of the source.
             args: As in `GenerationMixin.generate`.
-            target_language: One code, one code per text, or ids (batch,).
-            encoder_outputs: As for `forward`: embeddings (batch, d_model) or what an encoder
-                returned.
+            target_language: As for `forward`: one code, one code per text, or ids (batch,). Codes
+                are those of pivot languages.
+            encoder_outputs: As for `forward`: embeddings (batch, d_model) or (d_model,), as
+                `DocumentEmbedder.encode` returns them, or what an encoder returned.
             kwargs: As in `GenerationMixin.generate`.
 
         Raises:
-            ValueError: If there is nothing to decode, or the target language is missing or unknown.
+            ValueError: If there is nothing to decode, embeddings do not fit, or the target language
+                is missing, unknown, or no pivot.
         """
         if encoder_outputs is None:
             batch_size = self._source_batch_size(inputs, **kwargs)
@@ -1309,7 +1543,9 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             embedding = encoder_outputs.pooler_output  # (batch, d_model)
             assert embedding is not None  # `as_encoder_outputs` has seen to it.
             batch_size = len(embedding)
-        kwargs["target_language"] = self.language_ids(target_language, batch_size)
+        kwargs["target_language"] = self.language_ids(
+            target_language, batch_size, is_translation=True
+        )
         # The protocol by which transformers types `self` does not match its own models.
         return super().generate(inputs, *args, **kwargs)  # type: ignore[misc]
 

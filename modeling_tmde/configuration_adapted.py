@@ -2,6 +2,7 @@
 
 """Configuration of T-MDE's bottleneck and decoder on an encoder of the Hub."""
 
+import copy
 import math
 from typing import Any, Literal, cast
 
@@ -25,7 +26,8 @@ _HEAD_DIM = 64
 class AdaptedConfig(EmbedderConfig):
     r"""Configuration of [`AdaptedModel`] and [`AdaptedForConditionalGeneration`].
 
-    Width and vocabulary (`d_model`, `hidden_size`, `vocab_size`) are the encoder's.
+    Width, vocabulary and depth (`d_model`, `hidden_size`, `vocab_size`, `num_hidden_layers`,
+    `num_attention_heads`) are the encoder's.
 
     Args:
         encoder_config: The configuration of the encoder, any text encoder of transformers; a
@@ -77,10 +79,6 @@ class AdaptedConfig(EmbedderConfig):
     model_type = "tmde_adapted"
     sub_configs = {"encoder_config": AutoConfig}
     keys_to_ignore_at_inference = ["past_key_values"]
-    attribute_map = {
-        "num_attention_heads": "decoder_attention_heads",
-        "num_hidden_layers": "decoder_layers",
-    }
 
     encoder_config: dict[str, Any] | PreTrainedConfig | None = None
     pooling: Literal["cls", "mean"] = "cls"
@@ -133,6 +131,16 @@ class AdaptedConfig(EmbedderConfig):
         return self.d_model
 
     @property
+    def num_hidden_layers(self) -> int:
+        """The number of the encoder's layers."""
+        return self.settled_encoder_config.num_hidden_layers
+
+    @property
+    def num_attention_heads(self) -> int:
+        """The number of attention heads of the encoder's layers."""
+        return self.settled_encoder_config.num_attention_heads
+
+    @property
     def vocab_size(self) -> int:
         """The rows of the encoder's table, which may exceed the entries of its tokenizer."""
         return self.settled_encoder_config.vocab_size
@@ -140,6 +148,23 @@ class AdaptedConfig(EmbedderConfig):
     @vocab_size.setter
     def vocab_size(self, size: int) -> None:
         self.settled_encoder_config.vocab_size = size
+
+    def get_text_config(
+        self, decoder: bool | None = None, encoder: bool | None = None
+    ) -> PreTrainedConfig:
+        """Return the configuration of the decoder or of the encoder, as transformers asks for it.
+
+        Args:
+            decoder: Whether it is that of the decoder, whose layers the caches of `generate` count.
+            encoder: Whether it is that of the encoder. With both or neither, it is this one.
+        """
+        if decoder == encoder:
+            return self
+        if encoder:
+            return self.settled_encoder_config
+        of_decoder = copy.copy(self)
+        of_decoder.__class__ = _DecoderConfig
+        return of_decoder
 
     def validate_architecture(self) -> None:
         """Check that sizes fit together; called for every new configuration."""
@@ -151,6 +176,18 @@ class AdaptedConfig(EmbedderConfig):
                 f"decoder_attention_heads={num_heads}"
             )
         self._check_even("d_model", "positions are pairs of sine and cosine")
+
+
+class _DecoderConfig(AdaptedConfig):
+    """The same configuration, where the sizes that both parts have are those of the decoder."""
+
+    @property
+    def num_hidden_layers(self) -> int:
+        return self.decoder_layers
+
+    @property
+    def num_attention_heads(self) -> int:
+        return cast(int, self.decoder_attention_heads)  # `__post_init__` has set it.
 
 
 def _as_config(encoder: dict[str, Any] | PreTrainedConfig | None) -> PreTrainedConfig:

@@ -44,6 +44,7 @@ from .common import (
     check_position_ids,
     first_places,
     pool_states,
+    text_mask,
 )
 from .configuration_adapted import AdaptedConfig
 
@@ -123,7 +124,10 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
         "AutoModelForSeq2SeqLM": "modeling_adapted.AdaptedForConditionalGeneration",
     }
     supports_gradient_checkpointing = True
+    # The encoder is asked for itself.
     _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _no_split_modules = ["AdaptedDecoderLayer"]  # and those of the encoder
 
     def _init_weights(self, module: nn.Module) -> None:
@@ -222,7 +226,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
         Args:
             input_ids: (batch, length), from the encoder's tokenizer.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
-                it, everything counts.
+                it, everything counts. For rows that hold several texts, (batch, 1, length, length),
+                which the encoder gets as it is, with `position_ids`; P is then that of the first
+                text. Not with a prompt.
             inputs_embeds: (batch, length, width) instead of `input_ids`, if the encoder accepts
                 them.
             token_type_ids: (batch, length); zeros by default, and ignored by encoders without token
@@ -248,14 +254,14 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 given with a prompt, or the encoder has no vector for one of them. On an
                 accelerator, the latter is checked in evaluation mode only.
         """
-        tokens = check_inputs(input_ids, inputs_embeds, attention_mask)
+        tokens = check_inputs(input_ids, inputs_embeds, attention_mask, pair_masks_of=self.config)
         batch_size, length = tokens.shape[:2]
         shape = (batch_size, length)
-        self._check_options(inputs_embeds, kwargs.get("position_ids"))
+        self._check_options(inputs_embeds, kwargs.get("position_ids"), attention_mask)
         has_mask = attention_mask is not None
         if attention_mask is None:
             attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
-        first_columns = first_places(attention_mask)  # (batch,)
+        first_columns = self._first_columns(attention_mask)
         encoder_inputs = kwargs | {"attention_mask": attention_mask}
         encoder_inputs["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
@@ -273,9 +279,10 @@ class AdaptedModel(AdaptedPreTrainedModel):
             return_dict=True,
         )
         states = outputs.last_hidden_state  # (batch, prompt + length, d_model)
-        embedding = pool_states(states, encoder_inputs["attention_mask"], self.config.pooling)
+        pooled_mask = text_mask(encoder_inputs["attention_mask"])  # (batch, prompt + length)
+        embedding = pool_states(states, pooled_mask, self.config.pooling)
         if self.config.bag_residual and not self.training:
-            embedding = embedding + self._bag(tokens, attention_mask)  # (batch, d_model)
+            embedding = embedding + self._bag(tokens, text_mask(attention_mask))  # (batch, d_model)
         if self.config.projection:
             embedding = self.projection(embedding)
         if self.config.normalize:
@@ -295,14 +302,23 @@ class AdaptedModel(AdaptedPreTrainedModel):
         )
 
     def _check_options(
-        self, inputs_embeds: torch.Tensor | None, position_ids: torch.Tensor | None
+        self,
+        inputs_embeds: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
+        attention_mask: torch.Tensor | None,
     ) -> None:
         """Check the arguments that not every configuration takes.
 
         Raises:
-            TmdeError: There are `position_ids` though the model has a prompt, or the encoder has
-                no vector for one of them; or `inputs_embeds` with `bag_residual`.
+            TmdeError: There are `position_ids` or a mask of pairs though the model has a prompt,
+                or the encoder has no vector for one of the positions; or `inputs_embeds` with
+                `bag_residual`.
         """
+        if attention_mask is not None and attention_mask.dim() == 4 and self.config.prompt_ids:
+            raise TmdeError(
+                f"attention_mask: found {tuple(attention_mask.shape)}, expected (batch, length), "
+                "because this model reads its prompt before the text of every row"
+            )
         if position_ids is not None:
             if self.config.prompt_ids:
                 raise TmdeError(
@@ -326,6 +342,17 @@ class AdaptedModel(AdaptedPreTrainedModel):
         return self.config.bag_residual * direction
 
     # ---- Where the encoder reads the tokens: padding behind the text, the prompt behind `<s>`
+
+    @staticmethod
+    def _first_columns(attention_mask: torch.Tensor) -> torch.Tensor:
+        """Return by how many places the encoder reads each row earlier, (batch,).
+
+        Padding before a text moves behind it. Rows of several texts stay as they are.
+        """
+        if attention_mask.dim() == 4:
+            num_rows = len(attention_mask)
+            return torch.zeros(num_rows, dtype=torch.long, device=attention_mask.device)
+        return first_places(attention_mask)
 
     def _at_encoder_places(
         self, inputs: dict[str, Any], first_columns: torch.Tensor, shape: tuple[int, int]

@@ -26,14 +26,15 @@ from transformers.utils.output_capturing import capture_outputs
 
 from .common import (
     EmbedderPreTrainedModel,
-    TmdeError,
     TmdeSelfAttention,
     TmdeSinusoidalPositions,
     check_inputs,
     check_length,
-    check_position_ids,
     classification_loss,
     pool_states,
+    positions_of_tokens,
+    text_mask,
+    token_mask,
 )
 from .configuration_encoder import TmdeEncoderConfig
 
@@ -90,6 +91,8 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _no_split_modules = ["TmdeEncoderBlock"]
     _can_record_outputs = {"hidden_states": TmdeEncoderBlock, "attentions": TmdeSelfAttention}
 
@@ -144,7 +147,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         Args:
             input_ids: (batch, length), beginning with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, wherever it is;
-                everything counts when it is missing. A text has at least one token.
+                everything counts when it is missing. A text has at least one token. For rows that
+                hold several texts, (batch, 1, length, length), true where the token of a row sees
+                the token of a column, or a summand of the scores; P is then that of the first text.
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
                 positions.
             position_ids: (batch, length), the place of each token in its text; counted from 0 over
@@ -167,13 +172,15 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or
                 positions do not fit them, or the input is too long.
         """
-        inputs = check_inputs(input_ids, inputs_embeds, attention_mask)
+        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, pair_masks_of=self.config)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
         if position_ids is None:
             position_ids = self._count_positions(inputs, attention_mask)
         else:
-            self._check_given_positions(position_ids, inputs)
+            position_ids = positions_of_tokens(
+                position_ids, inputs, self.config.max_position_embeddings, self.training
+            )
         hidden_states = self._add_positions(inputs_embeds, position_ids)
         hidden_states = self.dropout(hidden_states)  # (batch, length, d_model)
         if self.config.causal:
@@ -186,8 +193,10 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             hidden_states = layer(hidden_states, mask)
         token_states = self.layer_norm(hidden_states)
         if attention_mask is None:
-            attention_mask = torch.ones(token_states.shape[:2], device=token_states.device)
-        embedding = pool_states(token_states, attention_mask, self.config.pooling)
+            is_token = torch.ones(token_states.shape[:2], device=token_states.device)
+        else:
+            is_token = text_mask(attention_mask)
+        embedding = pool_states(token_states, is_token, self.config.pooling)
         output = embedding[:, None]  # (batch, 1, d_model)
         if self.config.pooling == "first":
             output = torch.cat([output, token_states[:, 1:]], dim=1)  # (batch, length, d_model)
@@ -199,7 +208,10 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         self, inputs_embeds: torch.Tensor, position_ids: torch.Tensor
     ) -> torch.Tensor:
         """Return H^0 (batch, length, d_model): scaled token vectors and those of the positions."""
-        positions = nn.functional.embedding(position_ids, self.embed_positions.weight)
+        if isinstance(self.embed_positions, TmdeSinusoidalPositions):
+            positions = self.embed_positions.at(position_ids)
+        else:
+            positions = self.embed_positions(position_ids)
         positions = positions.to(inputs_embeds.dtype)  # (batch, length, d_model)
         if self.config.position_embeddings == "learned":
             # Both tables have the same scale.
@@ -218,20 +230,7 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
         check_length(length, self.config.max_position_embeddings)
         if attention_mask is None:
             return torch.arange(length, device=inputs.device).expand(batch_size, length)
-        return (attention_mask.long().cumsum(dim=1) - 1).clamp(min=0)
-
-    def _check_given_positions(self, position_ids: torch.Tensor, inputs: torch.Tensor) -> None:
-        """Check the positions that a caller gave.
-
-        Raises:
-            ValueError: If they do not fit the input, or the model has no vector for one of them.
-        """
-        shape = tuple(inputs.shape[:2])
-        if position_ids.shape != shape:
-            raise TmdeError(
-                f"position_ids {tuple(position_ids.shape)} must be (batch, length), {shape}"
-            )
-        check_position_ids(position_ids, self.config.max_position_embeddings, self.training)
+        return (token_mask(attention_mask).long().cumsum(dim=1) - 1).clamp(min=0)
 
 
 class TmdeEncoderPredictionHead(nn.Module):

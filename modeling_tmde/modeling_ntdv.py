@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
@@ -27,6 +26,7 @@ from .recurrent import (
     by_language,
     check_language_ids,
     order_texts,
+    run_packed,
 )
 
 
@@ -43,23 +43,6 @@ class NtdvEncoderOutput(BaseModelOutputWithPooling):
 
     context: torch.Tensor | None = None
     memory: torch.Tensor | None = None
-
-
-def run_packed(gru: nn.GRU, states: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
-    """Run a GRU over texts that begin at position 0.
-
-    Args:
-        gru: The layer.
-        states: (batch, length, features).
-        lengths: (batch,), on the host, all at least 1.
-
-    Returns:
-        (batch, length, width), zeros after the end of a text.
-    """
-    packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
-    outputs, _ = gru(packed)
-    padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=states.shape[1])
-    return padded
 
 
 class NtdvSelfAttention(nn.Module):

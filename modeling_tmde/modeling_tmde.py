@@ -9,6 +9,7 @@ sequential neural network models*, chapter 4.
 from collections import OrderedDict
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import nn
 from transformers import GenerationMixin
@@ -38,7 +39,12 @@ from .common import (
     bag_direction,
     check_inputs,
     classification_loss,
+    computes_from_weights,
     first_places,
+    is_embedding,
+    memory_implementation,
+    positions_of_tokens,
+    text_mask,
 )
 from .configuration_tmde import TmdeConfig
 
@@ -109,7 +115,11 @@ class TmdeAttention(nn.Module):
             key, value = self._cross_keys_and_values(memory, past_key_values)
         # The pyramid's queries, which all texts share, have batch 1.
         query = query.expand(key.shape[0], -1, -1, -1)
-        attention = attention_function(self.config, query, key)
+        if memory is None:
+            implementation = self.config._attn_implementation
+        else:
+            implementation = memory_implementation(self.config)
+        attention = attention_function(implementation, query, key)
         output, probabilities = attention(
             self,
             query,
@@ -158,14 +168,14 @@ class TmdeAttention(nn.Module):
     def _is_one_query(self, hidden_states: torch.Tensor) -> bool:
         """Return whether `_attend_with_one_query` can take the place of `forward`.
 
-        There has to be one query a text, and the projections have to be plain: adapters and hooks
-        act where a layer is called.
+        There has to be one query a text, and the projections have to compute from their weights.
         """
         if hidden_states.shape[1] != 1:
             return False
-        if self.config._attn_implementation not in ("sdpa", "eager"):
+        if memory_implementation(self.config) not in ("sdpa", "eager"):
             return False
-        return _is_plain_linear(self.k_proj) and _is_plain_linear(self.v_proj)
+        projections = (self.k_proj, self.v_proj)
+        return all(computes_from_weights(layer, nn.Linear) for layer in projections)
 
     def _attend_with_one_query(
         self, query: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None
@@ -191,7 +201,7 @@ class TmdeAttention(nn.Module):
         memory_query = torch.einsum("bhe,hed->bhd", query, key_weight)  # (batch, heads, memory_dim)
         scores = (memory_query @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
         if attention_mask is not None:
-            scores = _masked_scores(scores, attention_mask[:, 0])
+            scores = _masked_scores(scores, attention_mask.squeeze(2))
         probabilities = scores.softmax(dim=-1)
         dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
         means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
@@ -206,24 +216,48 @@ class TmdeAttention(nn.Module):
         return attended, None
 
 
-def _is_plain_linear(layer: nn.Module) -> bool:
-    """Return whether a layer does nothing but multiply by its weight and add its bias."""
-    has_hooks = layer._forward_hooks or layer._forward_pre_hooks or hasattr(layer, "_hf_hook")
-    return type(layer) is nn.Linear and not has_hooks
-
-
 def _masked_scores(scores: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
     """Apply a mask to the scores of one query a text.
 
     Args:
         scores: (batch, heads, memory_length).
-        mask: (batch, 1, memory_length), true at what is seen, or a number to add.
+        mask: (batch, 1 or heads, memory_length), true at what is seen, or a number to add.
     """
     if mask.dtype != torch.bool:
         return scores + mask
     # Not -inf: the softmax of a text of which nothing is seen would be NaN.
     lowest = torch.finfo(scores.dtype).min
     return scores.masked_fill(~mask, lowest)
+
+
+def _memory_mask(
+    config: TmdeConfig,
+    query: torch.Tensor,
+    memory: torch.Tensor,
+    attention_mask: torch.Tensor | None,
+    first_columns: torch.Tensor | None = None,
+) -> torch.Tensor | None:
+    """Return the mask of queries that attend a memory, which broadcasts to their number.
+
+    Args:
+        config: The configuration.
+        query: (batch, length, d_model).
+        memory: (batch, memory_length, width).
+        attention_mask: (batch, memory_length), or (batch, 1, memory_length, memory_length), of
+            which the queries see what the first token of the text sees.
+        first_columns: (batch,) places of these tokens; only needed in the latter case.
+    """
+    if attention_mask is not None and attention_mask.dim() == 4:
+        rows = torch.arange(len(memory), device=memory.device)
+        return attention_mask[rows, :, first_columns].unsqueeze(2)
+    if memory_implementation(config) == config._attn_implementation:
+        mask = create_bidirectional_mask(
+            config, query, attention_mask, encoder_hidden_states=memory
+        )
+        return cast(torch.Tensor | None, mask)  # Only flex attention has a mask of another kind.
+    if attention_mask is None:
+        return None
+    return attention_mask.bool()[:, None, None, :]
 
 
 class TmdeEncoderLayer(GradientCheckpointingLayer):
@@ -353,6 +387,8 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
     }
     supports_gradient_checkpointing = True
     _supports_sdpa = True
+    _supports_flash_attn = True
+    _supports_flex_attn = True
     _no_split_modules = ["TmdeEncoderLayer", "TmdeDecoderLayer"]
 
     @torch.no_grad()
@@ -407,6 +443,7 @@ class TmdeModel(TmdePreTrainedModel):
         input_ids: torch.Tensor | None = None,
         attention_mask: torch.Tensor | None = None,
         inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
         output_hidden_states: bool | None = None,
         output_attentions: bool | None = None,
         pooled_only: bool = False,
@@ -417,9 +454,15 @@ class TmdeModel(TmdePreTrainedModel):
         Args:
             input_ids: (batch, length), beginning with `<s>`.
             attention_mask: (batch, length), 1 for tokens and 0 for padding, on either side; without
-                it, everything counts.
+                it, everything counts. For rows that hold several texts, (batch, 1, length, length),
+                true where the token of a row sees the token of a column, or a summand of the
+                scores. Not with `bag_residual`, which makes one bag a row.
             inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
                 positions. Not with `bag_residual`, whose token weights need ids.
+            position_ids: (batch, length) or (1, length), the position of each token; counted from
+                the first token of a row by default. Rows that hold several texts need them, each
+                text counted from 0. All are less than `max_position_embeddings`. On an accelerator,
+                this is checked in evaluation mode only.
             output_hidden_states: Also return H^0 to H^6 (before the final norm).
             output_attentions: Also return attention probabilities; needs
                 `attn_implementation="eager"`.
@@ -430,21 +473,30 @@ class TmdeModel(TmdePreTrainedModel):
         Returns:
             `pooler_output` (batch, d_model): the embedding P. `last_hidden_state`
             (batch, length, d_model), whose position 0 is P in every variant, even if a text begins
-            behind padding.
+            behind padding. Of a row with several texts, P is that of the first; except with
+            `"pyramid"`, those of the others are the states at their first tokens.
 
         Raises:
-            TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given, or
-                `inputs_embeds` with `bag_residual`, or the input is too long.
+            TmdeError: Both or neither of `input_ids` and `inputs_embeds` are given; mask or
+                positions do not fit; `inputs_embeds` or a mask of pairs is given with
+                `bag_residual`; or the input is too long.
         """
-        check_inputs(input_ids, inputs_embeds, attention_mask)
+        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, pair_masks_of=self.config)
+        if position_ids is not None:
+            position_ids = positions_of_tokens(
+                position_ids, inputs, self.config.max_position_embeddings, self.training
+            )
+        source_mask = None if attention_mask is None else text_mask(attention_mask)
         if output_hidden_states is None:
             output_hidden_states = self.config.output_hidden_states
         if output_attentions is None:
             output_attentions = self.config.output_attentions
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
-        first_tokens = self._first_tokens(inputs_embeds, attention_mask)
-        hidden_states = self._embed(input_ids, inputs_embeds, attention_mask, first_tokens)
+        first_tokens = self._first_tokens(inputs_embeds, source_mask)
+        hidden_states = self._embed(
+            input_ids, inputs_embeds, attention_mask, position_ids, first_tokens
+        )
         encoded = self._encode(
             hidden_states,
             attention_mask,
@@ -483,20 +535,28 @@ class TmdeModel(TmdePreTrainedModel):
         input_ids: torch.Tensor | None,
         inputs_embeds: torch.Tensor,
         attention_mask: torch.Tensor | None,
+        position_ids: torch.Tensor | None,
         first_tokens: FirstTokens,
     ) -> torch.Tensor:
         """Return H^0, (batch, length, d_model), with the bag at the first place if there is one."""
         _, first_columns = first_tokens
-        length = inputs_embeds.shape[1]
-        positions = self.embed_positions(
-            length, firsts=None if attention_mask is None else first_columns
-        )  # (length, d_model) or (batch, length, d_model)
+        if position_ids is not None:
+            positions = self.embed_positions.at(position_ids)  # (batch, length, d_model)
+        else:
+            positions = self.embed_positions(
+                inputs_embeds.shape[1], firsts=None if attention_mask is None else first_columns
+            )  # (length, d_model) or (batch, length, d_model)
         hidden_states = inputs_embeds * self.embed_scale + positions.to(inputs_embeds.dtype)
         if self.config.bag_residual:
             if input_ids is None:
                 raise TmdeError(
                     "Give input_ids: with bag_residual=True every token has a weight, found "
                     "inputs_embeds"
+                )
+            if attention_mask is not None and attention_mask.dim() == 4:
+                raise TmdeError(
+                    f"attention_mask {tuple(attention_mask.shape)} must be (batch, length): with "
+                    "bag_residual=True a row has one bag, and cannot hold several texts"
                 )
             bag = bag_direction(
                 self.config, input_ids, attention_mask, self.token_weights, inputs_embeds
@@ -521,7 +581,7 @@ class TmdeModel(TmdePreTrainedModel):
 
         Args:
             hidden_states: H^0, (batch, length, d_model).
-            attention_mask: (batch, length).
+            attention_mask: (batch, length) or (batch, 1, length, length).
             pooled_at: Places for which alone the last layer is computed.
             kwargs: What `capture_outputs` is to record.
 
@@ -537,9 +597,8 @@ class TmdeModel(TmdePreTrainedModel):
         if pooled_at is not None:
             memory = states[-1]
             query = memory[pooled_at].unsqueeze(1)  # (batch, 1, d_model)
-            mask = create_bidirectional_mask(
-                self.config, query, attention_mask, encoder_hidden_states=memory
-            )
+            _, first_columns = pooled_at
+            mask = _memory_mask(self.config, query, memory, attention_mask, first_columns)
             states.append(self.layers[-1](query, mask, memory))
         return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
 
@@ -557,7 +616,7 @@ class TmdeModel(TmdePreTrainedModel):
 
         Args:
             states: H^0 ... H^L, (batch, length, d_model) each; the last may have P's place alone.
-            attention_mask: (batch, length).
+            attention_mask: (batch, length) or (batch, 1, length, length).
             first_tokens: The index of the first token of each text.
         """
         first_states = []  # H^L[0] ... H^1[0]
@@ -567,12 +626,9 @@ class TmdeModel(TmdePreTrainedModel):
         firsts = torch.stack(first_states, dim=1)  # (batch, L, d_model)
         memory = states[-3]
         queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
-        mask = create_bidirectional_mask(
-            self.config,
-            queries.expand(len(firsts), -1, -1),
-            attention_mask,
-            encoder_hidden_states=memory,
-        )
+        _, first_columns = first_tokens
+        expanded = queries.expand(len(firsts), -1, -1)
+        mask = _memory_mask(self.config, expanded, memory, attention_mask, first_columns)
         queries = self.layers[-3](queries, mask, memory)  # (batch, 32, d_model)
         for layer in self.layers[-2:]:
             half = queries[:, : queries.shape[1] // 2]
@@ -659,9 +715,7 @@ class TmdeDecoder(TmdePreTrainedModel):
         if self.config.bottleneck == "full" or is_dual_with_memory:
             assert encoder_hidden_states is not None  # They come with the embedding.
             memory = self._memory(encoder_hidden_states, language)
-            memory_mask = create_bidirectional_mask(
-                self.config, hidden_states, encoder_attention_mask, encoder_hidden_states=memory
-            )
+            memory_mask = _memory_mask(self.config, hidden_states, memory, encoder_attention_mask)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values
@@ -760,7 +814,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         self,
         inputs: torch.Tensor | None = None,
         *args: Any,
-        encoder_outputs: ModelOutput | tuple | torch.Tensor | None = None,
+        encoder_outputs: ModelOutput | tuple | torch.Tensor | np.ndarray | None = None,
         **kwargs: Any,
     ) -> ModelOutput | torch.Tensor:
         """Translate texts, or decode `encoder_outputs`, as [`EmbeddingSeq2Seq.generate`] does.
@@ -768,12 +822,11 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         Args:
             inputs: (batch, length), the source.
             args: Arguments of `GenerationMixin.generate`.
-            encoder_outputs: Embeddings (batch, d_model), which `dual` decodes with its bottleneck
-                band alone, or what an encoder returned.
+            encoder_outputs: Embeddings (batch, d_model) or (d_model,), which `dual` decodes with
+                its bottleneck band alone, or what an encoder returned.
             kwargs: Arguments of `GenerationMixin.generate`, and `target_language`.
         """
-        is_bare_embedding = isinstance(encoder_outputs, torch.Tensor)
-        if is_bare_embedding and self.config.bottleneck == "dual":
+        if is_embedding(encoder_outputs) and self.config.bottleneck == "dual":
             kwargs.setdefault("bottleneck_only", True)
         return super().generate(inputs, *args, encoder_outputs=encoder_outputs, **kwargs)
 

@@ -12,11 +12,13 @@ from typing import Any, cast
 
 import torch
 from torch import nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from transformers import initialization as init
 
 from .common import (
     EmbedderPreTrainedModel,
     TmdeError,
+    computes_from_weights,
     init_linear,
     pool_states,
     sinusoidal_positions,
@@ -32,6 +34,7 @@ __all__ = [
     "check_language_ids",
     "order_texts",
     "read_texts",
+    "run_packed",
 ]
 
 RECURRENT_POOLINGS = ("max", "mean", "last", "attention")
@@ -215,29 +218,50 @@ def order_texts(attention_mask: torch.Tensor) -> TextOrder:
     return TextOrder(order, mirrored, lengths, places < ends)
 
 
-def read_texts(
-    layer: nn.LSTM | nn.GRU, states: torch.Tensor, mirrored: torch.Tensor
-) -> torch.Tensor:
+def read_texts(layer: nn.LSTM | nn.GRU, states: torch.Tensor, order: TextOrder) -> torch.Tensor:
     """Run a layer over texts that are padded on the right.
 
     Both directions read the tokens first and the padding last, so padding cannot change the states
     of tokens. Packed sequences give the same result, but take twice as long on a CPU, which has no
-    fused kernel for them.
+    fused kernel for them. They are for layers that have to be called: those that are quantized or
+    have hooks.
 
     Args:
         layer: The layer.
         states: (batch, length, width).
-        mirrored: (batch, length), the positions of the tokens of each text from last to first, then
-            of the padding.
+        order: The order of the texts.
 
     Returns:
         (batch, length, width of the layer), undefined at padding.
     """
+    kinds = (nn.LSTM, nn.GRU)
+    if not any(computes_from_weights(layer, kind) for kind in kinds):
+        return run_packed(layer, states, order.lengths.cpu())
+    mirrored = order.mirrored
     outputs = _run_direction(layer, states, "")
     if not layer.bidirectional:
         return outputs
     backward = _run_direction(layer, take(states, mirrored), "_reverse")
     return torch.cat([outputs, take(backward, mirrored)], dim=-1)
+
+
+def run_packed(
+    layer: nn.LSTM | nn.GRU, states: torch.Tensor, lengths: torch.Tensor
+) -> torch.Tensor:
+    """Run a layer over texts that begin at position 0.
+
+    Args:
+        layer: The layer.
+        states: (batch, length, features).
+        lengths: (batch,), on the host, all at least 1.
+
+    Returns:
+        (batch, length, width), zeros after the end of a text.
+    """
+    packed = pack_padded_sequence(states, lengths, batch_first=True, enforce_sorted=False)
+    outputs, _ = layer(packed)
+    padded, _ = pad_packed_sequence(outputs, batch_first=True, total_length=states.shape[1])
+    return padded
 
 
 def _run_direction(layer: nn.LSTM | nn.GRU, states: torch.Tensor, suffix: str) -> torch.Tensor:
@@ -342,11 +366,12 @@ class TmdeSequenceReader(nn.Module):
                 convolution = cast(nn.Conv1d, layer)
                 gated = self._gated_convolve(convolution, layer_input, order.is_token)
                 states.append(_add_residual(states[-1], gated))
-            elif isinstance(layer, nn.Conv1d):
-                states.append(self._convolve(layer, layer_input, order.is_token).relu())
+            elif self.settings.cell == "conv":
+                convolution = cast(nn.Conv1d, layer)
+                states.append(self._convolve(convolution, layer_input, order.is_token).relu())
             else:
                 recurrent_layer = cast(nn.LSTM | nn.GRU, layer)
-                states.append(read_texts(recurrent_layer, layer_input, order.mirrored))
+                states.append(read_texts(recurrent_layer, layer_input, order))
         return TmdeSequenceOutput(self._pool(states, order), states, order)
 
     def _convolve(

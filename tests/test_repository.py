@@ -76,6 +76,17 @@ def test_the_citation_has_the_license():
     assert citation["license"] == SETUP["metadata"]["license"]
 
 
+def test_every_page_that_introduces_the_package_has_its_tagline():
+    tagline = SETUP["metadata"]["description"]
+    assert f"**{tagline}.**" in (ROOT / "README.md").read_text("utf-8")
+    assert f"**{tagline}.**" in (ROOT / "docs" / "index.md").read_text("utf-8")
+    assert f'site_description: "{tagline}"' in (ROOT / "mkdocs.yml").read_text("utf-8")
+    citation = yaml.safe_load((ROOT / "CITATION.cff").read_text("utf-8"))
+    assert citation["abstract"].startswith(f"{tagline}.")
+    assert tmde.__doc__ is not None
+    assert tmde.__doc__.startswith(f"{tagline}.")
+
+
 def test_the_changelog_has_the_version_after_what_is_unreleased():
     text = (ROOT / "CHANGELOG.md").read_text("utf-8")
     versions = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)

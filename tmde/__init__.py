@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""tmde: train multilingual document embedders of your own on parallel text, the HuggingFace way.
+"""Multilingual document embeddings: train T-MDE on your own parallel text, the HuggingFace way.
 
 ```python
 from tmde import DocumentEmbedder
@@ -17,7 +17,10 @@ Everything is imported at first use, so that `import tmde` and `tmde --help` are
 
 import importlib
 import os
+import sys
 from typing import TYPE_CHECKING
+
+from tmde.auto_registration import register_lazily
 
 if TYPE_CHECKING:
     from modeling_tmde import *
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
     from tmde.documents import *
     from tmde.embedding import *
     from tmde.embedding.vectorizer import *
+    from tmde.training import *
 
 __version__ = "0.1.0"
 
@@ -40,18 +44,34 @@ __all__ = [
     "AdaptedModel",
     "AlignedConfig",
     "AlignedModel",
+    "AlignmentSoftmax",
+    "BackTranslation",
     "BagConfig",
     "BagModel",
+    "CausalLanguageModel",
+    "Denoising",
+    "DistanceConstraint",
+    "Distillation",
     "DocumentEmbedder",
     "DocumentIndex",
+    "EmbeddingObjective",
     "EncodeReport",
+    "InfoNCE",
     "LaserConfig",
     "LaserForConditionalGeneration",
     "LaserModel",
+    "MaskedLanguageModel",
+    "NaturalLanguageInference",
     "NtdvConfig",
+    "NtdvDistance",
     "NtdvForConditionalGeneration",
     "NtdvModel",
+    "Objective",
+    "ObjectiveOutput",
+    "Recipe",
     "SentenceDensity",
+    "SimilarityLoss",
+    "SimilaritySoftmax",
     "TmdeConfig",
     "TmdeEncoderConfig",
     "TmdeEncoderForMaskedLM",
@@ -62,25 +82,36 @@ __all__ = [
     "TmdeForSequenceClassification",
     "TmdeForTokenClassification",
     "TmdeModel",
+    "TmdeTrainer",
+    "TmdeTrainingArguments",
     "TmdeVectorizer",
     "TranslationCollator",
+    "TranslationLanguageModel",
+    "TranslationObjective",
+    "UnifiedGenerativeTask",
+    "WeightRegularization",
+    "XnliAlignment",
     "__version__",
+    "adapt_encoder",
     "align_documents",
     "align_sentences",
     "load_mldoc",
     "load_parallel",
+    "load_recipe",
     "load_xnli",
     "mine_bitext",
+    "train_recipe",
     "train_tokenizer",
 ]
 
-# The modules that define these names. Each imports those before it, so they are searched in order.
+# The modules that define these names, in the order in which they are searched.
 _PACKAGES = (
     "modeling_tmde",
     "tmde.embedding",
-    "tmde.embedding.vectorizer",
     "tmde.data",
+    "tmde.training",
     "tmde.documents",
+    "tmde.embedding.vectorizer",
 )
 
 
@@ -99,3 +130,6 @@ def __getattr__(name: str) -> object:
 def __dir__() -> list[str]:
     """List the public names, those that are not imported yet included."""
     return __all__
+
+
+register_lazily(sys.modules[__name__])

@@ -43,7 +43,7 @@ from tmde.training.recipe.generated_sections import MODEL_SECTIONS
 from tmde.training.recipe.schema import validate_recipe
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data
-from tmde.training.run_folder import RECIPE_NAME, check_new_folder, check_same_run
+from tmde.training.run_folder import RECIPE_NAME, check_new_folder
 from tmde.training.run_record import save_best, write_card
 from tmde.training.starts import STAGE_FOLDER, choose_start, open_config
 from tmde.training.starts.added_language import extended_tokenizer
@@ -252,7 +252,6 @@ def add_languages(
         _prepare(recipe, folder, new_tokens, max_drop, overwrite)
     if not first_report.is_file():
         raise TmdeError(f"{folder} holds no run of add-language to resume")
-    check_same_run(recipe, folder, "data", "warm_start", "objectives")
     trainer = train_recipe(recipe, folder, resume=True, keep_checkpoints=True)
     report = json.loads(first_report.read_text(encoding="utf-8"))
     report["max_drop"] = max_drop
@@ -355,7 +354,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
 
     If the old languages lost more than they may, weights are averaged first.
     """
-    model = trainer.accelerator.unwrap_model(trainer.model).model
+    model = trainer.parallel_model.model
     tokenizer = trainer.processing_class
     embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
 

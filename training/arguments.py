@@ -1,12 +1,24 @@
 """Training arguments: HuggingFace's, and what parallel batches and time limits add."""
 
+import dataclasses
 from dataclasses import dataclass
+from typing import Any, Literal
 
+import torch
 from transformers import TrainingArguments
 from transformers.integrations import get_reporting_integration_callbacks
+from transformers.trainer_pt_utils import AcceleratorConfig
+from transformers.training_args import OptimizerNames
 
+from modeling_tmde import TmdeError
 from tmde.eval.dev_retrieval import MIN_ROWS
+from tmde.training.argument_table import (
+    check_accelerator_options,
+    check_supported,
+    field_default,
+)
 from tmde.training.objectives.base import check_range
+from tmde.training.precision import has_fast_bf16
 
 # The value of `max_steps` where epochs or minutes end the run; transformers needs a number.
 NO_STEP_LIMIT = 2**31 - 1
@@ -14,7 +26,8 @@ NO_STEP_LIMIT = 2**31 - 1
 INTERVALS = {
     "batch_tokens": "[1, inf)",
     "micro_batch_tokens": "[1, inf)",
-    "micro_batch_rows": "[1, inf)",
+    "per_device_train_batch_size": "[1, inf)",
+    "per_device_eval_batch_size": "[1, inf)",
     "buffer_rows": "[1, inf)",
     "gradient_accumulation_steps": "[1, inf)",
     "max_joined_rows": "[1, inf)",
@@ -32,6 +45,26 @@ INTERVALS = {
     "eval_minutes": "(0, inf]",
     "cooldown": "[0, 1]",
 }
+# Optimizers for which transformers ignores `optim_args`.
+OPTIMIZERS_WITHOUT_OPTIONS = (
+    "adamw_torch",
+    "adamw_torch_fused",
+    "adamw_torch_xla",
+    "adamw_torch_npu_fused",
+    "adamw_bnb_8bit",
+    "adamw_8bit",
+    "paged_adamw_32bit",
+    "paged_adamw_8bit",
+    "lion_8bit",
+    "lion_32bit",
+    "paged_lion_32bit",
+    "paged_lion_8bit",
+    "adafactor",
+    "lomo",
+    "adalomo",
+)
+SHORTEST_TEXT = 2  # The tokens of `<s> </s>`.
+DEFAULT_EVAL_STEPS = 1000
 # Ends of the names of dev measures of which less is better.
 LESS_IS_BETTER = ("loss", "nll", "hinge")
 
@@ -48,13 +81,26 @@ class TmdeTrainingArguments(TrainingArguments):
     tasks. Measures that the run does not make are left out. If `greater_is_better` is None, lower
     is better for metrics whose name ends with one of `LESS_IS_BETTER`, and higher for all others.
 
+    By default a run evaluates and saves every 1000 steps, if it has something to evaluate on, and
+    ends with the best model. Of `eval_steps` and `save_steps`, one follows the other, and so does
+    `save_strategy` follow `eval_strategy`.
+
+    A machine without an accelerator trains on its CPU: `use_cpu` is then set to True. Arguments of
+    `transformers.TrainingArguments` that this trainer cannot honor are refused, see
+    `tmde.training.argument_table`.
+
     Args:
+        per_device_train_batch_size: The most rows of a micro-batch. None, the default, leaves only
+            the limit of `micro_batch_tokens`.
+        per_device_eval_batch_size: The most rows of a micro-batch on which the losses of dev rows
+            are computed; None for no limit but `micro_batch_tokens`.
+        bf16: Whether to compute in bfloat16. "auto" does where this machine multiplies matrices
+            faster in bfloat16 than in float32.
         batch_tokens: The padded tokens of an optimizer step over all processes; gradient
             accumulation follows from it (128k in the thesis). None keeps
             `gradient_accumulation_steps`.
         micro_batch_tokens: The padded tokens of one forward pass, of the longer side of its rows,
             as `fairseq --max-tokens` counts them.
-        micro_batch_rows: The most rows of one forward pass; None for no such limit.
         languages_per_row: How many languages of each row are used at a time; None for all.
         pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate
             need anyway; or a list of the pivot languages of which each pair has one.
@@ -105,15 +151,20 @@ class TmdeTrainingArguments(TrainingArguments):
             the texts of the classification task.
         early_stopping_patience: Ends the run when so many evaluations one after the other have not
             bettered `metric_for_best_model`; None never does.
-        keep_checkpoints: Keep the checkpoints of a run that has ended, from which `--resume` can
-            extend it. Otherwise they are deleted at the end: the best weights are the model of the
-            run's folder, and optimizer states take twice the room of the weights.
+        keep_checkpoints: Keep the checkpoints of a run of `train_recipe` or `tmde train` that has
+            ended, from which `--resume` can extend it. Otherwise these two delete them at the end:
+            the best weights are the model of the run's folder, and optimizer states take twice the
+            room of the weights. A trainer that is built in Python always keeps them.
         keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to
             the system: a quarter less time a step with a vocabulary of 32,000, and up to twice the
             memory. See `tmde.training.memory`.
     """
 
     output_dir: str = "trainer_output"  # The default of transformers.
+    # transformers' annotation has no room for None.
+    per_device_train_batch_size: int | None = None  # type: ignore[assignment]
+    per_device_eval_batch_size: int | None = None  # type: ignore[assignment]
+    bf16: bool | Literal["auto"] = False  # type: ignore[assignment]
     optim: str = "adamw_torch_fused"
     adam_beta2: float = 0.98
     weight_decay: float = 1e-4
@@ -121,17 +172,18 @@ class TmdeTrainingArguments(TrainingArguments):
     lr_scheduler_type: str = "inverse_sqrt"
     warmup_steps: float = 4000
     logging_steps: float = 50
-    eval_strategy: str = "steps"
-    eval_steps: float | None = 1000
-    save_steps: float = 1000
+    logging_nan_inf_filter: bool = False  # It waits for the accelerator at every micro-batch.
+    eval_strategy: str | None = None  # type: ignore[assignment]  # chosen below
+    eval_steps: float | None = None
+    save_strategy: str | None = None  # type: ignore[assignment]
+    save_steps: float | None = None  # type: ignore[assignment]
     report_to: str | list[str] = "none"
     save_total_limit: int | None = 2
-    load_best_model_at_end: bool = True
+    load_best_model_at_end: bool | None = None  # type: ignore[assignment]  # chosen below
     metric_for_best_model: str | None = "mix"
     greater_is_better: bool | None = None
     batch_tokens: int | None = None
     micro_batch_tokens: int = 4096
-    micro_batch_rows: int | None = None
     languages_per_row: int | None = 2
     pivot_pairs: list[str] | bool = False
     pair_temperature: float = float("inf")
@@ -163,25 +215,174 @@ class TmdeTrainingArguments(TrainingArguments):
     keep_freed_memory: bool = True
 
     def __post_init__(self):
+        #: The values before any of them is derived from others.
+        self.given = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        check_supported(self)
         for name, interval in INTERVALS.items():
             check_range(name, getattr(self, name), interval)
-        if self.metric_for_best_model is None:
-            # The default of transformers is "loss", which nothing in this package measures.
-            self.metric_for_best_model = "mix"
-        if self.greater_is_better is None:
-            self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
+        self._choose_device_and_precision()
+        self._choose_evaluation()
         chooses_workers = self.dataloader_num_workers is None
         if chooses_workers:
             # transformers needs a number before it sets up the device.
             self.dataloader_num_workers = 1
         super().__post_init__()
+        assert isinstance(self.accelerator_config, AcceleratorConfig)  # By now it is one.
+        check_accelerator_options(self.accelerator_config)
         if chooses_workers and self.device.type == "cpu":
             self.dataloader_num_workers = 0
+        self._check_optimizer()
+        self._check_device()
         if self.max_steps <= 0:
             self.max_steps = NO_STEP_LIMIT
         # A reporting package that is missing raises its error here, before the data are read.
         for callback in get_reporting_integration_callbacks(self.report_to):
             callback()
-        if self.batch_tokens is not None:
-            step_tokens = self.micro_batch_tokens * self.world_size
-            self.gradient_accumulation_steps = max(1, round(self.batch_tokens / step_tokens))
+        self._choose_accumulation()
+
+    def _choose_evaluation(self) -> None:
+        """Choose what evaluates, and what chooses the best model, where nobody has."""
+        #: Whether nobody asked for evaluations: without data for them, the trainer makes none.
+        self.evaluates_by_default = self.eval_strategy is None
+        if self.eval_strategy is None:
+            self.eval_strategy = "steps"
+        # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
+        if self.save_strategy is None:
+            self.save_strategy = "steps" if self.eval_strategy == "no" else self.eval_strategy
+        if self.eval_steps is None:
+            self.eval_steps = DEFAULT_EVAL_STEPS if self.save_steps is None else self.save_steps
+        if self.save_steps is None:
+            self.save_steps = self.eval_steps
+        self._loads_best_by_default = self.load_best_model_at_end is None
+        if self.load_best_model_at_end is None:
+            self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
+        if self.metric_for_best_model is None:
+            self.metric_for_best_model = "mix"
+        if self.greater_is_better is None:
+            self.greater_is_better = not self.metric_for_best_model.endswith(LESS_IS_BETTER)
+
+    def evaluation_arguments(self) -> list[str]:
+        """Return the arguments that were set and have no effect without evaluations."""
+        names = []
+        if self.eval_strategy != "no" and not self.evaluates_by_default:
+            names.append("eval_strategy")
+        if self.load_best_model_at_end and not self._loads_best_by_default:
+            names.append("load_best_model_at_end")
+        if self.save_strategy == "best":
+            names.append("save_strategy")
+        if self.lr_scheduler_type in ("reduce_lr_on_plateau", "greedy"):
+            names.append("lr_scheduler_type")
+        for name in ("eval_on_start", "early_stopping_patience"):
+            if getattr(self, name):
+                names.append(name)
+        return names
+
+    def _choose_device_and_precision(self) -> None:
+        """Set `use_cpu` where there is no accelerator, and resolve `bf16="auto"`."""
+        if not torch.accelerator.is_available():
+            # Without `use_cpu`, transformers refuses bf16, which a CPU can compute as well.
+            self.use_cpu = True
+        if isinstance(self.bf16, str):
+            if self.bf16 != "auto":
+                raise TmdeError(f"bf16: found {self.bf16!r}, expected true, false or auto")
+            self.bf16 = has_fast_bf16(self.use_cpu)
+
+    def _check_optimizer(self) -> None:
+        """Check that the optimizer has the options that are set, because transformers does not.
+
+        Raises:
+            TmdeError: Names the option and the optimizer.
+        """
+        optimizer = OptimizerNames(self.optim).value
+        if self.optim_args and optimizer in OPTIMIZERS_WITHOUT_OPTIONS:
+            raise TmdeError(
+                f"optim_args={self.optim_args!r}: optim={optimizer} has no options here; leave it "
+                "out, or set another optim"
+            )
+        is_low_rank = optimizer.startswith(("galore", "apollo"))
+        if self.optim_target_modules and not is_low_rank:
+            raise TmdeError(
+                f"optim_target_modules={self.optim_target_modules!r}: optim={optimizer} has no "
+                "target modules, expected GaLore or APOLLO; leave it out"
+            )
+
+    def _check_device(self) -> None:
+        """Check for arguments that have no effect on this device.
+
+        Raises:
+            TmdeError: Names the argument and what to do.
+        """
+        if self.device.type != "cpu":
+            return
+        if self.fp16:
+            raise TmdeError("fp16=True needs an accelerator; set bf16 instead")
+        default_timeout = TrainingArguments.ddp_timeout
+        if self.ddp_timeout != default_timeout:
+            raise TmdeError(
+                f"ddp_timeout={self.ddp_timeout} has no effect on CPUs, whose processes wait as "
+                "long as torch.distributed does by default; leave it out"
+            )
+        if self.dataloader_prefetch_factor is not None and not self.dataloader_num_workers:
+            raise TmdeError(
+                f"dataloader_prefetch_factor={self.dataloader_prefetch_factor} needs workers, "
+                "which a CPU has none of by default: set dataloader_num_workers"
+            )
+
+    def _choose_accumulation(self) -> None:
+        """Derive `gradient_accumulation_steps` from `batch_tokens`, if that is set."""
+        if self.batch_tokens is None:
+            return
+        step_tokens = self.micro_batch_tokens * self.world_size
+        steps = max(1, round(self.batch_tokens / step_tokens))
+        if self.gradient_accumulation_steps not in (1, steps):
+            raise TmdeError(
+                f"gradient_accumulation_steps={self.gradient_accumulation_steps}: "
+                f"batch_tokens={self.batch_tokens} with micro_batch_tokens="
+                f"{self.micro_batch_tokens} and {self.world_size} processes gives {steps}: set "
+                "only one of the two"
+            )
+        self.gradient_accumulation_steps = steps
+
+    @property
+    def train_batch_size(self) -> int:
+        """The most rows of a micro-batch; without a limit, those that its token budget can hold."""
+        return self._most_rows(self.per_device_train_batch_size)
+
+    @property
+    def eval_batch_size(self) -> int:
+        """The same for the losses of dev rows."""
+        return self._most_rows(self.per_device_eval_batch_size)
+
+    def _most_rows(self, limit: int | None) -> int:
+        if limit is None:
+            return max(self.micro_batch_tokens // SHORTEST_TEXT, 1)
+        return limit
+
+
+def as_tmde_arguments(args: TrainingArguments) -> TmdeTrainingArguments:
+    """Return training arguments of transformers as those of this package.
+
+    All values are kept, also those that transformers sets by default, such as 8 rows for
+    `per_device_train_batch_size`. What this package adds has its own defaults.
+
+    Args:
+        args: Training arguments. Those of this package are returned as they are.
+
+    Raises:
+        TmdeError: This package does not honor the value of an argument, or an argument of a
+            subclass of `TrainingArguments`.
+    """
+    if isinstance(args, TmdeTrainingArguments):
+        return args
+    known_names = {field.name for field in dataclasses.fields(TmdeTrainingArguments)}
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(args):
+        value = getattr(args, field.name)
+        if field.name in known_names:
+            values[field.name] = value
+        elif value != field_default(field):
+            raise TmdeError(
+                f"{field.name}={value!r} of {type(args).__name__}: expected an argument of "
+                "TmdeTrainingArguments; leave it at its default"
+            )
+    return TmdeTrainingArguments(**values)

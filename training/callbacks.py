@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
+from logging import Filter, LogRecord
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
     from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
+# What transformers says if an epoch makes no step: it takes NO_STEP_LIMIT for a wish of the user.
+END_OF_DATA_WARNING = "There seems not to be a single sample"
 
 CURVES_NAME = "curves.png"
 # Logged values that the progress bar shows.
@@ -64,6 +67,21 @@ class RunSchedule(TrainerCallback):
         for entry in state.log_history:
             if "eval_minutes" in entry:
                 self.evaluated_step = max(self.evaluated_step, int(entry["step"]))
+        if state.global_step and self.trainer.progress() >= 1.0:
+            logger.warning(
+                f"The run has reached its limit ({_limits_of(self.trainer)}) at step "
+                f"{state.global_step:,} and makes no more steps. Raise the limit to go on."
+            )
+
+    def on_epoch_begin(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        **kwargs: Any,
+    ) -> None:
+        """Silence the warning of transformers for a run without steps, which names no limit."""
+        logging.get_logger("transformers.trainer").addFilter(_NO_END_OF_DATA)
 
     def on_step_begin(
         self,
@@ -100,8 +118,10 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
-        measures = args.eval_strategy != "no" and self.trainer.eval_dataset is not None
-        saves = args.save_strategy != "no"
+        logging.get_logger("transformers.trainer").removeFilter(_NO_END_OF_DATA)
+        measures = args.eval_strategy != "no" and self.trainer.can_evaluate
+        # With "best", an evaluation alone decides whether its checkpoint is saved.
+        saves = args.save_strategy not in ("no", "best")
         control.should_log = True
         control.should_training_stop = True
         control.should_evaluate = measures and self.evaluated_step != state.global_step
@@ -146,11 +166,13 @@ class RunSchedule(TrainerCallback):
     def _apply_eval_minutes(self, control: TrainerControl) -> None:
         args = self.trainer.args
         elapsed = self.trainer.meter.elapsed
+        if args.eval_strategy == "no":
+            return
         if not args.eval_minutes or elapsed - self.last_evaluation < args.eval_minutes * 60:
             return
         self.last_evaluation = elapsed
         control.should_log = True
-        control.should_evaluate = self.trainer.eval_dataset is not None
+        control.should_evaluate = self.trainer.can_evaluate
         control.should_save = args.save_strategy != "no"
 
     def _apply_epoch_strategies(self, args: TrainingArguments, control: TrainerControl) -> None:
@@ -160,6 +182,28 @@ class RunSchedule(TrainerCallback):
             control.should_evaluate = True
         if args.save_strategy == "epoch":
             control.should_save = True
+
+
+def _limits_of(trainer: TmdeTrainer) -> str:
+    """Return the limits of a run, such as "max_minutes=10, max_steps=500"."""
+    limits = {
+        "max_minutes": trainer.args.max_minutes,
+        "max_cpu_minutes": trainer.args.max_cpu_minutes,
+        "max_steps": trainer.step_limit,
+    }
+    if not trainer.step_limit:
+        limits["num_train_epochs"] = trainer.args.num_train_epochs
+    return ", ".join(f"{name}={value:g}" for name, value in limits.items() if value)
+
+
+class _NoEndOfData(Filter):
+    """Drops the warning of transformers for a run without steps."""
+
+    def filter(self, record: LogRecord) -> bool:
+        return END_OF_DATA_WARNING not in record.getMessage()
+
+
+_NO_END_OF_DATA = _NoEndOfData()
 
 
 class EarlyStopping(EarlyStoppingCallback):
@@ -177,6 +221,7 @@ class EarlyStopping(EarlyStoppingCallback):
     ) -> TrainerControl:
         """Restore the count of a checkpoint, and stop at once if it is complete."""
         super().on_train_begin(args, state, control, **kwargs)
+        self.early_stopping_patience_counter = 0
         # A list before the run begins; from then on the states by the names of their classes.
         saved_states = cast(dict[str, Any], state.stateful_callbacks)
         saved = saved_states.get(type(self).__name__)

@@ -1,12 +1,12 @@
-"""Several processes that train one model: settings of FSDP2, and weights of a sharded model."""
+"""Several processes that train one model: how they are launched, FSDP2, and sharded weights."""
 
 import copy
-from pathlib import Path
+import os
+from collections.abc import Mapping
 from typing import Any, cast
 
 import torch
 from accelerate import Accelerator, PartialState, init_empty_weights
-from safetensors.torch import load_file
 from torch import nn
 from torch.distributed.checkpoint.state_dict import (
     StateDictOptions,
@@ -15,16 +15,67 @@ from torch.distributed.checkpoint.state_dict import (
 )
 from torch.distributed.fsdp import MixedPrecisionPolicy
 from torch.distributed.tensor import DTensor
-from transformers import PreTrainedModel
-from transformers.utils import SAFE_WEIGHTS_NAME
+from transformers import PreTrainedModel, TrainingArguments
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triple_texts
 from tmde.training.arguments import TmdeTrainingArguments
+from tmde.training.lora import has_adapters, read_weights
 from tmde.training.objectives import BackTranslation
 from tmde.training.parallel_model import ParallelModel
 
 FSDP_VERSION = 2
 MAX_SHOWN_KEYS = 5
+
+
+# Set by launchers for each process; the first is torch's, the others are those of MPI.
+WORLD_SIZE_VARIABLES = ("WORLD_SIZE", "PMI_SIZE", "OMPI_COMM_WORLD_SIZE", "MV2_COMM_WORLD_SIZE")
+
+
+def check_processes(args: TrainingArguments) -> None:
+    """Check that the processes of a run train one model together.
+
+    Args:
+        args: The training arguments, which have set up the devices.
+
+    Raises:
+        TmdeError: A launcher has started several processes that each would train a model of their
+            own, or one process instead of several; or one process sees several GPUs. Says what to
+            type instead.
+    """
+    sizes = [int(os.environ.get(name, 1)) for name in WORLD_SIZE_VARIABLES]
+    if max(sizes) > 1 and args.world_size == 1:
+        raise TmdeError(
+            f"The launcher started {max(sizes)} processes, but found world_size=1: each would "
+            f"train a model of its own on {args.device}. On CPUs, set use_cpu=True; on GPUs, give "
+            "each process one"
+        )
+    if args.world_size == 1 and _is_alone_after_accelerate(os.environ):
+        raise TmdeError(
+            "`accelerate launch` was asked for several processes and has started one, as it does "
+            "on CPUs. Use `torchrun --nproc-per-node 2` in place of `accelerate launch`. (If one "
+            "process is what you want, unset MASTER_ADDR and MASTER_PORT.)"
+        )
+    if args.n_gpu > 1:
+        raise TmdeError(
+            f"Found {args.n_gpu} visible GPUs and one process. transformers would train with "
+            "nn.DataParallel, which cannot split parallel rows. Launch a process for each GPU, "
+            f"`accelerate launch --num_processes {args.n_gpu} SCRIPT` or `torchrun "
+            f"--nproc-per-node {args.n_gpu} SCRIPT` (for the command, SCRIPT is `-m tmde train "
+            "...`); or train on one GPU: CUDA_VISIBLE_DEVICES=0"
+        )
+
+
+def _is_alone_after_accelerate(environment: Mapping[str, str]) -> bool:
+    """Return whether `accelerate launch` has started one process although it was asked for more.
+
+    Where it finds no GPU, `--num_processes 2` sets the address at which the processes would meet,
+    and nothing else: none of the variables that tell a process its rank.
+    """
+    is_launched_by_accelerate = "ACCELERATE_MIXED_PRECISION" in environment
+    has_address = "MASTER_ADDR" in environment and "MASTER_PORT" in environment
+    is_one_of_several = any(name in environment for name in WORLD_SIZE_VARIABLES)
+    return is_launched_by_accelerate and has_address and not is_one_of_several
 
 
 def prepare_fsdp(
@@ -33,8 +84,9 @@ def prepare_fsdp(
     """Set what transformers leaves to accelerate, before the model is wrapped.
 
     Raises:
-        TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, or for
-            an objective with weights of its own, which would be sharded, or that translates.
+        TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, for a
+            model with adapters, or for an objective with weights of its own, which would be
+            sharded, or that translates.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     version = None if plugin is None else plugin.fsdp_version
@@ -49,6 +101,8 @@ def prepare_fsdp(
         raise TmdeError(
             "fsdp: found an objective with weights of its own, such as nli, expected none: use DDP"
         )
+    if has_adapters(model.model):
+        raise TmdeError("fsdp: found a model with adapters (LoRA), expected one without: use DDP")
     for objective in model.objectives.values():
         if isinstance(objective, BackTranslation):
             raise TmdeError(
@@ -96,7 +150,8 @@ def whole_model(parallel: ParallelModel) -> ParallelModel:
     model.tie_weights()
     device = next(iter(weights.values())).device
     model.to(device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
-    return ParallelModel(model, dict(parallel.objectives.items()))
+    objectives = dict(parallel.objectives.items())
+    return ParallelModel(model, objectives, triples=triple_texts(parallel.texts))
 
 
 def load_weights(model: PreTrainedModel, folder: str) -> None:
@@ -107,15 +162,14 @@ def load_weights(model: PreTrainedModel, folder: str) -> None:
     Raises:
         TmdeError: The weights are those of another model.
     """
-    path = Path(folder) / SAFE_WEIGHTS_NAME
     if is_sharded(model):
         weights: dict[str, Any] = {}
         if PartialState().is_main_process:
-            weights = load_file(path)
+            weights = read_weights(model, folder)
         options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True, strict=False)
         set_model_state_dict(model, weights, options=options)
         return
-    keys = model.load_state_dict(load_file(path), strict=False)
+    keys = model.load_state_dict(read_weights(model, folder), strict=False)
     missing = sorted(set(keys.missing_keys) - set(model.all_tied_weights_keys))
     if missing or keys.unexpected_keys:
         raise TmdeError(

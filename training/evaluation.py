@@ -4,14 +4,20 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from statistics import fmean
+from typing import Any
 
 import datasets
+import numpy as np
 import torch
+from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
+from transformers.trainer_utils import EvalPrediction
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import LABEL
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.eval.dev_retrieval import dev_retrieval, language_pairs
+from tmde.embedding.progress import phase
+from tmde.eval.dev_retrieval import dev_retrieval, encode_dev_texts, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
@@ -28,7 +34,7 @@ AVERAGED_LOSSES = (
     "nli_accuracy",
     "translation_nll",
 )
-DEV_METRICS = ("retrieval", "document_retrieval", *AVERAGED_LOSSES)
+DEV_METRICS = ("loss", "retrieval", "document_retrieval", *AVERAGED_LOSSES)
 # Means, each of which counts once in `mix`.
 MIX = ("retrieval", "document_retrieval", "same", "cross")
 
@@ -56,7 +62,7 @@ def check_metric(
     """
     _check_pairs(args.eval_pairs or (), languages)
     measured = ["mix"]
-    prefixes = [f"{name}_" for name in dev_sets]
+    prefixes = [f"{name}_" for name in dev_sets if name]
     if dev_sets:
         measured.extend(DEV_METRICS)
     if tasks:
@@ -110,17 +116,71 @@ def dev_losses(
         teachers: The teachers of the run; None for their newest versions.
 
     Returns:
-        Means by `<objective>_<component>`.
+        Means by `<objective>_<component>`, and `loss`, the weighted sum of the losses.
     """
     sums = ComponentSums()
+    totals: dict[str, float] = defaultdict(float)
+    terms: dict[str, float] = defaultdict(float)
     devices = [args.device] if args.device.type == "cuda" else []
     with torch.random.fork_rng(devices):
         torch.manual_seed(0)
         measured_rows = loss_rows(rows, args)
-        for batch in batches_of(measured_rows, tokenizer, model, args, teachers):
+        batches = batches_of(
+            measured_rows,
+            tokenizer,
+            model,
+            args,
+            teachers,
+            micro_batch_rows=args.per_device_eval_batch_size,
+        )
+        for batch in batches:
             for name, components in model(batch.to(args.device)).items():
-                sums.add(name, components, model.objectives[name].count(batch.sizes))
-    return sums.means()
+                count = model.objectives[name].count(batch.sizes)
+                sums.add(name, components, count)
+                totals[name] += float(components["total"])
+                terms[name] += count
+    loss = 0.0
+    for name, total in totals.items():
+        loss += model.objectives[name].weight * total / max(terms[name], 1.0)
+    return {"loss": loss, **sums.means()}
+
+
+# ---- Embeddings of dev rows
+
+
+def model_embedder(
+    model: ParallelModel, tokenizer: PreTrainedTokenizerBase, args: TmdeTrainingArguments
+) -> DocumentEmbedder:
+    """Return what embeds texts with the model in training."""
+    return DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
+
+
+def embed_rows(
+    embedder: DocumentEmbedder, rows: datasets.Dataset, texts: Sequence[str]
+) -> np.ndarray:
+    """Return the embeddings of all texts of rows, (rows, texts, d), NaN where there is none.
+
+    Args:
+        embedder: The model.
+        rows: Rows with the column `translation`.
+        texts: The names of the texts of a row: languages, or premise and hypothesis.
+    """
+    translations = rows["translation"][:]
+    embeddings = np.full((len(rows), len(texts), embedder.dimension), np.nan, dtype=np.float32)
+    for number, name in enumerate(texts):
+        present = [row for row, translation in enumerate(translations) if translation.get(name)]
+        named_texts = [translations[row][name] for row in present]
+        system = encode_dev_texts(embedder, [(name, named_texts)])
+        if present:
+            embeddings[present, number] = system.represent(named_texts, language=name)
+    return embeddings
+
+
+def labels_of(rows: datasets.Dataset) -> Any:
+    """Return the labels of rows as an array (rows,); None if they have none."""
+    if LABEL not in rows.column_names:
+        return None
+    return np.array(rows[LABEL][:])
 
 
 # ---- All of it
@@ -139,38 +199,78 @@ def evaluate_model(
     args: TmdeTrainingArguments,
     autocast: Callable[[], AbstractContextManager],
     teachers: RunTeachers | None = None,
+    compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
 ) -> dict[str, float]:
     """Measure retrieval and losses of every dev set, scores of every task, and their means.
 
     Args:
         model: The model.
         tokenizer: The tokenizer.
-        dev_sets: Dev sets by name.
+        dev_sets: Dev sets by name; measures of the set "" have no prefix.
         tasks: Classification tasks by name.
         args: The training arguments.
         autocast: The precision in which texts are encoded.
         teachers: The teachers of the run; None for their newest versions.
+        compute_metrics: Measures the embeddings of a dev set, see `TmdeTrainer`.
 
     Returns:
-        `<set>_<measure>` of `dev_retrieval` and `dev_losses`, and `<task>_<score>` of
-        `measure_task` if there are several tasks; `retrieval` and `document_retrieval`, means over
-        all sets and pairs; those of `AVERAGED_LOSSES`, means over all sets; the mean of each score
-        over the tasks; and `mix`, the mean of those of `MIX` that are measured.
+        `<set>_<measure>` of `dev_retrieval`, `dev_losses` and `compute_metrics`, and
+        `<task>_<score>` of `measure_task` if there are several tasks; `retrieval` and
+        `document_retrieval`, means over all sets and pairs; `loss` and those of `AVERAGED_LOSSES`,
+        means over all sets; the mean of each score over the tasks; and `mix`, the mean of those of
+        `MIX` that are measured.
     """
-    embedder = DocumentEmbedder(model.encoder, tokenizer, max_length=args.embed_max_length)
+    is_shown = PartialState().is_main_process and not args.disable_tqdm
+    with phase("Evaluating", is_shown, leave=False):
+        return _measure_all(
+            model, tokenizer, dev_sets, tasks, args, autocast, teachers, compute_metrics
+        )
+
+
+def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[str, float]:
+    """Return metrics of the user without the prefix `eval_`, which all metrics get later.
+
+    Raises:
+        TmdeError: A metric has the name of one that the trainer measures.
+    """
+    metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
+    for name in metrics:
+        if name in measured:
+            raise TmdeError(
+                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
+                "another name"
+            )
+    return metrics
+
+
+def _measure_all(
+    model: ParallelModel,
+    tokenizer: PreTrainedTokenizerBase,
+    dev_sets: Mapping[str, datasets.Dataset],
+    tasks: Mapping[str, ClassificationData],
+    args: TmdeTrainingArguments,
+    autocast: Callable[[], AbstractContextManager],
+    teachers: RunTeachers | None,
+    compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None,
+) -> dict[str, float]:
+    """Do the work of `evaluate_model`."""
+    embedder = model_embedder(model, tokenizer, args)
     metrics: dict[str, float] = {}
     values_by_mean: dict[str, list[float]] = defaultdict(list)
     for set_name, rows in dev_sets.items():
         with autocast():
-            retrieval = dev_retrieval(embedder, rows, model.config.languages, args)
+            measures = dev_retrieval(embedder, rows, model.searched_texts, args)
+            for measure, value in measures.items():
+                values_by_mean[retrieval_mean_of(measure)].append(value)
             losses = dev_losses(model, tokenizer, rows, args, teachers)
-        for measure, value in {**retrieval, **losses}.items():
-            metrics[f"{set_name}_{measure}"] = value
-        for measure, value in retrieval.items():
-            values_by_mean[retrieval_mean_of(measure)].append(value)
-        for measure in AVERAGED_LOSSES:
-            if measure in losses:
-                values_by_mean[measure].append(losses[measure])
+            if compute_metrics is not None:
+                embeddings = embed_rows(embedder, rows, model.texts)
+                custom = compute_metrics(EvalPrediction(embeddings, labels_of(rows)))
+                measures |= _own_names(custom, {*measures, *losses, *DEV_METRICS, *MIX, "mix"})
+        for measure in losses.keys() & {"loss", *AVERAGED_LOSSES}:
+            values_by_mean[measure].append(losses[measure])
+        for measure, value in {**losses, **measures}.items():
+            metrics[f"{set_name}_{measure}".removeprefix("_")] = value
     for task_name, task in tasks.items():
         for score, value in measure_task(embedder, task, autocast()).items():
             values_by_mean[score].append(value)

@@ -47,6 +47,21 @@ def check_objectives(
         )
 
 
+def check_triples(objectives: Mapping[str, Objective]) -> None:
+    """Check that all objectives can be computed on triples.
+
+    Raises:
+        TmdeError: One needs translations or labels.
+    """
+    for name, objective in objectives.items():
+        if not objective.requirements.accepts_triples:
+            raise TmdeError(
+                f"Objective {name!r} cannot learn from triples (the columns anchor, positive and "
+                f"negative): remove it (objectives.{name}=null), and train with 'infonce'. The "
+                "recipe triples does"
+            )
+
+
 def _check_parts(name: str, objective: Objective, model: PreTrainedModel) -> None:
     """Check that the model has the decoder or the head that an objective requires."""
     if objective.requirements.head:

@@ -1,17 +1,31 @@
-"""Steps and learning rates of a run: frozen parameters, special rates, and the cooldown."""
+"""Steps and learning rates of a run: frozen parameters, special rates, and schedules."""
 
 from collections.abc import Callable, Sequence
 
 from torch import nn
+from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
+from transformers import get_scheduler
 from transformers.trainer_utils import SchedulerType
+from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import NO_STEP_LIMIT, TmdeTrainingArguments
+from tmde.training.lora import adapter_parameters
 from tmde.training.parallel_model import ParallelModel
 
+logger = logging.get_logger("tmde.training")
+
+# Schedules that follow the metric of the evaluations.
+METRIC_SCHEDULES = ("reduce_lr_on_plateau", "greedy")
 # Schedules that do not depend on the number of steps.
-OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup", "reduce_lr_on_plateau")
+OPEN_SCHEDULES = ("inverse_sqrt", "constant", "constant_with_warmup", *METRIC_SCHEDULES)
+# Arguments that count steps, or with a value below 1 are a share of all steps.
+STEP_COUNTS = ("warmup_steps", "eval_steps", "save_steps", "logging_steps")
+# The length of a schedule that follows the progress of a run.
+PROGRESS_STEPS = 1_000_000
+
+# ---- The number of steps
 
 
 def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
@@ -22,28 +36,75 @@ def limit_steps(args: TmdeTrainingArguments, streaming: bool) -> int | None:
         streaming: Whether the data is a stream, whose length is unknown.
 
     Raises:
-        TmdeError: The schedule needs a number of steps that is not known, or has no cooldown.
+        TmdeError: The schedule or a share of all steps needs a number of steps that cannot be
+            known, or the schedule has no cooldown.
     """
-    if args.cooldown and args.lr_scheduler_type == "reduce_lr_on_plateau":
+    if args.cooldown and args.lr_scheduler_type in METRIC_SCHEDULES:
         raise TmdeError(
-            f"cooldown={args.cooldown}: expected 0 with lr_scheduler_type=reduce_lr_on_plateau"
+            f"cooldown={args.cooldown}: expected 0 with lr_scheduler_type={_schedule_name(args)}"
+        )
+    if args.lr_scheduler_type == SchedulerType.WARMUP_STABLE_DECAY and follows_progress(args):
+        raise TmdeError(
+            "lr_scheduler_type=warmup_stable_decay counts steps, whose number a time limit leaves "
+            "open: set lr_scheduler_type=constant_with_warmup and cooldown, the share of the run "
+            "in which the rate falls to 0"
         )
     if args.max_steps < NO_STEP_LIMIT:
         return args.max_steps
-    if args.lr_scheduler_type not in OPEN_SCHEDULES:
-        schedule = SchedulerType(args.lr_scheduler_type).value
-        raise TmdeError(f"lr_scheduler_type={schedule} needs max_steps to be set")
-    for name in ("warmup_steps", "eval_steps", "save_steps", "logging_steps"):
+    if _has_time_limit(args):
+        _refuse_shares(args, "max_minutes and max_cpu_minutes leave open")
+    elif streaming:
+        if args.lr_scheduler_type not in OPEN_SCHEDULES:
+            raise TmdeError(
+                f"lr_scheduler_type={_schedule_name(args)} needs the length of the run, which a "
+                "stream leaves open: set max_steps, max_minutes or max_cpu_minutes"
+            )
+        if args.cooldown:
+            raise TmdeError(
+                "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown "
+                "length"
+            )
+        _refuse_shares(args, "a stream leaves open")
+    return None
+
+
+def needs_step_count(args: TmdeTrainingArguments) -> bool:
+    """Return whether the steps of all epochs must be counted before the run begins."""
+    if args.max_steps < NO_STEP_LIMIT or _has_time_limit(args):
+        return False
+    return args.lr_scheduler_type not in OPEN_SCHEDULES or bool(_shares(args))
+
+
+def _has_time_limit(args: TmdeTrainingArguments) -> bool:
+    return bool(args.max_minutes or args.max_cpu_minutes)
+
+
+def _shares(args: TmdeTrainingArguments) -> list[str]:
+    """Return the arguments that are a share of all steps."""
+    shares = []
+    for name in STEP_COUNTS:
         steps = getattr(args, name)
         if steps is not None and 0 < steps < 1:
-            raise TmdeError(f"{name}={steps} is a share of all steps and needs max_steps")
-    has_time_limit = args.max_minutes or args.max_cpu_minutes
-    if args.cooldown and streaming and not has_time_limit:
+            shares.append(name)
+    return shares
+
+
+def _refuse_shares(args: TmdeTrainingArguments, reason: str) -> None:
+    """Refuse shares of all steps, except a warmup that follows the progress of the run."""
+    for name in _shares(args):
+        if name == "warmup_steps" and follows_progress(args):
+            continue
         raise TmdeError(
-            "cooldown needs max_steps, max_minutes or max_cpu_minutes: streams are of unknown "
-            "length"
+            f"{name}={getattr(args, name)} is a share of all steps, whose number {reason}: give a "
+            "number of steps, or set max_steps"
         )
-    return None
+
+
+def _schedule_name(args: TmdeTrainingArguments) -> str:
+    return SchedulerType(args.lr_scheduler_type).value
+
+
+# ---- Parameters
 
 
 def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
@@ -88,13 +149,79 @@ def special_rates(
 
     These are the parameters of the encoder (`encoder_learning_rate`) and the embedding tables
     (`embedding_learning_rate`; without it, those of the encoder learn at the encoder's rate).
+    Adapters are new parameters, which learn at `learning_rate`.
     """
     rates: dict[nn.Parameter, float] = {}
     if args.encoder_learning_rate is not None:
         rates |= dict.fromkeys(parallel.encoder.parameters(), args.encoder_learning_rate)
+        for parameter in adapter_parameters(parallel.encoder):
+            del rates[parameter]
     if args.embedding_learning_rate is not None:
         rates |= dict.fromkeys(parallel.embedding_parameters(), args.embedding_learning_rate)
     return rates
+
+
+# ---- Schedules
+
+
+def follows_progress(args: TmdeTrainingArguments) -> bool:
+    """Return whether the schedule follows the progress of the run instead of its steps.
+
+    These are the schedules that end, in runs that a time limit may end before their last step.
+    """
+    return _has_time_limit(args) and args.lr_scheduler_type not in OPEN_SCHEDULES
+
+
+def warn_of_long_warmup(args: TmdeTrainingArguments, num_steps: int) -> None:
+    """Warn if the run ends before its warmup does, so that a schedule never reaches its peak."""
+    warmup_steps = args.get_warmup_steps(num_steps)
+    if args.lr_scheduler_type not in OPEN_SCHEDULES and warmup_steps >= num_steps:
+        logger.warning(
+            f"warmup_steps={warmup_steps}: the run ends after {num_steps} steps, so the learning "
+            "rate never reaches learning_rate; set a share of all steps, such as warmup_steps=0.1"
+        )
+
+
+def progress_schedule(
+    args: TmdeTrainingArguments, optimizer: Optimizer, progress: Callable[[int], float]
+) -> LambdaLR:
+    """Return the schedule of the arguments, which ends where the run ends.
+
+    A warmup below 1 is a share of the run. Another one lasts so many steps, in which the rate
+    rises to what the schedule gives.
+
+    Args:
+        args: The training arguments.
+        optimizer: The optimizer.
+        progress: Returns the share of the run that is done at a step.
+    """
+    is_share = args.warmup_steps < 1
+    options = args.lr_scheduler_kwargs
+    assert not isinstance(options, str)  # The arguments have parsed it.
+    scheduler = get_scheduler(
+        args.lr_scheduler_type,
+        optimizer,
+        num_warmup_steps=args.get_warmup_steps(PROGRESS_STEPS) if is_share else 0,
+        num_training_steps=PROGRESS_STEPS,
+        scheduler_specific_kwargs=options,
+    )
+    warmup_steps = 0 if is_share else args.warmup_steps
+    schedules = [
+        _followed_progress(schedule, progress, warmup_steps) for schedule in scheduler.lr_lambdas
+    ]
+    return LambdaLR(optimizer, schedules)
+
+
+def _followed_progress(
+    schedule: Callable[[float], float], progress: Callable[[int], float], warmup_steps: float
+) -> Callable[[int], float]:
+    def schedule_of_progress(step: int) -> float:
+        factor = schedule(progress(step) * PROGRESS_STEPS)
+        if step < warmup_steps:
+            return factor * step / warmup_steps
+        return factor
+
+    return schedule_of_progress
 
 
 def cool_down(scheduler: LambdaLR, progress: Callable[[int], float], share: float) -> None:

@@ -10,7 +10,8 @@ from torch import nn
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers.modeling_outputs import BaseModelOutputWithPooling
 
-from tmde.training.objective_checks import check_objectives
+from tmde.data.rows import ANCHOR, POSITIVE, triple_texts
+from tmde.training.objective_checks import check_objectives, check_triples
 from tmde.training.objectives.base import Objective, check_range
 from tmde.training.objectives.encoded_batch import (
     EncodedBatch,
@@ -55,13 +56,16 @@ class ParallelModel(nn.Module):
             decoder still predicts the whole text, so an embedding relies on several words of its
             text.
         token_dropout_share: The share of the rows to which token dropout applies.
+        triples: The texts of the rows if these are triples, from `triple_texts`; () otherwise.
 
     Attributes:
-        texts: What the texts of a row are called: the languages, or premise and hypothesis.
+        texts: What the texts of a row are called: the languages, premise and hypothesis, or anchor,
+            positive and negatives.
 
     Raises:
-        TmdeError: There is no objective, an objective cannot be computed with the model, two
-            objectives mask the input of the same encoder call, or a probability is outside [0, 1].
+        TmdeError: There is no objective, an objective cannot be computed with the model or with
+            triples, two objectives mask the input of the same encoder call, or a probability is
+            outside [0, 1].
     """
 
     def __init__(
@@ -70,6 +74,7 @@ class ParallelModel(nn.Module):
         objectives: Mapping[str, Objective],
         token_dropout: float = 0.0,
         token_dropout_share: float = 1.0,
+        triples: Sequence[str] = (),
     ):
         super().__init__()
         check_range("token_dropout", token_dropout, "[0, 1]")
@@ -84,6 +89,9 @@ class ParallelModel(nn.Module):
             objective.build(model.config.hidden_size)
             if objective.requirements.texts is not None:
                 self.texts = objective.requirements.texts
+        if triples:
+            check_triples(objectives)
+            self.texts = triples
         if not self._requires("decoder") and not self._requires("head"):
             self._freeze_all_but_the_encoder()
 
@@ -121,6 +129,19 @@ class ParallelModel(nn.Module):
     def read_texts(self) -> list[str]:
         """The texts of a row that are tokenized: those that are encoded, then target columns."""
         return [*self.texts, *target_columns(self.targets)]
+
+    @property
+    def has_named_texts(self) -> bool:
+        """Whether the texts of a row are no languages: premise and hypothesis, or triples."""
+        return list(self.texts) != list(self.config.languages)
+
+    @property
+    def searched_texts(self) -> Sequence[str]:
+        """The texts between which retrieval is measured: languages, or anchor and positive."""
+        if triple_texts(self.texts):
+            return (ANCHOR, POSITIVE)
+        languages: Sequence[str] = self.config.languages
+        return languages
 
     @property
     def _needs_language_ids(self) -> bool:
@@ -191,13 +212,15 @@ class ParallelModel(nn.Module):
     def forward(self, batch: ParallelBatch) -> dict[str, dict[str, torch.Tensor]]:
         """Return for every objective its sums over a batch.
 
-        The differentiable sum is called `"total"`; the others are the objective's components.
+        The differentiable sum is called `"total"`; the others are logged: `"loss"`, and the
+        components of the objective.
         """
         encoded = self._encode(batch)
         sums = {}
         for name, objective in self.objectives.items():
             output = objective.compute(encoded)
-            sums[name] = {"total": output.loss, **output.components}
+            loss = output.loss
+            sums[name] = {"total": loss, "loss": loss.detach(), **output.components}
         return sums
 
     def _encode(self, batch: ParallelBatch) -> EncodedBatch:

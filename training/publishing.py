@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import datasets
 from huggingface_hub import CommitInfo, run_as_future
-from transformers import AutoTokenizer, Trainer
+from transformers import AutoTokenizer, PreTrainedModel, Trainer
 from transformers.trainer_utils import HubStrategy
 from transformers.utils import logging
 from transformers.utils.hub import PushInProgress
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
     from tmde.training.arguments import TmdeTrainingArguments
 
 logger = logging.get_logger("tmde.training")
+
+# Options of `TmdeTrainer.push_to_hub`.
+PUSH_OPTIONS = ("token", "revision", "private", "license", "data_licenses", "results")
 
 STALE_CORPUS = ("data/train-*",)
 SHARD_BYTES = 500_000_000
@@ -247,17 +250,61 @@ class HubTrainer(Trainer):
     """`Trainer` whose pushes hold the model with its card and recipe, and nothing else of a run."""
 
     args: TmdeTrainingArguments
+    model: PreTrainedModel
 
     def push_to_hub(  # type: ignore[override]  # every push waits, and not all processes push
-        self, commit_message: str | None = "End of training", **options: Any
+        self,
+        commit_message: str | None = "End of training",
+        blocking: bool = True,
+        **options: Any,
     ) -> CommitInfo | None:
-        """Push the model that the run's folder holds in one commit.
+        """Save the model, and push it with its card and recipe in one commit.
 
         Args:
             commit_message: The message of the commit.
+            blocking: Every push waits until it is done, so only True is accepted.
             options: Options of `push_model`: token, revision, private, license, data_licenses,
                 results.
+
+        Raises:
+            TmdeError: There is no such option. The card is made from the records of the run.
+            HubUploadError: The Hub did not take it; the model is saved.
         """
+        if not blocking:
+            raise TmdeError(
+                "blocking=False: found a push in the background, expected blocking=True"
+            )
+        for option in options:
+            if option not in PUSH_OPTIONS:
+                raise TmdeError(
+                    f"push_to_hub has no option {option!r}, expected one of "
+                    f"{', '.join(PUSH_OPTIONS)}; the card is made from the records of the run"
+                )
+        pushes = self.args.push_to_hub
+        self.args.push_to_hub = False  # Saving would push as well.
+        try:
+            self.save_model()
+        finally:
+            self.args.push_to_hub = pushes
+        return self.push_saved(commit_message, **options)
+
+    def create_model_card(self, *args: Any, **kwargs: Any) -> None:
+        """Write the card of the model, which `save_model` writes as well.
+
+        Raises:
+            TmdeError: Facts for the card are given. It is made from the records of the run.
+        """
+        if args or kwargs:
+            raise TmdeError(
+                "create_model_card takes no arguments: the card is made from the records of the "
+                "run; edit README.md, whose text later cards keep"
+            )
+        self.save_model()
+
+    def push_saved(
+        self, commit_message: str | None = "End of training", **options: Any
+    ) -> CommitInfo | None:
+        """Push the model that the run's folder holds in one commit, see `push_to_hub`."""
         if not self.is_world_process_zero():
             return None
         push = getattr(self, "push_in_progress", None)
@@ -265,7 +312,7 @@ class HubTrainer(Trainer):
             push.wait_until_done()
         args = self.args
         folder = Path(args.output_dir).absolute()
-        name = self.hub_model_id or folder.name
+        name = self.hub_model_id or args.hub_model_id or folder.name
         defaults = {
             "revision": args.hub_revision,
             "token": args.hub_token,
@@ -294,7 +341,7 @@ class HubTrainer(Trainer):
             return
         if self._is_pushing() and not args.hub_always_push:
             return
-        model_type = self.accelerator.unwrap_model(self.model).model.config.model_type
+        model_type = self.model.config.model_type
         message = f"Training in progress, step {self.state.global_step}"
 
         def push() -> None:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.checkpoints import find_checkpoint
+from tmde.training.distributed import check_processes
+from tmde.training.objective_checks import check_triples
 from tmde.training.objectives.base import Objective
 from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.recipe.building import (
@@ -118,10 +120,13 @@ def _build_parts(recipe: Recipe, folder: Path) -> _Parts:
             "login`"
         )
     arguments = build_arguments(recipe, str(folder))
+    check_processes(arguments)
     if arguments.early_stopping_patience and arguments.eval_strategy == "no":
         raise RecipeError(
             "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
         )
     objectives = build_objectives(recipe)
+    if recipe.data.triples:
+        check_triples(objectives)
     check_fit_of_objectives(recipe, objectives, arguments.token_dropout)
     return _Parts(objectives, arguments)

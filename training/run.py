@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-import json
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,34 +11,33 @@ from typing import Any
 import datasets
 from accelerate import PartialState
 from accelerate.state import AcceleratorState
-from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
-from tmde.data.io import write_atomically
+from tmde.data.files import AnyDataset
 from tmde.data.rows import document_numbers
-from tmde.data.tokens import open_tokens
+from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
-from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
-from tmde.training.evaluation import check_metric, loss_rows
-from tmde.training.parallel_model import ParallelModel
+from tmde.training.evaluation import check_metric
+from tmde.training.lora import add_adapters
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError, with_settings
-from tmde.training.recipe.architectures import config_class
+from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
-from tmde.training.run_data import RunData, load_data
-from tmde.training.run_folder import RUN_RECORD_NAME, begin_folder, opened_folder
+from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
+from tmde.training.run_folder import begin_folder, opened_folder, record_changes
 from tmde.training.run_record import (
-    describe_data,
     save_best,
     tell_licenses,
     write_card,
     write_results,
+    write_run_record,
 )
 from tmde.training.starts import (
     BegunModel,
@@ -46,7 +46,6 @@ from tmde.training.starts import (
     has_packaged_languages,
     share_tokenizer,
 )
-from tmde.training.teachers import prepare_teacher_vectors
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -55,6 +54,8 @@ logger = logging.get_logger("tmde.training")
 def train_recipe(
     recipe: Recipe,
     output_dir: str | Path,
+    train_dataset: AnyDataset | None = None,
+    eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
     resume: bool = False,
     overwrite: bool = False,
     measure_packaged: bool = False,
@@ -71,6 +72,11 @@ def train_recipe(
         output_dir: The folder, new or empty, unless resuming or overwriting. It is deleted after an
             error before the first checkpoint, if it is new: the corrected command would be refused
             otherwise.
+        train_dataset: A `Dataset` or a stream to train on, in the place of what the recipe names:
+            with a column `translation`, or one column for each language. If the recipe states no
+            languages, they are those of the columns. Give the same rows to resume.
+        eval_dataset: Held-out rows, or several sets of them by name, in the place of what the
+            recipe names.
         resume: Resume from the newest complete checkpoint. The result is that of a run that was
             never interrupted (a run limited by minutes ends when its time is up).
         overwrite: Delete an earlier run in the folder.
@@ -88,15 +94,16 @@ def train_recipe(
         RunInterrupted: Ctrl-C or SIGTERM ended the run. After its first step, it is saved.
         HubUploadError: The last push failed; the run's folder is complete.
     """
-    run = resolve(recipe, Path(output_dir), resume)
+    given = GivenData(train_dataset, eval_dataset)
+    run = resolve(given.fit(recipe), Path(output_dir), resume)
     with opened_folder(run, resume, overwrite):
-        inputs = read_inputs(run)
+        inputs = read_inputs(run, given)
         begin_run(run, overwrite and not resume)
         train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
+        trainer = build_trainer(run, inputs, tokenizer, begun)
         if measure_packaged:
             measure_packaged_model(run, inputs)
-        trainer = build_trainer(run, inputs, tokenizer, begun.model)
         train(run, trainer)
         finish(run, inputs, trainer)
         if not keep_checkpoints and not run.arguments.keep_checkpoints:
@@ -113,16 +120,18 @@ class RunInputs:
 
     Attributes:
         data: The rows.
+        given: The datasets of the caller.
         eval_tasks: The classification tasks by name.
         origin: Where data and weights come from, for `run.json`.
     """
 
     data: RunData
+    given: GivenData
     eval_tasks: dict[str, ClassificationData]
     origin: dict[str, Any]
 
 
-def read_inputs(run: ResolvedRun) -> RunInputs:
+def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
     """Read the rows and tasks of a run, after checks of what would fail only at its end."""
     recipe = run.recipe
     state = PartialState()
@@ -131,9 +140,10 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
             model_type = config_class(recipe.architecture).model_type
             open_hub_repository(run.arguments, model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
-        data = load_data(recipe)
+        with _phase(run, "Reading and checking the rows"):
+            data = load_data(recipe, given)
         if data.dev or eval_tasks:
-            check_metric(run.arguments, data.dev, eval_tasks, recipe.data.languages)
+            check_metric(run.arguments, data.dev, eval_tasks, recipe.searched_texts)
         settings = recipe.settings()
         # Sources are described on this machine: on another one, `a/b` may be a folder.
         sources = describe_sources(settings["data"].get("train"))
@@ -142,18 +152,23 @@ def read_inputs(run: ResolvedRun) -> RunInputs:
         if state.is_main_process and run.checkpoint is None:
             pushes = run.arguments.push_to_hub
             tell_licenses(origins, licensed, recipe.card, pushes)
-    return RunInputs(data, eval_tasks, {"recipe": recipe.name, "sources": sources, **origins})
+    origin = {"recipe": recipe.name, "sources": sources, **origins}
+    return RunInputs(data, given, eval_tasks, origin)
 
 
 # ---- 2. The folder
 
 
 def begin_run(run: ResolvedRun, overwrite: bool) -> None:
-    """Write the recipe into the folder of a run that does not resume from a checkpoint."""
+    """Write the recipe into the folder of a run; where it resumes, what has changed in it."""
     state = PartialState()
     with state.main_process_first():
-        if state.is_main_process and run.checkpoint is None:
+        if not state.is_main_process:
+            return
+        if run.checkpoint is None:
             begin_folder(run.recipe, run.folder, overwrite)
+        else:
+            record_changes(run.recipe, run.folder)
 
 
 # ---- 3. The first stage
@@ -173,7 +188,14 @@ def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
     stage = _without_useless_neighbors(stage, inputs.data.train)
     distributed_type = state.distributed_type
     is_begun = find_checkpoint(start.stage_folder) is not None
-    train_recipe(stage, start.stage_folder, resume=is_begun, overwrite=True)
+    train_recipe(
+        stage,
+        start.stage_folder,
+        inputs.given.train,
+        inputs.given.dev,
+        resume=is_begun,
+        overwrite=True,
+    )
     state.wait_for_everyone()
     # The state holds the stage's precision and refuses another one; FSDP of the stage may have
     # changed the type.
@@ -198,11 +220,9 @@ def _without_useless_neighbors(
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
-    """Make the tokenizer and the model, and record in `run.json` what the run began with."""
+    """Make the tokenizer and the model."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
-    # The tokens are made before the clock of the run begins, and the trainer reuses them.
-    open_tokens(inputs.data.train, tokenizer, run.recipe.read_texts, arguments.token_cache_dir)
     set_seed(arguments.seed)
     begun = run.start.apply(tokenizer)
     limit = position_limit(begun.model)  # A bag has no limit.
@@ -213,35 +233,21 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={positions}"
         )
-    if PartialState().is_main_process and run.checkpoint is None:
-        _write_run_record(run, inputs, begun)
+    if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
+        add_adapters(begun.model, run.recipe.model.lora)
     return tokenizer, begun
-
-
-def _write_run_record(run: ResolvedRun, inputs: RunInputs, begun: BegunModel) -> None:
-    data = run.recipe.data
-    train = run.recipe.settings()["data"].get("train")
-    files = record_files(train, is_streamed=data.streaming)
-    record = {
-        **environment(),
-        "data": {**describe_data(inputs.data, inputs.eval_tasks), "files": files},
-        "parameters": begun.model.num_parameters(),
-        "seed": run.arguments.seed,
-        "processes": PartialState().num_processes,
-        "warm_start": begun.report,
-        **inputs.origin,
-    }
-    write_atomically(run.folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
 
 
 def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     """Record in `run.json` how well the packaged model does on the dev rows of a new run."""
     recipe = run.recipe
     is_first_part = PartialState().is_main_process and run.checkpoint is None
-    has_pairs = bool(inputs.data.dev) and recipe.named_texts is None
+    has_languages = recipe.named_texts is None and not recipe.data.triples
+    has_pairs = bool(inputs.data.dev) and has_languages
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
-        record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
+        with _phase(run, "Measuring the packaged model on the dev rows"):
+            record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
 # ---- 5. The trainer
@@ -251,25 +257,24 @@ def build_trainer(
     run: ResolvedRun,
     inputs: RunInputs,
     tokenizer: PreTrainedTokenizerBase,
-    model: PreTrainedModel,
+    begun: BegunModel,
 ) -> TmdeTrainer:
-    """Build the trainer, after teachers have read the rows."""
-    arguments = run.arguments
-    data = inputs.data
-    parallel_model = ParallelModel(
-        model, run.objectives, arguments.token_dropout, arguments.token_dropout_share
-    )
-    measured = [loss_rows(rows, arguments) for rows in data.dev.values()]
-    teachers = prepare_teacher_vectors(data.train, measured, parallel_model, arguments)
-    return TmdeTrainer(
-        parallel_model,
-        arguments,
-        data.train,
+    """Build the trainer, and record in `run.json` what a new run is made from."""
+    trainer = TmdeTrainer(
+        begun.model,
+        run.arguments,
+        inputs.data.train,
+        inputs.data.dev,
+        run.objectives,
         tokenizer,
-        eval_dataset=data.dev,
         eval_tasks=inputs.eval_tasks,
-        teachers=teachers,
+        recipe=run.recipe,
     )
+    if PartialState().is_main_process and run.checkpoint is None:
+        train = run.recipe.settings()["data"].get("train")
+        files = record_files(train, is_streamed=run.recipe.data.streaming)
+        write_run_record(trainer, run.folder, inputs.origin, warm_start=begun.report, files=files)
+    return trainer
 
 
 # ---- 6. Training
@@ -277,9 +282,8 @@ def build_trainer(
 
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
     """Train from the first step, or from the checkpoint of the run."""
-    checkpoint = None if run.checkpoint is None else str(run.checkpoint)
     with trainer.interruption.heard():
-        trainer.train(resume_from_checkpoint=checkpoint)
+        trainer.train(resume_from_checkpoint=run.checkpoint)
 
 
 # ---- 7. The end
@@ -287,11 +291,18 @@ def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
 
 def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     """Save the best model, write results and card, and push them if the recipe says so."""
-    save_best(trainer, run.folder)
     state = PartialState()
-    if state.is_main_process:
-        write_results(trainer, run.folder, inputs.data, run.recipe.data.languages)
-        write_card(run.folder)
+    with _phase(run, "Saving the model and its card"):
+        save_best(trainer, run.folder)
+        if state.is_main_process:
+            write_results(trainer, run.folder, inputs.data.report)
+            write_card(run.folder)
     if run.arguments.push_to_hub:
-        trainer.push_to_hub()
+        trainer.push_saved()
     state.wait_for_everyone()
+
+
+def _phase(run: ResolvedRun, description: str) -> AbstractContextManager[None]:
+    """Return a context in which the first process shows that the run goes on."""
+    is_shown = PartialState().is_main_process and not run.arguments.disable_tqdm
+    return phase(description, is_shown)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,9 +12,13 @@ import datasets
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
+from tmde.data.files import AnyDataset
+from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts, triples_of
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.overrides import with_settings
 from tmde.training.recipe.schema import Recipe
+from tmde.training.run_languages import choose_languages
 from tmde.training.starts.replay import load_present, load_replayed
 
 SAMPLE_DEV_ROWS = 2000
@@ -32,29 +37,74 @@ class RunData(NamedTuple):
     dev: dict[str, datasets.Dataset]
     report: CorpusReport
 
+    @property
+    def triples(self) -> tuple[str, ...]:
+        """The texts of the training rows if these are triples, negatives included; else ()."""
+        return triples_of(self.train)
 
-def load_data(recipe: Recipe) -> RunData:
+
+@dataclass(frozen=True)
+class GivenData:
+    """Datasets of the caller, in the place of the sources that a recipe names.
+
+    Attributes:
+        train: The training rows, as `load_parallel` takes them; None for those of the recipe.
+        dev: Held-out rows, or several sets of them by name; None for those of the recipe.
+    """
+
+    train: AnyDataset | None = None
+    dev: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None
+
+    def fit(self, recipe: Recipe) -> Recipe:
+        """Return the recipe without its sources, with the languages that the rows have.
+
+        Languages that the recipe states stay.
+        """
+        if self.train is None:
+            return recipe
+        recipe = with_settings(recipe, {"data.train": None})
+        if "languages" in recipe.data.settings() or recipe.named_texts is not None:
+            return recipe
+        texts = load_parallel(self.train, streaming=True).features[TRANSLATION]
+        if triple_texts(texts):
+            recipe = with_settings(recipe, {"data.triples": True})
+            return choose_languages(recipe).recipe
+        return choose_languages(recipe, sorted(texts)).recipe
+
+
+NO_DATASETS = GivenData()
+
+
+def load_data(recipe: Recipe, given: GivenData = NO_DATASETS) -> RunData:
     """Return the training rows and the dev sets of a recipe.
 
+    Args:
+        recipe: The recipe.
+        given: Datasets in the place of the sources that the recipe names.
+
     Raises:
-        RecipeError: The recipe names no training data.
+        RecipeError: There is no training data.
         CorpusError: See `load_parallel`.
     """
     data = recipe.data
-    check_has_data(recipe)
+    source = given.train
+    if source is None:
+        check_has_data(recipe)
+        source = data.train
     report = CorpusReport()
-    dev = _load_dev_sets(recipe)
+    dev = _load_dev_sets(recipe, given.dev)
     if data.replay is not None:
         train, dev = load_replayed(recipe, dev, report)
         return RunData(train, dev, report)
     seed = recipe.seed
+    is_streamed = data.streaming or isinstance(source, datasets.IterableDataset)
     train = load_parallel(
-        data.train,
+        source,
         **_common_options(recipe),
-        streaming=data.streaming,
+        streaming=is_streamed,
         temperature=data.temperature,
         max_rows=data.max_rows,
-        document_ids=not data.streaming,
+        document_ids=not is_streamed,
         seed=seed,
         report=report,
     )
@@ -82,9 +132,14 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
     """Return the options of `load_parallel` for all rows of a run."""
     objectives = build_objectives(recipe).values()
     needs_two = any(objective.requirements.several_languages for objective in objectives)
+    languages: Sequence[str] = recipe.data.languages
+    pivot_languages: Sequence[str] | None = recipe.data.pivot_languages
+    if recipe.data.triples:
+        languages = (ANCHOR, POSITIVE)
+        pivot_languages = None
     return {
-        "languages": recipe.data.languages,
-        "pivot_languages": recipe.data.pivot_languages,
+        "languages": languages,
+        "pivot_languages": pivot_languages,
         "bad_rows": recipe.data.bad_rows,
         "labels": recipe.named_texts is not None,
         "columns": recipe.data.columns,
@@ -93,7 +148,15 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _load_dev_sets(recipe: Recipe) -> dict[str, datasets.Dataset]:
+def _load_dev_sets(
+    recipe: Recipe, given: datasets.Dataset | Mapping[str, datasets.Dataset] | None
+) -> dict[str, datasets.Dataset]:
+    if given is not None:
+        given_sets = given if isinstance(given, Mapping) else {"dev": given}
+        loaded = {}
+        for name, rows in given_sets.items():
+            loaded[name] = load_parallel(rows, **_common_options(recipe), document_ids=True)
+        return loaded
     data = recipe.data
     load = load_parallel if data.replay is None else load_present
     sources = data.dev

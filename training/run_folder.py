@@ -7,7 +7,7 @@ import json
 import shutil
 import signal
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,17 +21,22 @@ from tmde.data.io import locked, write_atomically
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.data_files import describe_change
 from tmde.training.interruption import Interruption, RunInterrupted
-from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_settings
+from tmde.training.recipe import (
+    Recipe,
+    RecipeError,
+    load_recipe,
+    with_sections,
+    with_settings,
+)
 from tmde.training.resolving import ResolvedRun
+from tmde.training.resuming import SOURCE_SECTIONS, changed_settings
 from tmde.training.starts import STAGE_FOLDER
 
 RECIPE_NAME = "recipe.yaml"
 RUN_RECORD_NAME = "run.json"
 RESULTS_NAME = "results.json"  # The last of the files that a run writes before its card.
+MAX_SHOWN_KEYS = 5
 logger = logging.get_logger("tmde.training")
-
-# Sections that may name inputs of a run.
-INPUT_SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives")
 
 
 class RunCompleteError(TmdeError):
@@ -161,17 +166,17 @@ def check_resumable(run: ResolvedRun) -> None:
 
     Raises:
         RunCompleteError: The run has ended, and its checkpoints were deleted.
-        TmdeError: The folder holds no checkpoint to resume from, or its run has another model or
+        TmdeError: The folder holds no checkpoint to resume from, or its run has other settings or
             other training data.
     """
     if run.checkpoint is None and (run.folder / RESULTS_NAME).is_file():
+        check_same_settings(run.recipe, run.folder)
         _refuse_complete(run)
     if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
         raise TmdeError(
             f"{run.folder} holds no complete checkpoint to resume from; --overwrite begins again"
         )
-    check_same_run(run.recipe, run.folder, "model")
-    check_same_data(run.recipe, run.folder)
+    check_same_settings(run.recipe, run.folder)
     check_same_files(run.recipe, run.folder)
 
 
@@ -193,33 +198,56 @@ def _refuse_complete(run: ResolvedRun) -> None:
     )
 
 
-def check_same_data(recipe: Recipe, folder: Path) -> None:
-    """Compare the data of a recipe with those of the run to resume.
-
-    Training goes on at a position in the training data, so they must be the same. Other dev rows
-    are a change that is said, because the best checkpoint was chosen by others.
+def check_same_settings(recipe: Recipe, folder: Path) -> None:
+    """Refuse to resume a run with other settings, except those of `CHANGEABLE_KEYS`.
 
     Args:
-        recipe: The recipe.
+        recipe: The recipe with which the run is to be resumed.
         folder: The folder of the run.
 
     Raises:
-        RecipeError: The training data differ; names both.
+        RecipeError: Names every key that differs, with both values.
     """
-    old_data = load_recipe(str(folder / RECIPE_NAME)).data
-    if not _is_same_source(old_data.train, recipe.data.train):
-        raise RecipeError(
-            f"{folder} cannot be resumed with other training data: data.train is "
-            f"{recipe.settings()['data'].get('train')!r}, and the run was begun with "
-            f"{old_data.settings().get('train')!r}. Leave --train out to go on; to train the model "
-            f"on other text, begin a new run: --warm-start {folder} and another -o. If the same "
-            f"file has moved, change data.train in {folder / RECIPE_NAME}"
+    stored = load_recipe(str(folder / RECIPE_NAME))
+    refused = [change for change in changed_settings(stored, recipe) if not change.is_allowed]
+    if not refused:
+        return
+    parts = []
+    for change in refused[:MAX_SHOWN_KEYS]:
+        parts.append(
+            f"{change.key} is {change.now!r}, and the run was begun with {change.before!r}"
         )
-    if not _is_same_source(old_data.dev, recipe.data.dev):
-        logger.warning(
-            f"The dev rows have changed from {old_data.dev!r} to {recipe.data.dev!r}: the best "
-            "checkpoint so far was chosen by the former"
-        )
+    if len(refused) > MAX_SHOWN_KEYS:
+        parts.append(f"and {len(refused) - MAX_SHOWN_KEYS} more")
+    message = (
+        f"{folder} cannot be resumed with other values: {'; '.join(parts)}. Only limits, reports, "
+        "the times of evaluations and checkpoints, and the hardware may change. To go on as the "
+        f"run was begun: tmde train {folder / RECIPE_NAME} -o {folder} --resume. To train its "
+        f"model with other settings, begin a new run: --warm-start {folder} and another -o"
+    )
+    if any(change.key.startswith("data.") for change in refused):
+        message += f". If a file has moved, change its path in {folder / RECIPE_NAME}"
+    raise RecipeError(message)
+
+
+def record_changes(recipe: Recipe, folder: Path) -> None:
+    """Write the settings that a resumed run changes into its `recipe.yaml`, and say which.
+
+    Args:
+        recipe: The recipe with which the run is resumed, checked by `check_same_settings`.
+        folder: The folder of the run.
+    """
+    path = folder / RECIPE_NAME
+    stored = load_recipe(str(path))
+    changes = [change for change in changed_settings(stored, recipe) if change.is_allowed]
+    if not changes:
+        return
+    # A change of `card.data_licenses` may be one of its keys, so the section is taken as a whole.
+    settings = {change.key: change.now for change in changes if change.key.startswith("training.")}
+    updated = with_sections(with_settings(stored, settings), card=recipe.card.settings())
+    write_atomically(path, updated.to_yaml())
+    parts = [f"{change.key} from {change.before!r} to {change.now!r}" for change in changes]
+    logger.warning(f"Changed since the run was begun: {'; '.join(parts)}")
 
 
 def check_same_files(recipe: Recipe, folder: Path) -> None:
@@ -247,23 +275,6 @@ def check_same_files(recipe: Recipe, folder: Path) -> None:
         )
 
 
-def _is_same_source(old: Any, new: Any) -> bool:
-    """Return whether two sources are the same; a file may be named in several ways."""
-    return _absolute(old) == _absolute(new)
-
-
-def _absolute(source: Any) -> Any:
-    """Return a source whose files have absolute paths, at any depth."""
-    if isinstance(source, str):
-        path = Path(source).expanduser()
-        return str(path.resolve()) if path.exists() else source
-    if isinstance(source, Mapping):
-        return {name: _absolute(value) for name, value in source.items()}
-    if isinstance(source, list):
-        return [_absolute(value) for value in source]
-    return source
-
-
 def with_stored_data(recipe: Recipe, folder: Path, train: bool, dev: bool) -> Recipe:
     """Return the recipe of a run to resume, with the data that the run was begun with.
 
@@ -280,7 +291,7 @@ def with_stored_data(recipe: Recipe, folder: Path, train: bool, dev: bool) -> Re
     settings = {}
     if train and "train" in stored:
         settings["data.train"] = stored["train"]
-        if "columns" in stored:
+        if "columns" in stored and "columns" not in recipe.data.settings():
             settings["data.columns"] = stored["columns"]
     states_dev_rows = "dev" in stored or "dev" in recipe.data.settings()
     if dev and states_dev_rows:
@@ -319,31 +330,6 @@ def _is_used(folder: Path) -> bool:
     return any(path.name != lock for path in folder.iterdir())
 
 
-def check_same_run(recipe: Recipe, folder: Path, *sections: str) -> None:
-    """Compare sections of a recipe with those of the run to resume.
-
-    Args:
-        recipe: The recipe.
-        folder: The folder of the run.
-        sections: The names of the sections.
-
-    Raises:
-        RecipeError: They differ; names both values.
-    """
-    old_settings = load_recipe(str(folder / RECIPE_NAME)).settings()
-    new_settings = recipe.settings()
-    for section in sections:
-        before = old_settings[section]
-        now = new_settings[section]
-        for key in {**before, **now}:
-            if before.get(key) != now.get(key):
-                raise RecipeError(
-                    f"{folder} cannot be resumed with other values: {section}.{key} is "
-                    f"{now.get(key)!r}, and the run was begun with {before.get(key)!r}. Give what "
-                    "it was begun with, or choose another folder"
-                )
-
-
 def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
     """Refuse to delete a folder that holds an input of the run.
 
@@ -357,7 +343,7 @@ def check_inputs_stay(recipe: Recipe, folder: Path, *files: str) -> None:
     """
     values = list(files)
     settings = recipe.settings()
-    sections = [settings[section] for section in INPUT_SECTIONS]
+    sections = [settings[section] for section in SOURCE_SECTIONS]
     recursively_apply(values.append, sections, test_type=lambda value: isinstance(value, str))
     for value in values:
         path = Path(value.rpartition("=")[2]).expanduser()  # A task may be NAME=SOURCE.

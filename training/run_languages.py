@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tmde.data.languages import languages_of
+from tmde.data.rows import triple_texts
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.overrides import with_settings
 from tmde.training.recipe.schema import Recipe
@@ -48,12 +49,17 @@ def choose_languages(
         TmdeError: The data cannot be found or read.
     """
     data = recipe.data
+    if data.triples:
+        return _languages_of_triples(recipe, user_languages, user_pivots)
     is_stated = user_languages is not None or "languages" in data.settings()
     if is_stated or data.replay is not None or recipe.named_texts is not None:
         languages = list(data.languages if user_languages is None else user_languages)
         message = None
     else:
         languages = _languages_in(data.train, data.settings().get("columns"))
+        if triple_texts(languages):
+            recipe = with_settings(recipe, {"data.triples": True})
+            return _languages_of_triples(recipe, user_languages, user_pivots)
         message = f"Languages of the data: {', '.join(sorted(languages))}"
     pivots = user_pivots
     if pivots is None and (message is not None or user_languages is not None):
@@ -66,6 +72,25 @@ def choose_languages(
         message += " (--languages and --pivots name others)."
         # The same text in another format, with other columns first, makes the same run.
         languages = sorted(languages)
+    settings = _changed_settings(recipe, languages, list(pivots))
+    return ChosenLanguages(with_settings(recipe, settings), message)
+
+
+def _languages_of_triples(
+    recipe: Recipe, user_languages: Sequence[str] | None, user_pivots: Sequence[str] | None
+) -> ChosenLanguages:
+    """Return the recipe of triples with its languages, which the data do not state."""
+    languages = [PREFERRED_PIVOT]
+    message: str | None = (
+        f"The data are triples of anchor and positive. Language of their texts: {PREFERRED_PIVOT} "
+        "(--languages names others)."
+    )
+    if user_languages is not None or "languages" in recipe.data.settings():
+        languages = list(user_languages or recipe.data.languages)
+        message = None
+    pivots = user_pivots
+    if pivots is None:
+        pivots = _choose_pivots(languages, recipe.data.pivot_languages)
     settings = _changed_settings(recipe, languages, list(pivots))
     return ChosenLanguages(with_settings(recipe, settings), message)
 

@@ -1,4 +1,4 @@
-"""The records of a run: its data for `run.json`, and at its end model, results and card."""
+"""The records of a run: what it read and began with, and at its end model, results and card."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import datasets
 from transformers.utils import logging
 
+from modeling_tmde import TmdeError
+from tmde.data import CorpusReport
 from tmde.data.io import write_atomically
+from tmde.data.rows import triple_texts
 from tmde.eval.dev_retrieval import retrieval_pools
+from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData, data_fingerprint
 from tmde.hub_cards import (
     check_license,
+    describe_origins,
     describe_start,
     describe_teachers,
     inherited_license,
@@ -25,9 +30,12 @@ from tmde.hub_cards import (
     write_model_card,
 )
 from tmde.training.baselines import baseline_results
+from tmde.training.recipe.describing import describe_recipe
 from tmde.training.recipe.sections import CardSection
-from tmde.training.run_data import RunData
-from tmde.training.trainer import DATA_STATE_NAME, OBJECTIVES_NAME, TmdeTrainer
+from tmde.training.run_folder import RECIPE_NAME, RUN_RECORD_NAME
+
+if TYPE_CHECKING:
+    from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
 
@@ -35,13 +43,67 @@ logger = logging.get_logger("tmde.training")
 # ---- At the beginning
 
 
-def describe_data(data: RunData, eval_tasks: Mapping[str, ClassificationData]) -> dict[str, Any]:
-    """Return the `data` of `run.json`: rows and fingerprints."""
-    return {
-        "train": _describe_rows(data.train),
-        "dev": {name: _describe_rows(rows) for name, rows in data.dev.items()},
-        "eval_task": {name: _describe_task(task) for name, task in eval_tasks.items()},
+def write_run_record(
+    trainer: TmdeTrainer, folder: Path, origin: Mapping[str, Any], **facts: Any
+) -> None:
+    """Write `run.json`, which says what a run was made from.
+
+    Args:
+        trainer: The trainer.
+        folder: The folder of the run.
+        origin: Where data and weights come from: `recipe`, `sources`, `begun_with`, `teachers`.
+        facts: What else is known: the `files` of the training data, the report of a `warm_start`.
+    """
+    dev = {name: _describe_rows(rows) for name, rows in trainer.eval_dataset.items()}
+    tasks = {name: _describe_task(task) for name, task in trainer.eval_tasks.items()}
+    data = {
+        "train": _describe_rows(trainer.train_dataset),
+        "dev": dev,
+        "eval_task": tasks,
+        "files": facts.pop("files", None),
     }
+    record = {
+        **environment(),
+        "data": data,
+        "parameters": trainer.model.num_parameters(),
+        "seed": trainer.args.seed,
+        "processes": trainer.args.world_size,
+        **facts,
+        **origin,
+    }
+    write_atomically(folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
+
+
+def write_records(trainer: TmdeTrainer, folder: Path) -> None:
+    """Write recipe, `run.json`, results and card of a trainer beside its model.
+
+    A trainer that was made from a recipe has recipe and `run.json` in the folder of its run.
+    """
+    run_folder = Path(trainer.args.output_dir)
+    if trainer.recipe is None:
+        _describe_trainer(trainer, folder)
+    elif folder.resolve() != run_folder.resolve():
+        write_atomically(folder / RECIPE_NAME, trainer.recipe.to_yaml())
+        shutil.copy(run_folder / RUN_RECORD_NAME, folder / RUN_RECORD_NAME)
+    write_results(trainer, folder)
+    write_card(folder)
+
+
+def _describe_trainer(trainer: TmdeTrainer, folder: Path) -> None:
+    """Write recipe and `run.json` of a trainer that was built in Python."""
+    try:
+        is_triples = triple_texts(trainer.parallel_model.texts) != ()
+        recipe = describe_recipe(trainer.model, trainer.objectives, trainer.args, is_triples)
+    except TmdeError as error:
+        logger.warning(f"{RECIPE_NAME} is not written, no recipe can say what was done: {error}")
+        settings: dict[str, Any] = {}
+    else:
+        write_atomically(folder / RECIPE_NAME, recipe.to_yaml())
+        settings = recipe.settings()
+    # The folder or Hub id that `from_pretrained` opened.
+    settings["warm_start"] = {"checkpoint": trainer.model.name_or_path or None}
+    origin = {"recipe": None, "sources": [], **describe_origins(settings)}
+    write_run_record(trainer, folder, origin)
 
 
 def tell_licenses(
@@ -69,8 +131,12 @@ def tell_licenses(
         check_license(card.license or inherited_license(chain), chain, card.license_override)
 
 
-def _describe_rows(rows: datasets.Dataset | datasets.IterableDataset) -> dict[str, Any]:
+def _describe_rows(
+    rows: datasets.Dataset | datasets.IterableDataset | None,
+) -> dict[str, Any] | None:
     """Return the rows and the fingerprint of a dataset, or the shards of a stream."""
+    if rows is None:
+        return None
     if isinstance(rows, datasets.Dataset):
         return {"rows": len(rows), "fingerprint": rows._fingerprint}
     return {"rows": None, "streaming": True, "shards": rows.num_shards}
@@ -91,24 +157,19 @@ def save_best(trainer: TmdeTrainer, folder: Path) -> None:
     temporary = folder / ".final.tmp"
     if trainer.is_world_process_zero():
         shutil.rmtree(temporary, ignore_errors=True)
-    trainer.save_model(str(temporary), _internal_call=True)
+    trainer.save_weights(temporary)
     if trainer.is_world_process_zero():
-        for name in (DATA_STATE_NAME, OBJECTIVES_NAME):  # Only checkpoints have these files.
-            (temporary / name).unlink(missing_ok=True)
         shutil.copytree(temporary, folder, dirs_exist_ok=True, copy_function=os.replace)
         shutil.rmtree(temporary)
 
 
-def write_results(
-    trainer: TmdeTrainer, folder: Path, data: RunData, languages: Sequence[str]
-) -> None:
+def write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport | None = None) -> None:
     """Write `results.json`, and warn of texts and rows that were not used in full.
 
     Args:
         trainer: The trainer after the run.
         folder: The folder of the run.
-        data: The rows of the run.
-        languages: The languages of the run.
+        report: The counts of bad training rows; None if they are not known.
     """
     args = trainer.args
     meter = trainer.meter
@@ -123,7 +184,7 @@ def write_results(
         "best": _best_evaluation(trainer),
         **baseline_results(trainer, folder),
         # The number of texts that were searched, by dev set and measure: chance is one in them.
-        "dev_pools": _pool_sizes(trainer, data.dev, languages),
+        "dev_pools": _pool_sizes(trainer),
         # All of the run: training, evaluations, and what the teachers read before it.
         "minutes": round((meter.seconds + teacher_seconds) / 60, 6),
         "evaluation_minutes": round(meter.evaluation_seconds / 60, 6),
@@ -136,7 +197,7 @@ def write_results(
         "peak_memory_mib": trainer.peak_memory.mib,
         "seen": {name: value * args.world_size for name, value in meter.seen.items()},
         "rows": dict(counts),
-        "corpus": asdict(data.report),
+        "corpus": None if report is None else asdict(report),
     }
     write_atomically(folder / "results.json", json.dumps(results, indent=2, default=str))
     if counts["truncated_texts"]:
@@ -169,12 +230,11 @@ def _best_evaluation(trainer: TmdeTrainer) -> dict[str, float] | None:
     return None
 
 
-def _pool_sizes(
-    trainer: TmdeTrainer, dev: Mapping[str, datasets.Dataset], languages: Sequence[str]
-) -> dict[str, dict[str, int]]:
+def _pool_sizes(trainer: TmdeTrainer) -> dict[str, dict[str, int]]:
+    searched_texts = trainer.parallel_model.searched_texts
     sizes = {}
-    for name, rows in dev.items():
-        pools = retrieval_pools(rows, languages, trainer.args)
+    for name, rows in trainer.eval_dataset.items():
+        pools = retrieval_pools(rows, searched_texts, trainer.args)
         sizes[name] = {measure: len(pool.sources) for measure, pool in pools.items()}
     return sizes
 

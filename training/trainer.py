@@ -5,9 +5,11 @@ import functools
 import itertools
 import json
 import math
+import os
 import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -20,114 +22,350 @@ from torch import nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.utils.data import DataLoader
-from transformers import PreTrainedTokenizerBase, ProgressCallback
+from transformers import (
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+    ProgressCallback,
+    TrainerCallback,
+    TrainingArguments,
+)
 from transformers.trainer_callback import PrinterCallback
-from transformers.trainer_utils import rotate_checkpoints
+from transformers.trainer_utils import (
+    EvalPrediction,
+    IntervalStrategy,
+    PredictionOutput,
+    rotate_checkpoints,
+)
 from transformers.utils import SAFE_WEIGHTS_NAME
 
 from modeling_tmde import TmdeError
-from tmde.data.tokens import open_tokens
+from tmde.data import load_parallel
+from tmde.data.files import AnyDataset
+from tmde.data.rows import NLI_TEXTS, TRANSLATION, triples_of
+from tmde.data.tokens import Tokens, open_tokens
+from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
-from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatch, ParallelLoader, Position, batches_of
+from tmde.training.arguments import TmdeTrainingArguments, as_tmde_arguments
+from tmde.training.batches import (
+    ParallelBatch,
+    ParallelBatches,
+    ParallelLoader,
+    Position,
+    batches_of,
+)
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from tmde.training.checkpoints import find_checkpoint, find_damage, seal
 from tmde.training.distributed import (
+    check_processes,
     gathered_weights,
     is_sharded,
     load_weights,
     prepare_fsdp,
     whole_model,
 )
-from tmde.training.evaluation import evaluate_model
+from tmde.training.evaluation import (
+    check_metric,
+    embed_rows,
+    evaluate_model,
+    labels_of,
+    loss_rows,
+    model_embedder,
+)
 from tmde.training.interruption import Interruption
+from tmde.training.lora import has_adapters, merged_copy, save_adapters, without_wrapper
 from tmde.training.memory import PeakMemory, keep_freed_memory
+from tmde.training.objectives import Objective
+from tmde.training.objectives.encoded_batch import encoder_of
 from tmde.training.objectives.gather import sum_on_host
-from tmde.training.optimization import cool_down, freeze, limit_steps, special_rates
+from tmde.training.optimization import (
+    cool_down,
+    follows_progress,
+    freeze,
+    limit_steps,
+    needs_step_count,
+    progress_schedule,
+    special_rates,
+    warn_of_long_warmup,
+)
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.publishing import HubTrainer
-from tmde.training.teachers import RunTeachers
+from tmde.training.recipe import Recipe
+from tmde.training.recipe.objective_classes import make_objectives
+from tmde.training.run_record import write_records
+from tmde.training.teachers import RunTeachers, prepare_teacher_vectors
 from tmde.training.throughput import ComponentSums, RunMeter
 
 DATA_STATE_NAME = "data_state.json"
 OBJECTIVES_NAME = "objectives.safetensors"
 PREFETCHED_BATCHES = 4  # The number for each worker that loads data.
+# The losses of cT-MDE with their weights (Li's thesis, eq. 4.21).
+DEFAULT_OBJECTIVES = {"translation": 0.5, "distance": 0.25}
+# Arguments of `transformers.Trainer` that this trainer has no use for, and why.
+REFUSED = {
+    "data_collator": "the trainer makes batches of parallel text itself",
+    "compute_loss_func": "write an Objective, and give it in `objectives`",
+    "preprocess_logits_for_metrics": "predictions are embeddings, and no logits are kept",
+}
 
 
 class TmdeTrainer(HubTrainer):
-    """Trains a `ParallelModel` on parallel rows.
+    """Train a model of this package on parallel text.
 
     Micro-batches fill a token budget. Every loss is a sum divided by its count over all
     micro-batches and processes of an optimizer step, so gradients do not depend on how a batch is
-    split, except that the negatives of an embedding objective are those of one micro-batch, or with
-    `gather` those of one micro-batch of every process. Checkpoints hold the inner encoder-decoder
-    as any `save_pretrained` folder does, and the position in the data, so a run resumes where it
-    stopped. Evaluation measures translation retrieval of the sentences and documents of the dev
-    rows between every pair of languages, and Same and Cross of classification tasks; their mean,
-    `mix`, chooses the checkpoint. The run's folder gets `log.jsonl` and, if matplotlib is
-    installed, `curves.png`.
+    split. The exception is the negatives of an embedding objective: they come from one micro-batch,
+    or with `gather` from one micro-batch of every process. A checkpoint holds the model as
+    `save_pretrained` writes it, and the position in the data, so a run resumes where it stopped.
+    The folder of the run gets `log.jsonl` and, if matplotlib is installed, `curves.png`.
 
     Args:
-        model: The parallel model.
-        args: Training arguments. The trainer changes a copy of them.
-        train_dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
+        model: A `PreTrainedModel` of this package. Without a decoder, give `objectives` that need
+            none, such as `{"infonce": 1.0}`.
+        args: The training arguments. The trainer works on a copy. Default: those of
+            `TmdeTrainingArguments`.
+        train_dataset: A `Dataset` or a stream with a column `translation`,
+            `{language: text or None}`, as `load_parallel` returns it, or with one column for each
+            language. With `anchor`, `positive` and perhaps `negative` in their place, the rows are
+            triples, on which `infonce` is trained.
+        eval_dataset: Held-out rows, or several sets of them by name. A column `doc_id` names the
+            documents. Without rows and without `eval_tasks`, nothing is evaluated.
+        objectives: The losses by name. A number is the weight of the loss of that name, a mapping
+            its options; an `Objective` is taken as it is. Default: translation and distance with
+            the weights of eq. 4.21 of Li's thesis, 0.5 and 0.25.
         processing_class: The tokenizer.
-        eval_dataset: Dev sets by name, map-style rows; a column `doc_id` names their documents.
-        eval_tasks: Classification tasks by name, from `load_eval_tasks`.
-        teachers: The teachers of the run, from `prepare_teacher_vectors`; None for their newest
-            versions.
-        kwargs: `callbacks` and `optimizers` of `Trainer`.
+        eval_tasks: Classification tasks that every evaluation measures: names such as "sib200" or
+            "mldoc=FOLDER", or data by name from `load_eval_tasks`.
+        compute_metrics: A function from an `EvalPrediction` to metrics by name, called for every
+            set of held-out rows. `predictions` are the embeddings (rows, languages, d), with NaN
+            where a row lacks a language; `label_ids` are the labels (rows,), if there are any.
+        model_init: A function that makes the model, instead of `model`.
+        callbacks: Callbacks, beside those of transformers and of this trainer.
+        optimizers: An optimizer and a schedule in the place of those that `args` describes.
+        optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
+        teachers: The teachers of a distillation, from `prepare_teacher_vectors`. Default: they read
+            the rows when training begins.
+        recipe: The recipe of `train_recipe`, which writes it into the folder of the run. Default:
+            `save_model` describes the trainer in a recipe.
 
     Raises:
-        TmdeError: Nothing limits the run, the schedule needs a number of steps that is not known,
-            or FSDP is asked for where there is none.
+        TmdeError: The model, the objectives, the data or the arguments do not fit together.
+
+    Example:
+        ```python
+        from tmde import TmdeTrainer, TmdeTrainingArguments
+
+        trainer = TmdeTrainer(
+            model=model,
+            args=TmdeTrainingArguments("runs/ctmde", max_steps=100_000),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        trainer.save_model()
+        ```
     """
 
     args: TmdeTrainingArguments
     processing_class: PreTrainedTokenizerBase
-    eval_dataset: dict[str, datasets.Dataset] | None
+    eval_dataset: dict[str, datasets.Dataset]
 
     def __init__(
         self,
-        model: ParallelModel,
-        args: TmdeTrainingArguments,
-        train_dataset: datasets.Dataset | datasets.IterableDataset,
-        processing_class: PreTrainedTokenizerBase,
-        eval_dataset: dict[str, datasets.Dataset] | None = None,
-        eval_tasks: dict[str, ClassificationData] | None = None,
+        model: PreTrainedModel | None = None,
+        args: TrainingArguments | None = None,
+        train_dataset: datasets.Dataset | datasets.IterableDataset | None = None,
+        eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
+        objectives: Mapping[str, float | Mapping[str, Any] | Objective] | None = None,
+        processing_class: PreTrainedTokenizerBase | None = None,
+        eval_tasks: str | Sequence[str] | Mapping[str, ClassificationData] | None = None,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
+        model_init: Callable[..., PreTrainedModel] | None = None,
+        callbacks: Sequence[TrainerCallback] | None = None,
+        optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
+        optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
         teachers: RunTeachers | None = None,
-        **kwargs: Any,
+        recipe: Recipe | None = None,
+        **refused: Any,
     ):
-        args = _parallel_arguments(args, model)
-        is_stream = not isinstance(train_dataset, datasets.Dataset)
-        self.step_limit = limit_steps(args, streaming=is_stream)
-        self.parallel_dataset = train_dataset
-        self.eval_tasks = eval_tasks or {}
+        _refuse(refused)
+        model = without_wrapper(model)
+        if processing_class is None:
+            raise TmdeError("processing_class: found None, expected the tokenizer of the model")
+        self.args = _parallel_arguments(args or TmdeTrainingArguments(), model)
+        check_processes(self.args)
+        self.objectives = make_objectives(objectives or DEFAULT_OBJECTIVES)
+        self._triples = triples_of(train_dataset)
+        if model is not None:
+            self._make_parallel(model)
+        super().__init__(
+            model=model,
+            args=self.args,
+            # `Trainer` would refuse `eval_strategy` without data, and shard the training data.
+            eval_dataset={},
+            processing_class=processing_class,
+            model_init=model_init,
+            compute_metrics=compute_metrics,
+            callbacks=None if callbacks is None else list(callbacks),
+            optimizers=optimizers,
+            optimizer_cls_and_kwargs=optimizer_cls_and_kwargs,
+        )
+        self.parallel_model.objectives.to(self.args.device)
+        self.train_dataset = self._read(train_dataset)
+        self.eval_dataset = self._read_sets(eval_dataset)
+        self.eval_tasks = _named_tasks(eval_tasks, self.model.config.languages)
+        self._check_evaluation()
+        self._check_optimizers()
+        self.step_limit: int | None = None
+        if train_dataset is not None:
+            is_stream = not isinstance(train_dataset, datasets.Dataset)
+            self.step_limit = limit_steps(self.args, streaming=is_stream)
         self.teachers = teachers
+        self.recipe = recipe
+        self.interruption = Interruption()
+        self._tokens: Tokens | None = None
+        self._begin_anew()
+        self._restore_use_cache()
+        self._prepare_distribution()
+        self._replace_callbacks()
+
+    def call_model_init(self, trial: Any = None) -> PreTrainedModel:
+        """Make the model by `model_init`, and what trains it."""
+        # transformers annotates modules of any kind.
+        model: PreTrainedModel = super().call_model_init(trial)  # type: ignore[assignment]
+        model = without_wrapper(model)
+        self._make_parallel(model)
+        return model
+
+    def _begin_anew(self) -> None:
+        """Set the position in the data and the clock to those of a run without any steps."""
         self.position = Position()
         self.chunk_done = 0.0  # The share of the chunk at `position`.
         self.meter = RunMeter()
-        self.peak_memory = PeakMemory(args.device)
-        self.interruption = Interruption()
+        self.peak_memory = PeakMemory(self.args.device)
         self._components = ComponentSums()
-        if not eval_dataset:
-            eval_dataset = {} if eval_tasks else None
-        freeze(model.model, args.freeze)
-        # Parallel batches are made by this class, so `Trainer` gets no dataset to wrap and shard.
-        super().__init__(
-            model, args, eval_dataset=eval_dataset, processing_class=processing_class, **kwargs
-        )
-        _restore_use_cache(model)
-        self._prepare_distribution(model)
-        self._replace_callbacks()
+        self._rows_before = 0  # Those that this process saw before a resume.
 
-    def _prepare_distribution(self, model: ParallelModel) -> None:
+    def _make_parallel(self, model: PreTrainedModel) -> None:
+        """Make the module that data parallelism wraps: the model with its objectives.
+
+        Weights that are not trained are frozen while `train` runs, and then as they were.
+        """
+        check_model(model)
+        self._use_cache = getattr(model.config, "use_cache", None)
+        self._trained = [weight for weight in model.parameters() if weight.requires_grad]
+        #: The module that DDP or FSDP wraps. `self.model` stays the model of the user.
+        self.parallel_model = ParallelModel(
+            model,
+            self.objectives,
+            self.args.token_dropout,
+            self.args.token_dropout_share,
+            self._triples,
+        )
+        freeze(model, self.args.freeze)
+        self._frozen = [weight for weight in self._trained if not weight.requires_grad]
+        self._unfreeze()
+
+    def _unfreeze(self) -> None:
+        """Let all weights learn that did when the model was given."""
+        for weight in self._trained:
+            weight.requires_grad_(True)
+
+    def _restore_use_cache(self) -> None:
+        """Give the model's config the `use_cache` that it had, which `Trainer` has changed."""
+        if self._use_cache is not None:
+            self.model.config.use_cache = self._use_cache
+        else:
+            del self.model.config.use_cache
+
+    def _check_optimizers(self) -> None:
+        """Refuse learning rates of parts of the model beside an optimizer of the user.
+
+        Raises:
+            TmdeError: Names the argument.
+        """
+        if self.optimizer is None:
+            return
+        for name in ("embedding_learning_rate", "encoder_learning_rate"):
+            rate = getattr(self.args, name)
+            if rate is not None:
+                raise TmdeError(
+                    f"{name}={rate}: found `optimizers`, whose parameter groups state the rates; "
+                    "leave one of the two out"
+                )
+
+    def _read(self, rows: AnyDataset | None) -> AnyDataset | None:
+        """Return rows with the column `translation`, read from columns of their own if need be."""
+        if rows is None or TRANSLATION in (rows.column_names or ()):
+            return rows
+        texts = list(self.parallel_model.texts)
+        if self.parallel_model.has_named_texts:
+            return load_parallel(rows, labels=tuple(texts) == NLI_TEXTS)
+        return load_parallel(rows, languages=texts, document_ids=True)
+
+    def _read_sets(
+        self, rows: datasets.Dataset | Mapping[str, datasets.Dataset] | None
+    ) -> dict[str, datasets.Dataset]:
+        """Return sets of held-out rows by name; a single one has the name ""."""
+        if rows is None:
+            return {}
+        sets = rows if isinstance(rows, Mapping) else {"": rows}
+        read_sets = {}
+        for name, rows_of_set in sets.items():
+            if not isinstance(rows_of_set, datasets.Dataset):
+                raise TmdeError(
+                    f"eval_dataset {name}: found {type(rows_of_set).__name__}, expected a Dataset; "
+                    "datasets.Dataset.from_list(list(stream.take(1000))) makes one of a stream"
+                )
+            if len(rows_of_set) == 0:
+                raise TmdeError(f"eval_dataset {name}: found no rows, expected some")
+            read_sets[name] = self._read(rows_of_set)
+        return read_sets
+
+    @property
+    def can_evaluate(self) -> bool:
+        """Whether there are rows or tasks to evaluate on."""
+        return bool(self.eval_dataset or self.eval_tasks)
+
+    def _check_evaluation(self) -> None:
+        """Check what chooses the checkpoint; without anything to evaluate on, turn it off.
+
+        Raises:
+            TmdeError: An evaluation is asked for, and there is nothing to evaluate on; or none
+                measures `metric_for_best_model`.
+        """
+        args = self.args
+        if self.can_evaluate:
+            if args.metric_for_best_model == "mix" and not self._measures_mix:
+                args.metric_for_best_model = "loss"
+                args.greater_is_better = False
+            if self.compute_metrics is None:
+                searched_texts = self.parallel_model.searched_texts
+                check_metric(args, self.eval_dataset, self.eval_tasks, searched_texts)
+            return
+        for name in args.evaluation_arguments():
+            value = getattr(args, name)
+            raise TmdeError(
+                f"{name}={getattr(value, 'value', value)}: found no eval_dataset and no "
+                f"eval_tasks, expected one of them; or leave {name} out"
+            )
+        args.eval_strategy = IntervalStrategy.NO
+        args.load_best_model_at_end = False
+        args.eval_on_start = False
+
+    @property
+    def _measures_mix(self) -> bool:
+        """Whether an evaluation measures retrieval or tasks, whose mean is `mix`."""
+        model = self.parallel_model
+        has_pairs = not model.has_named_texts or bool(self._triples)
+        return bool(self.eval_tasks) or has_pairs
+
+    def _prepare_distribution(self) -> None:
         self.model_accepts_loss_kwargs = True
         self.loss_is_scaled_for_ga = True  # `compute_loss` divides by the counts of the whole step
         if self.accelerator.ddp_handler is not None:
             # One copy of the gradients instead of two.
             self.accelerator.ddp_handler.gradient_as_bucket_view = True
-        prepare_fsdp(self.accelerator, self.args, model)
+        prepare_fsdp(self.accelerator, self.args, self.parallel_model)
 
     def _replace_callbacks(self) -> None:
         self.remove_callback(ProgressCallback)
@@ -138,20 +376,37 @@ class TmdeTrainer(HubTrainer):
         if self.args.early_stopping_patience is not None:
             self.add_callback(EarlyStopping(self.args.early_stopping_patience))
 
-    @property
-    def parallel_model(self) -> ParallelModel:
-        """The model without what accelerate wraps around it."""
-        model: ParallelModel = self.accelerator.unwrap_model(self.model)
-        return model
+    @contextmanager
+    def _wrapped(self) -> Iterator[None]:
+        """Let transformers take the model with its objectives for `model`."""
+        model = self.model
+        self.model = self.parallel_model  # type: ignore[assignment]  # what is trained
+        try:
+            yield
+        finally:
+            self.model = model
+
+    def _prepare_for_training(self, *args: Any, **kwargs: Any) -> tuple[nn.Module, DataLoader]:
+        if self.model_wrapped is self.model:
+            self.model_wrapped = self.parallel_model
+        with self._wrapped():
+            prepared = super()._prepare_for_training(*args, **kwargs)
+        self.callback_handler.model = self.model
+        return prepared
+
+    def _save_optimizer_and_scheduler(self, output_dir: str) -> None:
+        # FSDP names the states of the optimizer by the parameters of what was wrapped.
+        with self._wrapped():
+            super()._save_optimizer_and_scheduler(output_dir)
 
     # ---- Progress
 
     @property
     def epochs_done(self) -> float | None:
         """The epochs that are done; None if the data is a stream, whose length is unknown."""
-        if not isinstance(self.parallel_dataset, datasets.Dataset):
+        if not isinstance(self.train_dataset, datasets.Dataset):
             return None
-        chunks = math.ceil(len(self.parallel_dataset) / self.args.buffer_rows)
+        chunks = math.ceil(len(self.train_dataset) / self.args.buffer_rows)
         chunks_done = self.position.chunk + self.chunk_done
         return self.position.epoch + chunks_done / max(chunks, 1)
 
@@ -185,11 +440,22 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Data
 
+    def _open_tokens(self) -> Tokens | None:
+        """Return the tokens of the training data, which are made once; None for a stream."""
+        if self._tokens is None:
+            self._tokens = open_tokens(
+                self.train_dataset,
+                self.processing_class,
+                self.parallel_model.read_texts,
+                self.args.token_cache_dir,
+            )
+        return self._tokens
+
     def get_train_dataloader(self) -> DataLoader:
         """Return the loader of this process's micro-batches from `position` on."""
         args = self.args
         model = self.parallel_model
-        rows = self.parallel_dataset
+        rows = self.train_dataset
         tokenizer = self.processing_class
         batches = batches_of(
             rows,
@@ -197,11 +463,11 @@ class TmdeTrainer(HubTrainer):
             model,
             args,
             self.teachers,
-            tokens=open_tokens(rows, tokenizer, model.read_texts, args.token_cache_dir),
+            tokens=self._open_tokens(),
             languages_per_row=args.languages_per_row,
             temperature=args.pair_temperature,
             buffer_rows=args.buffer_rows,
-            micro_batch_rows=args.micro_batch_rows,
+            micro_batch_rows=args.per_device_train_batch_size,
             max_joined_rows=args.max_joined_rows,
             neighbor_share=args.neighbor_share,
             passage_share=args.passage_share,
@@ -221,14 +487,25 @@ class TmdeTrainer(HubTrainer):
             prefetch_factor = args.dataloader_prefetch_factor or PREFETCHED_BATCHES
         return ParallelLoader(
             batches,
-            batch_size=None,
             num_workers=num_workers,
             prefetch_factor=prefetch_factor,
             pin_memory=args.dataloader_pin_memory and args.device.type == "cuda",
             # Starting to iterate draws a number; from a generator of its own, a resumed run is not
             # one draw ahead.
             generator=torch.Generator(),
+            multiprocessing_context=args.dataloader_multiprocessing_context,
         )
+
+    def set_initial_training_values(
+        self, args: TrainingArguments, dataloader: DataLoader
+    ) -> tuple[Any, ...]:
+        """Return what transformers does, with the number of steps where a schedule needs it."""
+        *values, max_steps = super().set_initial_training_values(args, dataloader)
+        if needs_step_count(self.args):
+            batches = dataloader.dataset
+            assert isinstance(batches, ParallelBatches)
+            max_steps = batches.count_steps(args.gradient_accumulation_steps, args.num_train_epochs)
+        return (*values, max_steps)
 
     def get_batch_samples(  # type: ignore[override]  # the counts are one for each objective
         self, epoch_iterator: Iterator[ParallelBatch], num_batches: int, device: torch.device
@@ -309,13 +586,26 @@ class TmdeTrainer(HubTrainer):
         losses = []
         for name, sums in outputs.items():
             objective = objectives[name]
-            scale = self.args.world_size / max(num_items_in_batch[name], 1.0)
+            count = max(num_items_in_batch[name], 1.0)
+            scale = self.args.world_size / count
             losses.append(objective.weight * scale * sums["total"])
-            self._components.add(name, sums, objective.count(inputs.sizes))
+            # The logged loss is the mean of the steps' losses, so each step's share in the means
+            # of its parts is 1, however many terms it has.
+            shares = {component: value / count for component, value in sums.items()}
+            self._components.add(name, shares, objective.count(inputs.sizes) / count)
         loss = functools.reduce(torch.add, losses)
         if return_outputs:
             return loss, outputs
         return loss
+
+    def _track_num_input_tokens(self, inputs: ParallelBatch) -> None:
+        """Count the tokens of a micro-batch of every process, on the host."""
+        if self.args.include_num_input_tokens_seen == "no":
+            return
+        num_tokens = inputs.attention_mask.numel()
+        if self.args.include_num_input_tokens_seen == "non_padding":
+            num_tokens = int(inputs.lengths.sum())
+        self.state.num_input_tokens_seen += int(sum_on_host([num_tokens])[0])
 
     def floating_point_ops(self, inputs: ParallelBatch) -> int:  # type: ignore[override]
         """Return 6 FLOPs per token and non-embedding parameter (Kaplan et al. 2020)."""
@@ -324,12 +614,14 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Schedule
 
-    def create_optimizer(self, *args: Any, **kwargs: Any) -> Optimizer:
+    def create_optimizer(self, model: nn.Module | None = None) -> Optimizer:
         """Create the optimizer of transformers, with groups for parameters with their own rate."""
+        if self.optimizer is not None:
+            return self.optimizer
         rates = special_rates(self.parallel_model, self.args)
         for parameter, rate in rates.items():
             parameter.requires_grad_(parameter.requires_grad and rate > 0)
-        optimizer = super().create_optimizer(*args, **kwargs)
+        optimizer = super().create_optimizer(self.parallel_model if model is None else model)
         for group in list(optimizer.param_groups):
             parameters_by_rate = defaultdict(list)
             for parameter in group["params"]:
@@ -344,6 +636,13 @@ class TmdeTrainer(HubTrainer):
         self, num_training_steps: int, optimizer: Optimizer | None = None
     ) -> LRScheduler:
         """Create the schedule of the arguments, with the cooldown over the end of the run."""
+        if self.lr_scheduler is None and follows_progress(self.args):
+            trained = self.optimizer if optimizer is None else optimizer
+            assert trained is not None  # `create_optimizer` was called.
+            self.lr_scheduler = progress_schedule(self.args, trained, self.progress)
+            self._created_lr_scheduler = True
+        else:
+            warn_of_long_warmup(self.args, num_training_steps)
         scheduler = super().create_scheduler(num_training_steps, optimizer)
         if self.args.cooldown:
             assert isinstance(scheduler, LambdaLR)  # `limit_steps` refuses the others.
@@ -371,62 +670,103 @@ class TmdeTrainer(HubTrainer):
     # ---- Evaluation
 
     @torch.no_grad()
-    def evaluate(  # type: ignore[override]  # dev sets are rows of `datasets`
+    def evaluate(
         self,
-        eval_dataset: dict[str, datasets.Dataset] | None = None,
+        eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | str | None = None,
         ignore_keys: list[str] | None = None,
         metric_key_prefix: str = "eval",
     ) -> dict[str, float]:
-        """Measure retrieval on every dev set, the losses on its rows, and the tasks.
+        """Measure retrieval on held-out rows, the losses on them, and the tasks.
 
         Args:
-            eval_dataset: Dev sets by name; None for those of the trainer.
-            ignore_keys: Not used.
-            metric_key_prefix: What the names of all metrics begin with.
+            eval_dataset: Rows, several sets of them by name, or the name of a set of the trainer;
+                None for all sets of the trainer.
+            ignore_keys: Has no effect: nothing of an embedding is ignored.
+            metric_key_prefix: The prefix of the names of all metrics.
 
         Returns:
-            `eval_<set>_p1_<a>-<b>`, precision at 1 (both directions averaged, pool of `eval_pool`
-            rows), and its mean over all sets and pairs, `eval_retrieval`; the same of documents,
-            `eval_<set>_doc_p1_<a>-<b>`, of sets that have enough, and `eval_document_retrieval`;
-            `eval_<set>_<objective>_<part>`; with classification tasks `eval_same`, `eval_cross` and
-            `eval_all` on their dev splits, `eval_test_same` and `eval_test_cross`; and `eval_mix`
-            (see `evaluate_model`). Every process returns what the first one measured.
+            `eval_loss`, the weighted sum of the losses; `eval_p1_<a>-<b>`, the precision at 1 of
+            translation retrieval (both directions averaged, among `eval_pool` rows), and its mean
+            over all pairs, `eval_retrieval`; `eval_doc_p1_<a>-<b>` and `eval_document_retrieval`,
+            the same for documents, if there are enough; `eval_<objective>_<part>`; with
+            classification tasks `eval_same`, `eval_cross` and `eval_all` on their dev splits, and
+            `eval_test_same` and `eval_test_cross`; `eval_mix`, see `evaluate_model`; and what
+            `compute_metrics` returns. The measures of a set with a name have it behind the prefix:
+            `eval_<set>_p1_<a>-<b>`. Every process returns what the first one measured.
 
         Raises:
             TmdeError: In training, no evaluation measures `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
-            return self._evaluate_and_log(eval_dataset, metric_key_prefix)
+            sets = self.eval_dataset
+            if isinstance(eval_dataset, str):
+                sets = {eval_dataset: self.eval_dataset[eval_dataset]}
+            elif eval_dataset is not None:
+                sets = self._read_sets(eval_dataset)
+            metrics = self._measure(sets, self.eval_tasks, metric_key_prefix)
+            if self.is_in_train and self.args.load_best_model_at_end:
+                self._check_best_metric(metrics)
+            self.log(metrics)
+            self.control = self.callback_handler.on_evaluate(
+                self.args, self.state, self.control, metrics
+            )
+            return metrics
 
-    def _evaluate_and_log(
-        self, eval_dataset: dict[str, datasets.Dataset] | None, metric_key_prefix: str
+    def _measure(
+        self,
+        eval_sets: dict[str, datasets.Dataset],
+        tasks: dict[str, ClassificationData],
+        prefix: str,
     ) -> dict[str, float]:
-        """Do the work of `evaluate`, whose clock does not stand still."""
-        dev_sets = self.eval_dataset if eval_dataset is None else eval_dataset
+        """Return what an evaluation measures, by names with a prefix. All processes call it."""
         trained = self.parallel_model
         was_training = trained.training
         measured = evaluate_model(
             whole_model(trained).eval(),
             self.processing_class,
-            dev_sets or {},
-            self.eval_tasks if self.is_world_process_zero() else {},
+            eval_sets,
+            tasks if self.is_world_process_zero() else {},
             self.args,
             self.compute_loss_context_manager,
             self.teachers,
+            self.compute_metrics,
         )
         trained.train(was_training)
-        metrics = {f"{metric_key_prefix}_{key}": value for key, value in measured.items()}
-        metrics[f"{metric_key_prefix}_minutes"] = round(self.meter.seconds / 60, 3)
+        metrics = {f"{prefix}_{name}": value for name, value in measured.items()}
+        metrics[f"{prefix}_minutes"] = round(self.meter.seconds / 60, 3)
         if self.args.world_size > 1:
             # All must choose the same checkpoint, and stop at the same step.
             metrics = broadcast_object_list([metrics])[0]
-        if self.is_in_train:
-            self._check_best_metric(metrics)
-        self.log(metrics)
-        self.control = self.callback_handler.on_evaluate(
+        return metrics
+
+    @torch.no_grad()
+    def predict(
+        self,
+        test_dataset: datasets.Dataset,
+        ignore_keys: list[str] | None = None,
+        metric_key_prefix: str = "test",
+    ) -> PredictionOutput:
+        """Embed rows, and measure retrieval and losses on them as `evaluate` does.
+
+        Args:
+            test_dataset: Rows of parallel text.
+            ignore_keys: Has no effect: nothing of an embedding is ignored.
+            metric_key_prefix: The prefix of the names of all metrics.
+
+        Returns:
+            `predictions`, the embeddings (rows, languages, d) in float32, with NaN where a row
+            lacks a language; `label_ids`, the labels (rows,), or None; and `metrics`.
+        """
+        (test_dataset,) = self._read_sets(test_dataset).values()
+        model = whole_model(self.parallel_model).eval()
+        embedder = model_embedder(model, self.processing_class, self.args)
+        with self.compute_loss_context_manager():
+            predictions = embed_rows(embedder, test_dataset, self.parallel_model.texts)
+        metrics = self._measure({"": test_dataset}, {}, metric_key_prefix)
+        self.control = self.callback_handler.on_predict(
             self.args, self.state, self.control, metrics
         )
-        return metrics
+        return PredictionOutput(predictions, labels_of(test_dataset), metrics)
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:
         """Check that the metric that chooses the checkpoint was measured."""
@@ -440,27 +780,47 @@ class TmdeTrainer(HubTrainer):
 
     # ---- Checkpoints
 
-    def save_model(self, output_dir: str | None = None, _internal_call: bool = False) -> None:
-        """Write the inner model as a folder that every Auto class opens, and the position.
+    def save_model(
+        self, output_dir: str | os.PathLike[str] | None = None, _internal_call: bool = False
+    ) -> None:
+        """Write the model as a folder that every Auto class opens, with tokenizer, card and recipe.
+
+        Where the weights are sharded, every process must call it.
+
+        Args:
+            output_dir: The folder; None for `args.output_dir`.
+            _internal_call: Whether transformers writes a checkpoint.
+        """
+        folder = Path(self.args.output_dir if output_dir is None else output_dir)
+        self.save_weights(folder)
+        if self.args.should_save and _internal_call:
+            self._save_data_state(folder)
+        elif self.args.should_save:
+            write_records(self, folder)
+        if self.args.push_to_hub and not _internal_call:
+            self.push_to_hub("Model save")
+
+    def save_weights(self, folder: Path) -> None:
+        """Write model and tokenizer, with adapters merged into the weights.
 
         Where the weights are sharded, every process must call it.
         """
-        parallel = self.parallel_model
+        model = self.parallel_model.model
         weights = None
-        if is_sharded(parallel):
-            weights = gathered_weights(parallel.model)
+        if is_sharded(self.parallel_model):
+            weights = gathered_weights(model)
         if self.args.should_save:
-            folder = Path(self.args.output_dir if output_dir is None else output_dir)
-            parallel.model.save_pretrained(folder, state_dict=weights)
+            if has_adapters(model):
+                model = merged_copy(model)
+            model.save_pretrained(folder, state_dict=weights)
             self.processing_class.save_pretrained(folder)
-            objective_weights = parallel.objectives.state_dict()
-            if objective_weights:
-                save_file(objective_weights, folder / OBJECTIVES_NAME)
-            self._save_data_state(folder)
-        if self.args.push_to_hub and not _internal_call:
-            self.push_to_hub(commit_message="Model save", revision=self.args.hub_revision)
 
     def _save_data_state(self, folder: Path) -> None:
+        """Write what only a checkpoint holds: data position, adapters, and weights of losses."""
+        save_adapters(self.parallel_model.model, folder)
+        objective_weights = self.parallel_model.objectives.state_dict()
+        if objective_weights:
+            save_file(objective_weights, folder / OBJECTIVES_NAME)
         state = {
             "position": asdict(self.position),
             "chunk_done": self.chunk_done,
@@ -480,7 +840,7 @@ class TmdeTrainer(HubTrainer):
     def _load_from_checkpoint(
         self, resume_from_checkpoint: str, model: nn.Module | None = None
     ) -> None:
-        parallel = self.accelerator.unwrap_model(self.model if model is None else model)
+        parallel = self.parallel_model
         load_weights(parallel.model, resume_from_checkpoint)
         if parallel.objectives.state_dict():
             objective_weights = load_file(Path(resume_from_checkpoint) / OBJECTIVES_NAME)
@@ -512,29 +872,82 @@ class TmdeTrainer(HubTrainer):
             raise TmdeError(
                 f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false"
             )
-        load_weights(self.parallel_model.model, str(best))
+        self._load_from_checkpoint(str(best))
 
     def train(
-        self, resume_from_checkpoint: str | bool | None = None, *args: Any, **kwargs: Any
+        self,
+        resume_from_checkpoint: str | os.PathLike[str] | bool | None = None,
+        *args: Any,
+        **kwargs: Any,
     ) -> Any:
-        """Train, from a checkpoint's position in the data and with its clock if one is given.
+        """Train, from the position of a checkpoint in the data and with its clock if one is given.
+
+        Args:
+            resume_from_checkpoint: A checkpoint; True for the newest complete one in `output_dir`.
+            args: See `transformers.Trainer.train`.
+            kwargs: See `transformers.Trainer.train`.
 
         Raises:
+            TmdeError: There are no rows to train on, or no checkpoint to resume from.
             RunInterrupted: A signal ended the run, while `interruption.heard()`.
         """
+        if self.train_dataset is None:
+            raise TmdeError("train_dataset: found None, expected rows to train on")
         if self.args.keep_freed_memory and self.args.device.type == "cpu":
             keep_freed_memory()
+        self._begin_anew()
+        checkpoint = None
         if resume_from_checkpoint is True:
-            resume_from_checkpoint = self._newest_checkpoint()
-        if isinstance(resume_from_checkpoint, str):
+            checkpoint = self._newest_checkpoint()
+        elif resume_from_checkpoint:
+            checkpoint = str(resume_from_checkpoint)
+        if checkpoint is not None:
             # Before the batches are made; weights that are sharded are loaded after.
-            self._load_data_state(Path(resume_from_checkpoint))
+            self._load_data_state(Path(checkpoint))
+        self._prepare_teachers()
+        self._open_tokens()  # Making tokens is not training, so the clock starts after it.
+        self._rows_before = self.meter.seen["rows"]
         self.meter.start()
         self.peak_memory.start()
+        for weight in self._frozen:
+            weight.requires_grad_(False)
         try:
-            return super().train(resume_from_checkpoint, *args, **kwargs)
+            return super().train(checkpoint, *args, **kwargs)
         finally:
             self._progress.close()
+            self._unfreeze()
+
+    def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
+        """Refuse the search of transformers.
+
+        Raises:
+            TmdeError: Always: the limits of a run, the losses and the accumulation are settled when
+                the trainer is made, so trials would not have the values that they report.
+        """
+        raise TmdeError(
+            "hyperparameter_search: a trial would keep limits, losses and accumulation of this "
+            "trainer; make a trainer for each trial instead"
+        )
+
+    def _prepare_teachers(self) -> None:
+        """Let the teachers read the rows, before the clock of the run begins."""
+        if self.teachers is not None:
+            return
+        measured = [loss_rows(rows, self.args) for rows in self.eval_dataset.values()]
+        self.teachers = prepare_teacher_vectors(
+            self.train_dataset, measured, self.parallel_model, self.args
+        )
+
+    def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
+        """End the training, and report its speed in rows of parallel text.
+
+        transformers takes every step for the same number of rows, and `num_train_samples` for those
+        of all `max_steps`.
+        """
+        (rows,) = sum_on_host([self.meter.seen["rows"] - self._rows_before])
+        steps = self.state.global_step - self._initial_global_step
+        samples = rows * self.state.max_steps / max(steps, 1)
+        return super()._finalize_training(trial, samples, start_time)
 
     def _newest_checkpoint(self) -> str:
         checkpoint = find_checkpoint(Path(self.args.output_dir))
@@ -543,24 +956,65 @@ class TmdeTrainer(HubTrainer):
         return str(checkpoint)
 
 
-def _parallel_arguments(args: TmdeTrainingArguments, model: ParallelModel) -> TmdeTrainingArguments:
+# ---- What is given to the trainer
+
+
+def check_model(model: object) -> None:
+    """Check that a model is one that the trainer can train.
+
+    Raises:
+        TmdeError: It is none of this package.
+    """
+    if not isinstance(model, PreTrainedModel):
+        raise TmdeError(
+            f"model: found {type(model).__name__}, expected a model of this package, such as "
+            "TmdeForConditionalGeneration(config)"
+        )
+    if not hasattr(model.config, "languages"):
+        raise TmdeError(
+            f"model: found {type(model).__name__}, expected a model of this package. To train an "
+            "encoder of the Hub, open it with model = tmde.adapt_encoder(FOLDER_OR_HUB_ID, "
+            "languages=['de', 'en'], pivot_languages=['en'])"
+        )
+
+
+def _refuse(arguments: Mapping[str, object]) -> None:
+    """Refuse arguments of `transformers.Trainer` that this trainer cannot use, if they are set.
+
+    Raises:
+        TmdeError: Names the argument and the reason.
+        TypeError: There is no such argument.
+    """
+    for name, value in arguments.items():
+        if name not in REFUSED:
+            raise TypeError(f"TmdeTrainer has no argument {name!r}")
+        if value is not None:
+            raise TmdeError(f"{name}: found {type(value).__name__}, expected None: {REFUSED[name]}")
+
+
+def _named_tasks(
+    tasks: str | Sequence[str] | Mapping[str, ClassificationData] | None,
+    languages: Sequence[str],
+) -> dict[str, ClassificationData]:
+    """Return classification tasks by name, loaded in these languages if they are names."""
+    if isinstance(tasks, Mapping):
+        return dict(tasks)
+    return load_eval_tasks(tasks, languages)
+
+
+def _parallel_arguments(
+    args: TrainingArguments, model: PreTrainedModel | None
+) -> TmdeTrainingArguments:
     """Return a copy of the arguments, with those of `Trainer` that follow from parallel batches."""
-    args = copy.copy(args)
-    args.remove_unused_columns = False
+    args = copy.copy(as_tmde_arguments(args))
     args.ignore_data_skip = True  # The data resume at a position; see `TmdeTrainer.train`.
-    args.logging_nan_inf_filter = False  # It would wait for the accelerator at every step.
+    # transformers needs a number. `TmdeTrainingArguments` of the caller keep None.
+    args.per_device_train_batch_size = args.train_batch_size
     if args.ddp_find_unused_parameters is None:
         # An encoder with parts for each language does not use those that a batch lacks.
-        needs_languages = getattr(model.encoder, "needs_language_ids", False)
-        args.ddp_find_unused_parameters = needs_languages
+        # The model of `model_init` is not known yet.
+        uses_all = model is not None and not getattr(encoder_of(model), "needs_language_ids", False)
+        args.ddp_find_unused_parameters = not uses_all
     if args.ddp_broadcast_buffers is None:
         args.ddp_broadcast_buffers = False  # Position tables are the same everywhere.
     return args
-
-
-def _restore_use_cache(model: ParallelModel) -> None:
-    """Set `use_cache` of a decoder's config, which `Trainer` has set to False in any config."""
-    if hasattr(model.model, "decoder"):
-        model.config.use_cache = True
-    else:
-        del model.config.use_cache

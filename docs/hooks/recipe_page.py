@@ -16,14 +16,6 @@ FAMILIES = {
     "encoder": "Transformer encoders without a decoder",
     "aligned": "One encoder for each language",
 }
-# Recipes number their sources.
-SOURCES = {
-    "thesis 000": "W. Li's thesis",
-    "paper 001": "Yu et al. (2018)",
-    "paper 002": "Mao et al. (2021)",
-    "thesis 004": "A. Conneau's thesis",
-    "paper 004": "A. Conneau's thesis",
-}
 
 
 def recipes_markdown(folder: Path) -> str:
@@ -66,16 +58,16 @@ def _family(recipe: dict) -> str:
 def _table(recipes: dict[str, dict]) -> str:
     lines = ["| recipe | what it trains |", "|---|---|"]
     for name, recipe in recipes.items():
-        description = _with_authors(recipe["description"]).replace("|", "\\|")
+        description = recipe["description"].replace("|", "\\|")
         lines.append(f"| [`{name}`](#{name}) | {description} |")
     return "\n".join(lines)
 
 
 def _section(name: str, recipe: dict, text: str) -> str:
     """Return a heading, the description, the facts at a glance and the file itself."""
-    parts = [f"### `{name}` {{ #{name} }}", f"{_with_authors(recipe['description'])}."]
+    parts = [f"### `{name}` {{ #{name} }}", f"{recipe['description']}."]
     if "source" in recipe:
-        parts.append(f"Source: {_with_authors(recipe['source'])}.")
+        parts.append(f"Source: {recipe['source']}.")
     objectives = ", ".join(f"`{objective}`" for objective in recipe["objectives"])
     facts = [f"Objectives: {objectives}"]
     limit = recipe["training"].get("max_minutes")
@@ -86,13 +78,6 @@ def _section(name: str, recipe: dict, text: str) -> str:
     parts.append(f"```bash\n{_example(name, recipe)}\n```")
     parts.append(f'??? note "Settings of {name}.yaml"\n\n{_indented(fence(settings))}')
     return "\n\n".join(parts)
-
-
-def _with_authors(text: str) -> str:
-    """Return a text in which the numbers of sources are authors."""
-    for number, author in SOURCES.items():
-        text = text.replace(number, author)
-    return text
 
 
 def _example(name: str, recipe: dict) -> str:

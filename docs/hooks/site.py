@@ -7,6 +7,7 @@
 | `docstring_examples` | docstrings in the form that mkdocstrings knows |
 | `api_layout` | the packages as a wheel installs them, where mkdocstrings finds them |
 | `command_page` | the reference of the commands, made from the command itself |
+| `arguments_page` | the reference of the training arguments, made from the trainer's own table |
 | `recipe_page` | the reference of the recipes, made from the YAML files |
 | `repository` | pages from files outside `docs/`, and links to such files |
 | `navigation` | `FOLDER/*` in the navigation |
@@ -17,6 +18,7 @@ import tempfile
 from pathlib import Path
 
 import api_layout
+import arguments_page
 import command_page
 import navigation
 import recipe_page
@@ -33,6 +35,7 @@ MATHJAX = '<script src="javascripts/none.js"> </script>'
 # What the site shows in the place of these comments.
 MADE_PARTS = {
     "<!-- made: recipes -->": lambda: recipe_page.recipes_markdown(ROOT / "training" / "recipes"),
+    "<!-- made: arguments -->": arguments_page.arguments_markdown,
     "<!-- made: commands -->": command_page.commands_markdown,
 }
 

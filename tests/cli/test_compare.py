@@ -25,12 +25,18 @@ from tmde.cli.comparison_runs import (
 )
 from tmde.cli.comparison_table import write_table
 from tmde.data.io import locked
+from tmde.eval.published import published_tables
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import RunInterrupted
 from tmde.training.recipe import packaged_names
 
-TINY = {"tokenizer.vocab_size": 400, "max_characters": 20000, "d_model": 16, "micro_batch_rows": 64}
+TINY = {
+    "tokenizer.vocab_size": 400,
+    "max_characters": 20000,
+    "d_model": 16,
+    "per_device_train_batch_size": 64,
+}
 SHARED = {
     "max_rows": 300,
     "eval_strategy": "no",
@@ -160,6 +166,22 @@ def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
     file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
     assert {training.system for training in trainings} - {None} == set(file.systems)
     assert all(pair for pair in file.contrasts)
+
+
+def test_the_comparison_of_the_thesis_trains_the_systems_of_table_4_3(tmp_path):
+    (tmp_path / "mldoc").mkdir()
+    file, trainings = load_comparison("thesis", tmp_path / "out", {}, tmp_path)
+
+    tables = {(table.short, table.number): table for table in published_tables()}
+    published = {row[0] for row in tables["Li, 2021", "4.3"].rows}
+    published -= {"LASER 2018", "XLM-R"}  # Models that others trained.
+    assert {file.titles[name] for name in file.systems} == published
+    for training in trainings:
+        data = training.recipe.data
+        assert data.train == "Helsinki-NLP/europarl"
+        assert data.languages == ["de", "en", "es", "fr", "it"]
+        assert training.recipe.training.num_train_epochs == 20
+        assert training.recipe.tokenizer.vocab_size == 50_000
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,8 @@ import pytest
 
 from tmde.cli.train_options import RunOptions, UserSettings
 from tmde.cli.train_recipe import RunRecipe, TrainCommand, make_recipe
-from tmde.training.recipe import RecipeError
+from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.resuming import changed_settings
 from tmde.training.starts import stage_recipe
 
 OPTIONS = {"languages", "pivots", "minutes", "steps", "seed", "batch_tokens"}
@@ -109,3 +110,42 @@ def test_a_run_that_was_begun_from_scratch_goes_on_so(tmp_path):
 def test_a_resumed_run_is_the_same_recipe(tmp_path):
     made = resumed(tmp_path)
     assert made.recipe.settings() == make("bag").recipe.settings()
+
+
+def test_a_resumed_run_needs_no_longer_the_model_that_it_began_with(tmp_path):
+    begun = make("small", warm_start="default").recipe
+    text = begun.to_yaml().replace("checkpoint: default", "checkpoint: no/longer/there")
+    (tmp_path / "recipe.yaml").write_text(text, encoding="utf-8")
+    for options in ({}, {"warm_start": "no/longer/there"}):
+        made = make("small", output=tmp_path, resume=True, **options)
+        assert made.recipe.settings() == load_recipe(str(tmp_path / "recipe.yaml")).settings()
+
+
+@pytest.mark.parametrize(
+    ("edit", "arguments", "key"),
+    [
+        (("learning_rate: 0.001", "learning_rate: 0.002"), {}, "training.learning_rate"),
+        (("train: sample", "train: other.tsv"), {}, "data.train"),
+        (("- fr", "- it"), {}, "data.languages"),
+        (("checkpoint: default", "checkpoint: other"), {}, "warm_start.checkpoint"),
+        (("", ""), {"from_scratch": True}, "warm_start.checkpoint"),
+        (("", ""), {"warm_start": "other"}, "warm_start.checkpoint"),
+        (("", ""), {"languages": "en,it"}, "data.languages"),
+        (("", ""), {"columns": {"de": "Source"}}, "data.columns"),
+    ],
+)
+def test_changes_of_a_recipe_file_and_of_options_reach_the_check(edit, arguments, key, tmp_path):
+    text = make("small", "learning_rate=0.001", languages="en,fr").recipe.to_yaml()
+    own = tmp_path / "own.yaml"
+    own.write_text(text, encoding="utf-8")
+    run = tmp_path / "run"
+    run.mkdir()
+    (run / "recipe.yaml").write_text(text, encoding="utf-8")
+    own.write_text(text.replace(*edit), encoding="utf-8")
+    arguments = {"train_data": None} | arguments
+    if "from_scratch" in arguments:
+        own = "small"
+        arguments |= {"languages": "en,fr"}
+    resumed = make(str(own), output=run, resume=True, **arguments).recipe
+    changes = changed_settings(load_recipe(str(run / "recipe.yaml")), resumed)
+    assert key in [change.key for change in changes if not change.is_allowed]

@@ -144,8 +144,9 @@ def test_a_log_says_how_many_rows_are_read_their_share_and_rate(
     folder = None if folder is None else tmp_path / folder
     open_tokens(make_dataset(make_rows(10)), tokenizer, LANGUAGES, folder)
     lines = [line for line in capsys.readouterr().err.splitlines() if line.startswith("Tokenizing")]
-    assert "40%" in lines[0]
-    assert "4/10" in lines[0]
+    assert lines[0] == "Tokenizing 10 rows"
+    assert "40%" in lines[1]
+    assert "4/10" in lines[1]
     assert "rows/s" in lines[-1]
     assert "10/10" in lines[-1]
 

@@ -171,10 +171,19 @@ def _make_folder_of_texts(path: Path) -> None:
         note.write_text(row["text"], "utf-8")
 
 
+def _make_triples(path: Path) -> None:
+    rows = sample_parallel(200, "train", seed=0)["translation"][:]
+    triples = []
+    for row, other in zip(rows, [*rows[1:], rows[0]], strict=True):
+        triples.append({"anchor": row["de"], "positive": row["en"], "negative": other["en"]})
+    datasets.Dataset.from_list(triples).to_json(path)
+
+
 FILE_MAKERS = {
     "memory.tsv": _make_tab_separated_memory,
     "my_corpus": _make_corpus,
     "dev.jsonl": _make_dev_rows,
+    "triples.jsonl": _make_triples,
     "texts": _make_single_texts,
     "unseen.jsonl": _make_unseen_rows,
     "it-en.jsonl": _make_italian_rows,

@@ -48,6 +48,26 @@ def test_glossary_terms_are_unique_and_sorted_within_their_topics():
     assert len(terms) == len(set(terms))
 
 
+def claimed_intervals():
+    """Return the interval of each claim's deciding measure, as the page of claims prints it."""
+    text = (ROOT / "docs" / "claims.md").read_text("utf-8")
+    rows = re.findall(r"^\| \[([\w-]+)\]\(#.+?\((\S+ to \S+)\) \|", text, re.MULTILINE)
+    return dict(rows)
+
+
+@pytest.mark.parametrize(
+    "page",
+    ["concepts/t-mde", "concepts/distance-constraint", "concepts/pivot-languages", "thesis"],
+)
+def test_what_our_runs_measured_stands_beside_the_thesis(page):
+    text = " ".join((ROOT / "docs" / f"{page}.md").read_text("utf-8").split())
+    intervals = claimed_intervals()
+    claims = set(re.findall(r"claims\.md#([\w-]+)", text)) & set(intervals)
+    assert claims
+    for claim in claims:
+        assert intervals[claim] in text, f"{claim} has the interval {intervals[claim]}"
+
+
 # ---- The page on architecture
 
 

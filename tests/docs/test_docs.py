@@ -182,6 +182,11 @@ SKIPS = {
     "docs/guides/search.md": [
         "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
     ],
+    "docs/index.md": ["is the script of README.md, which runs there"],
+    "docs/guides/train-t-mde.md": [
+        "streams Europarl and needs GPUs",
+        "needs four GPUs; tests/training/test_distributed.py trains on two processes",
+    ],
     "docs/reliability.md": [
         "takes a quarter of an hour; CI runs a part",
         "downloads other versions of all packages",
@@ -353,6 +358,17 @@ def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():
         if match and "--license-override" not in line and not start.allows(match[1]):
             refused.append(line)
     assert refused == []
+
+
+def test_the_start_page_trains_by_the_script_of_the_readme():
+    scripts = []
+    for path in (ROOT / "README.md", ROOT / "docs" / "index.md"):
+        blocks = re.findall(
+            r"^```python\n(.*?)^```", path.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        )
+        scripts.append([block for block in blocks if "trainer.train()" in block])
+    assert scripts[0] == scripts[1]
+    assert len(scripts[0]) == 1
 
 
 def test_every_objective_has_a_name_on_model_cards():

@@ -5,7 +5,10 @@ import sys
 import time
 from types import ModuleType, SimpleNamespace
 
-from tmde.embedding.progress import _LogLines, progress_bar
+import pytest
+
+from tmde.embedding import progress
+from tmde.embedding.progress import _LogLines, phase, progress_bar
 
 
 def make_ipython(shell):
@@ -44,3 +47,63 @@ def test_a_disabled_bar_takes_a_description():
     bar.set_description("reading")
     assert list(bar) == [0, 1]
     bar.close()
+
+
+# ---- Phases whose progress cannot be counted
+
+
+class Stream(io.StringIO):
+    """A stand-in of stderr, a terminal or not."""
+
+    def __init__(self, is_terminal: bool):
+        super().__init__()
+        self.is_terminal = is_terminal
+
+    def isatty(self) -> bool:
+        return self.is_terminal
+
+
+def set_stderr(monkeypatch, is_terminal: bool = False) -> Stream:
+    """Replace stderr; pytest would undo it after a fixture."""
+    stream = Stream(is_terminal)
+    monkeypatch.setattr(sys, "stderr", stream)
+    return stream
+
+
+def test_a_log_says_at_once_what_begins_and_no_more_if_that_is_quick(monkeypatch):
+    log = set_stderr(monkeypatch)
+    with phase("Reading"):
+        assert log.getvalue() == "Reading\n"
+    assert log.getvalue() == "Reading\n"
+
+
+def test_a_log_says_from_time_to_time_that_work_goes_on(monkeypatch):
+    log = set_stderr(monkeypatch)
+    monkeypatch.setattr(progress, "_SECONDS_BETWEEN_LINES", 0.01)
+    with phase("Reading"):
+        for _ in range(600):
+            if len(log.getvalue().splitlines()) > 1:
+                break
+            time.sleep(0.1)
+    assert log.getvalue().splitlines()[1].startswith("Reading: 00:0")
+
+
+def test_an_error_ends_a_phase():
+    with pytest.raises(ValueError, match="bad row"), phase("Reading"):
+        raise ValueError("bad row")
+
+
+def test_nothing_is_shown_if_nobody_asked(monkeypatch):
+    log = set_stderr(monkeypatch)
+    with phase("Reading", is_shown=False):
+        pass
+    monkeypatch.setenv("TQDM_DISABLE", "1")
+    progress.announce("Reading")
+    assert log.getvalue() == ""
+
+
+def test_a_terminal_shows_the_time_that_has_passed(monkeypatch):
+    terminal = set_stderr(monkeypatch, is_terminal=True)
+    with phase("Reading"):
+        assert "Reading: 00:00" in terminal.getvalue()
+    assert "Reading\n" not in terminal.getvalue()

@@ -1,6 +1,10 @@
-"""`examples/train_tmde.py`, by one process and by two, on folders with the schemas of the Hub."""
+"""The README's script and `examples/train_tmde.py` on folders with the schemas of the Hub.
+
+Each is run by one process and by two.
+"""
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -13,7 +17,8 @@ from transformers import AutoModel
 from tmde import DocumentEmbedder
 from tmde.data.sample import sample_documents, sample_sentences
 
-SCRIPT = Path(__file__).parents[2] / "examples" / "train_tmde.py"
+ROOT = Path(__file__).parents[2]
+SCRIPT = ROOT / "examples" / "train_tmde.py"
 LANGUAGES = ("de", "en", "fr")
 FLORES_CODES = {"de": "deu_Latn", "en": "eng_Latn", "fr": "fra_Latn"}
 
@@ -94,31 +99,62 @@ def hub(tmp_path_factory) -> Path:
 LAUNCHERS = {
     "python": [sys.executable],
     "accelerate": [
-        *(sys.executable, "-m", "accelerate.commands.launch"),
-        *("--cpu", "--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
+        # Without `--multi_gpu`, accelerate starts one process on a machine without GPUs.
+        *(sys.executable, "-m", "accelerate.commands.launch", "--multi_gpu"),
+        *("--num_processes", "2", "--num_machines", "1", "--mixed_precision", "no"),
     ],
 }
 
 
-@pytest.mark.parametrize("launcher", LAUNCHERS)
-def test_it_trains_measures_and_saves(launcher, hub, tmp_path):
-    sizes = ["--width", "64", "--batch-tokens", "1500", "--vocabulary", "600", "--steps", "4"]
-    command = [*LAUNCHERS[launcher], str(SCRIPT), "--europarl", str(hub / "europarl"), *sizes]
-    command += ["--tasks", f"sib200={hub / 'sib200'}", f"xnli={hub / 'xnli'}"]
+def run(command: list[str], folder: Path) -> subprocess.CompletedProcess:
+    """Run a command in a folder, without a network."""
     environment = {
         **os.environ,
-        "HF_HOME": str(tmp_path / "huggingface"),
-        "TMDE_CACHE": str(tmp_path / "cache"),
+        "HF_HOME": str(folder / "huggingface"),
+        "TMDE_CACHE": str(folder / "cache"),
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
     }
     done = subprocess.run(
-        command, cwd=tmp_path, env=environment, text=True, capture_output=True, timeout=900
+        command, cwd=folder, env=environment, text=True, capture_output=True, timeout=900
     )
     assert done.returncode == 0, done.stderr[-4000:]
+    return done
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_it_trains_measures_and_saves(launcher, hub, tmp_path):
+    sizes = ["--width", "64", "--batch-tokens", "1500", "--steps", "4"]
+    command = [*LAUNCHERS[launcher], str(SCRIPT), "--europarl", str(hub / "europarl"), *sizes]
+    command += ["--tasks", f"sib200={hub / 'sib200'}", f"xnli={hub / 'xnli'}"]
+    done = run(command, tmp_path)
     assert done.stdout.count("## sib200") == 1, "only the first process prints"
     assert done.stdout.count("## xnli") == 1
     assert AutoModel.from_pretrained(tmp_path / "runs" / "tmde").config.d_model == 64
     embedder = DocumentEmbedder.from_pretrained(tmp_path / "runs" / "tmde")
     german, english = embedder.encode(["Guten Tag", "Good day"])
     assert german.shape == english.shape == (64,)
+
+
+# ---- The README's script
+
+
+def readme_script(europarl: Path) -> str:
+    """Return the README's first script, with a stream of Europarl in the place of the sample."""
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    script = re.search(r"```python\n(.*?)```", readme, re.DOTALL)[1]
+    source = f"{str(europarl)!r}, languages=languages, streaming=True"
+    shortened, count = re.subn(r"max_steps=\d+", "max_steps=4", script)
+    assert count == 1
+    on_europarl = shortened.replace('"sample", languages=languages)', f"{source})", 1)
+    assert on_europarl != shortened
+    return on_europarl
+
+
+@pytest.mark.parametrize("launcher", LAUNCHERS)
+def test_the_script_of_the_readme_trains_on_europarl(launcher, hub, tmp_path):
+    script = tmp_path / "script.py"
+    script.write_text(readme_script(hub / "europarl"), encoding="utf-8")
+    done = run([*LAUNCHERS[launcher], str(script)], tmp_path)
+    assert "translations found: " in done.stdout
+    assert AutoModel.from_pretrained(tmp_path / "runs" / "tmde").config.d_model == 128

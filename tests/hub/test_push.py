@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from modeling_tmde import LaserForConditionalGeneration
+from modeling_tmde.common import COMPANIONS
 from tests.conftest import make_rows, save, tiny_model
 from tests.tiny_embedders import laser, make_bag, make_tables
 from tmde import DocumentEmbedder
@@ -90,6 +91,34 @@ def check_repository_of_model(hub, name: str) -> None:
     assert needed <= set(files)
     assert not [path for path in files if path.endswith((".bin", ".pt"))]
     assert f"user/{name}".encode() in files["README.md"]
+
+
+SAVE_AND_PUSH = """
+from transformers import AutoModel, AutoTokenizer
+source, folder = arguments
+AutoTokenizer.from_pretrained(source).push_to_hub("user/pushed")
+model = AutoModel.from_pretrained(source, trust_remote_code=True)
+for _ in range(2):  # The second save finds the files of the first in the folder.
+    model.save_pretrained(folder, push_to_hub=True, repo_id="user/pushed")
+"""
+
+OPEN_PUSHED = """
+from sentence_transformers import SentenceTransformer
+model = SentenceTransformer("user/pushed", trust_remote_code=True)
+report(model.encode(arguments).tolist())
+"""
+
+
+@pytest.mark.parametrize("package", [True, False])
+def test_a_save_that_pushes_has_the_files_of_sentence_transformers(
+    hub, client, model_folder, tmp_path, package
+):
+    """`save_pretrained(push_to_hub=True)`, with the package and with remote code."""
+    client(SAVE_AND_PUSH, model_folder, tmp_path / "saved", package=package)
+    assert set(COMPANIONS) <= set(hub.model("user/pushed").resolve().files)
+    expected = DocumentEmbedder.from_pretrained(model_folder).encode(TEXTS)
+    vectors = client(OPEN_PUSHED, *TEXTS, package=False)
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
 
 
 # ---- A run

@@ -82,7 +82,7 @@ def test_plain_operations_are_about_as_exact_as_the_fused_kernel_in_bfloat16(len
 
 def test_gradients_of_bfloat16_on_a_cpu_take_plain_operations():
     query, key, _ = tensors(torch.bfloat16)
-    assert attention_function(config(), query, key) is plain_attention_forward
+    assert attention_function("sdpa", query, key) is plain_attention_forward
 
 
 @pytest.mark.parametrize(
@@ -95,11 +95,9 @@ def test_gradients_of_bfloat16_on_a_cpu_take_plain_operations():
 )
 def test_everything_else_takes_the_fused_kernel(changed):
     query, key, _ = tensors(**{"dtype": torch.bfloat16, **changed})
-    assert attention_function(config(), query, key) is sdpa_attention_forward
+    assert attention_function("sdpa", query, key) is sdpa_attention_forward
 
 
 def test_an_implementation_that_the_user_chose_is_kept():
     query, key, _ = tensors(torch.bfloat16)
-    chosen_config = config()
-    chosen_config._attn_implementation = "flex_attention"
-    assert attention_function(chosen_config, query, key) is not plain_attention_forward
+    assert attention_function("flex_attention", query, key) is not plain_attention_forward

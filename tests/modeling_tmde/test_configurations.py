@@ -1,7 +1,11 @@
 """Configurations of all families: errors name the field and the value found."""
 
+import copy
+
 import pytest
 from huggingface_hub.errors import StrictDataclassError
+from torch import nn
+from transformers import AutoModel
 
 from modeling_tmde import (
     AdaptedConfig,
@@ -12,6 +16,7 @@ from modeling_tmde import (
     TmdeConfig,
     TmdeEncoderConfig,
 )
+from tests.test_goldens import FAMILIES
 
 
 def assert_refused(config_class: type[EmbedderConfig], settings: dict, message: str) -> None:
@@ -137,3 +142,25 @@ def test_settings_of_aligned_encoders_change_those_of_the_paper():
     assert settings.d_model == 6
     assert settings.cell == "gru"
     assert settings.embedding_dim == 300
+
+
+@pytest.mark.parametrize("family", ["first", "pyramid", "laser", "encoder-mean", "adapted-cls"])
+def test_the_layers_of_a_configuration_are_those_of_the_encoder(family):
+    changes = {"decoder_layers": 5} if hasattr(FAMILIES[family]().config, "decoder_layers") else {}
+    config = copy.deepcopy(FAMILIES[family]().config)
+    for name, value in changes.items():
+        setattr(config, name, value)
+    encoder = AutoModel.from_config(config)
+    stacks = [module for module in encoder.modules() if isinstance(module, nn.ModuleList)]
+    assert [len(stack) for stack in stacks] == [config.num_hidden_layers]
+    if changes:
+        decoder_config = config.get_text_config(decoder=True)
+        assert decoder_config.num_hidden_layers == 5
+        assert decoder_config.num_attention_heads == config.decoder_attention_heads
+
+
+def test_the_heads_of_an_adapted_configuration_are_those_of_the_encoder():
+    config = FAMILIES["adapted-cls"]().config
+    assert config.num_attention_heads == 2
+    assert config.get_text_config(encoder=True) is config.encoder_config
+    assert config.get_text_config() is config

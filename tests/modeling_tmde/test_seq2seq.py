@@ -2,8 +2,10 @@
 
 from statistics import fmean
 
+import numpy as np
 import pytest
 import torch
+from datasets import Dataset
 from torch import nn
 from transformers import (
     CompileConfig,
@@ -13,6 +15,8 @@ from transformers import (
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     StaticCache,
+    Trainer,
+    TrainingArguments,
 )
 from transformers.modeling_outputs import BaseModelOutput
 
@@ -666,7 +670,7 @@ def test_an_embedding_of_another_type_is_decoded(family):
 @pytest.mark.parametrize(
     ("target_language", "message"),
     [
-        (None, "target_language is missing"),
+        (None, r"target_language is missing.*one of the pivot languages \['de', 'en'\]"),
         ("nl", r"'nl' is unknown .*'de', 'en'"),
         (["en"], "1 languages for 4 texts"),
     ],
@@ -675,6 +679,146 @@ def test_a_target_language_that_does_not_fit_is_named(target_language, message):
     model = filled("first")
     with pytest.raises(ValueError, match=message):
         model(**padded(), labels=torch.tensor(LABELS), target_language=target_language)
+
+
+def test_a_target_language_that_is_no_pivot_is_refused():
+    model = filled("first")
+    model.config.pivot_languages = ["en"]
+    message = r"'de' is no pivot language: this model translates into \['en'\]"
+    with pytest.raises(ValueError, match=message):
+        model.generate(**padded(), target_language="de")
+    with pytest.raises(ValueError, match=message):
+        model(**padded(), labels=torch.tensor(LABELS), target_language=["en", "de", "en", "en"])
+    # Whoever gives ids, or reads logits alone, may ask for any language.
+    model.generate(**padded(), target_language=torch.tensor([0]), max_new_tokens=2)
+    model(**padded(), decoder_input_ids=torch.tensor([[0]] * 4), target_language="de")
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_the_only_pivot_is_the_default_target(family):
+    model, inputs, labels = labeled(family)
+    expected = model(**inputs, labels=labels).loss
+    written = model.generate(**inputs, max_new_tokens=4)
+    model.config.pivot_languages = ["en"]
+    del inputs["target_language"]
+    assert torch.equal(model(**inputs, labels=labels).loss, expected)
+    assert torch.equal(model.generate(**inputs, max_new_tokens=4), written)
+
+
+@pytest.mark.parametrize("family", ["first", "dual", "laser", "adapted-mean"])
+def test_vectors_of_an_embedder_are_decoded(family):
+    """`encode` returns numpy arrays or tensors: one text (d_model,), many (texts, d_model)."""
+    model = filled(family)
+    vectors = model.model(**padded()).pooler_output.detach()
+    options = {"target_language": "en", "max_new_tokens": 4}
+    expected = model.generate(encoder_outputs=vectors, **options)
+    assert torch.equal(model.generate(encoder_outputs=vectors.numpy(), **options), expected)
+    for vector in (vectors[2], vectors[2].numpy()):
+        written = model.generate(encoder_outputs=vector, **options)
+        alone = model.generate(encoder_outputs=vectors[2:3], **options)
+        assert torch.equal(written, alone)
+    labels = torch.tensor(LABELS)
+    from_array = model(encoder_outputs=vectors.numpy(), labels=labels, target_language="en")
+    from_tensor = model(encoder_outputs=vectors, labels=labels, target_language="en")
+    assert torch.equal(from_array.loss, from_tensor.loss)
+
+
+@pytest.mark.parametrize(
+    "vectors", [torch.zeros(2, 8), np.zeros((2, 16), dtype=np.int8), torch.zeros(1, 2, 16)]
+)
+def test_vectors_of_another_kind_are_named(vectors):
+    with pytest.raises(ValueError, match=r"encoder_outputs: found .* expected floats \(16,\) or"):
+        filled("first").generate(encoder_outputs=vectors, target_language="en")
+
+
+# ---- The trainers of transformers
+
+ROWS_TO_LEARN = [
+    {"input_ids": ROWS[0], "labels": [12, 13, 44, 2], "target_language": "en"},
+    {"input_ids": ROWS[1], "labels": [14, 2], "target_language": "de"},
+    {"input_ids": ROWS[2], "labels": [0, 15, 16, 17, 2], "target_language": "en"},
+]
+
+
+def training_rows(model, columns: tuple[str, ...]) -> Dataset:
+    rows = []
+    for index, row in enumerate(ROWS_TO_LEARN):
+        kept = {name: row[name] for name in columns}
+        if needs_language(model):
+            kept["language_ids"] = index % 2
+        rows.append(kept)
+    return Dataset.from_list(rows)
+
+
+def trainer_options(folder) -> dict:
+    return {
+        "output_dir": str(folder),
+        "max_steps": 2,
+        "per_device_train_batch_size": 2,
+        "save_strategy": "no",
+        "report_to": "none",
+        "use_cpu": True,
+        "disable_tqdm": True,
+    }
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_the_trainer_of_transformers_needs_no_language_of_one_pivot(family, tokenizer, tmp_path):
+    model = filled(family)
+    model.config.pivot_languages = ["en"]
+    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
+    trainer = Trainer(
+        model,
+        TrainingArguments(**trainer_options(tmp_path)),
+        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
+        train_dataset=training_rows(model, ("input_ids", "labels")),
+    )
+    assert trainer.train().training_loss > 0
+    after = nn.utils.parameters_to_vector(model.parameters()).detach()
+    assert not torch.equal(after, before)
+
+
+@pytest.mark.parametrize("family", SEQ2SEQ)
+def test_the_trainer_of_transformers_trains_and_writes(family, tokenizer, tmp_path):
+    model = filled(family)
+    rows = training_rows(model, ("input_ids", "labels", "target_language"))
+    trainer = Seq2SeqTrainer(
+        model,
+        Seq2SeqTrainingArguments(
+            **trainer_options(tmp_path), predict_with_generate=True, generation_max_length=5
+        ),
+        data_collator=TranslationCollator(tokenizer, model=model),
+        train_dataset=rows,
+        eval_dataset=rows,
+        compute_metrics=lambda prediction: {"written": len(prediction.predictions)},
+    )
+    trainer.train()
+    assert trainer.evaluate()["eval_written"] == len(ROWS_TO_LEARN)
+    inputs = padded([row["input_ids"] for row in ROWS_TO_LEARN], model=model)
+    written = model.eval().generate(**inputs, target_language=["en", "de", "en"], max_length=5)
+    predictions = torch.from_numpy(trainer.predict(rows).predictions)
+    assert torch.equal(predictions[:, : written.shape[1]], written)
+
+
+def test_a_target_column_of_several_pivots_is_asked_for(tokenizer, tmp_path):
+    model = filled("first")
+    rows = training_rows(model, ("input_ids", "labels"))
+    trainer = Trainer(
+        model,
+        TrainingArguments(**trainer_options(tmp_path)),
+        data_collator=TranslationCollator(tokenizer, model=model),
+        train_dataset=rows,
+    )
+    with pytest.raises(ValueError, match="A trainer reads it from a column target_language"):
+        trainer.train()
+
+
+def test_a_target_column_that_is_no_pivot_is_named(tokenizer):
+    model = filled("first")
+    model.config.pivot_languages = ["en"]
+    collator = TranslationCollator(tokenizer, model=model)
+    with pytest.raises(ValueError, match=r"target_language: found 'de', expected .* \['en'\]"):
+        collator(ROWS_TO_LEARN[1:2])
 
 
 def test_what_generation_needs_is_named():

@@ -39,7 +39,7 @@ SHORT = [
     "eval_steps=3",
     "max_minutes=null",
     "eval_minutes=null",
-    "micro_batch_rows=32",
+    "per_device_train_batch_size=32",
 ]
 
 

@@ -15,6 +15,7 @@ from torch import nn
 from transformers import AutoModel, AutoModelForSeq2SeqLM, AutoTokenizer, FNetConfig, FNetModel
 from typer.testing import CliRunner
 
+import tmde
 from modeling_tmde import AdaptedForConditionalGeneration
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
@@ -180,6 +181,35 @@ def test_rates_of_encoder_and_tables(encoders, tmp_path):
 def test_a_negative_rate_is_refused(tmp_path):
     with pytest.raises(ValueError, match="encoder_learning_rate=-1 must lie in"):
         TmdeTrainingArguments(output_dir=str(tmp_path), encoder_learning_rate=-1)
+
+
+# ---- From Python
+
+
+def test_an_encoder_is_adapted_in_python(encoders, tmp_path):
+    encoder = tmp_path / "encoder"
+    shutil.copytree(encoders["bert"], encoder)
+    prompts = {"prompts": {"query": "katze: "}, "default_prompt_name": "query"}
+    (encoder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    texts = ["haus hund", "house"]
+    tokenizer = AutoTokenizer.from_pretrained(encoder)
+
+    model = tmde.adapt_encoder(encoder, languages=["de", "en"], pivot_languages=["en"])
+
+    vectors = DocumentEmbedder(model.eval(), tokenizer).encode(texts)
+    bare = AutoModel.from_pretrained(encoder)
+    expected = DocumentEmbedder(bare, tokenizer, pooling="mean", prompt="katze: ").encode(texts)
+    np.testing.assert_allclose(vectors, expected, atol=1e-5)
+    assert model.config.languages == ["de", "en"]
+
+
+def test_a_trainer_says_how_a_bare_encoder_is_adapted(encoders, tmp_path):
+    rows = make_dataset(ROWS[:20])
+    arguments = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
+    bare = AutoModel.from_pretrained(encoders["bert"])
+    tokenizer = AutoTokenizer.from_pretrained(encoders["bert"])
+    with pytest.raises(ValueError, match=r"found BertModel, .* model = tmde\.adapt_encoder\("):
+        tmde.TmdeTrainer(bare, arguments, rows, processing_class=tokenizer)
 
 
 # ---- Recipes and errors

@@ -11,10 +11,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader
 
 from tests.conftest import LANGUAGES, make_dataset, make_rows
-from tmde.training.batches import ParallelBatches
+from tmde.training.batches import ParallelBatches, ParallelLoader
 
 PIVOTS = ["en", "es"]
 
@@ -192,13 +191,9 @@ def assert_padded_on_the_right(batch, tokenizer) -> None:
 
 
 def assert_within_budget(batch, micro_batch_tokens: int) -> None:
-    """Check the size of a batch.
-
-    Too large is only a single row, or a batch that fitted before it took in the last row of its
-    chunk.
-    """
+    """Check the size of a batch. Only a single row may be too large."""
     _, num_rows, length = batch.input_ids.shape
-    assert num_rows == 1 or (num_rows - 1) * length <= micro_batch_tokens
+    assert num_rows == 1 or num_rows * length <= micro_batch_tokens
 
 
 def assert_counts_are_those_of_the_rows(batches, rows) -> None:
@@ -210,17 +205,36 @@ def assert_counts_are_those_of_the_rows(batches, rows) -> None:
     assert counts["texts"] == sum(batch.lengths.size for batch in batches)
 
 
-@pytest.mark.parametrize(("num_rows", "expected"), [(3, [3]), (4, [2, 2])])
-def test_a_last_row_joins_the_batch_before_it(num_rows, expected, tokenizer):
-    """A budget of two rows gives one batch of three, since a row alone has no negatives."""
+@pytest.mark.parametrize(
+    ("num_rows", "expected"),
+    [(1, [1]), (2, [2]), (4, [4]), (5, [3, 2]), (6, [4, 2]), (8, [4, 4]), (9, [4, 3, 2])],
+)
+@pytest.mark.parametrize("limit", ["rows", "tokens"])
+def test_the_last_batch_gets_a_second_row_from_the_one_before_it(
+    num_rows, expected, limit, tokenizer
+):
+    """Four rows fit into a batch. A row alone has no negatives."""
     rows = [dict.fromkeys(("de", "en"), f"house {number % 3}") for number in range(num_rows)]
-    budget = 2 * len(tokenizer.encode("house 0"))
+    options = {"micro_batch_rows": 4, "micro_batch_tokens": 4000}
+    if limit == "tokens":
+        options = {"micro_batch_tokens": 4 * len(tokenizer.encode("house 0"))}
 
     batches = ParallelBatches(
-        make_dataset(rows), tokenizer, ["de", "en"], ["en"], micro_batch_tokens=budget
+        make_dataset(rows), tokenizer, ["de", "en"], ["en"], shuffle=False, **options
     )
 
     assert [batch.sizes.rows for batch in batches] == expected
+
+
+def test_batches_of_two_rows_leave_a_row_alone(tokenizer):
+    """The batch before it has no row to spare, and neither limit is ever exceeded."""
+    rows = [dict.fromkeys(("de", "en"), "house")] * 3
+
+    batches = ParallelBatches(
+        make_dataset(rows), tokenizer, ["de", "en"], ["en"], shuffle=False, micro_batch_rows=2
+    )
+
+    assert [batch.sizes.rows for batch in batches] == [2, 1]
 
 
 def test_truncation_is_counted(tokenizer):
@@ -345,7 +359,7 @@ def test_workers_change_nothing(tokenizer, kind, num_workers, rank, world_size):
     source = as_source(make_dataset(numbered_rows(60, seed=1, missing=0.2)), kind)
     batches = make_batches(source, tokenizer, epochs=2, rank=rank, world_size=world_size)
 
-    loader = DataLoader(batches, batch_size=None, num_workers=num_workers)
+    loader = ParallelLoader(batches, num_workers=num_workers)
 
     assert contents(loader) == contents(batches)
 

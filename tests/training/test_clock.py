@@ -1,6 +1,7 @@
 """The clock of a run: two kinds of seconds, interruptions, and limits of CPU time."""
 
 import json
+import logging
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -179,7 +180,7 @@ def test_minutes_of_the_processor_end_a_run_and_cool_it_down(tokenizer, tmp_path
     assert trainer.progress() == 1.0
 
 
-def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monkeypatch):
+def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monkeypatch, caplog):
     whole = Work(Hands().set(monkeypatch), seconds=2.0)
     options = {"max_cpu_minutes": 0.5, "cooldown": 1.0, "save_strategy": "steps", "save_steps": 3}
     trainer = make_trainer(tmp_path / "whole", tokenizer, whole, **options)
@@ -205,7 +206,14 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     ) == pytest.approx(expected)
     assert resumed.rates == pytest.approx(whole.rates[3:])
     assert len(resumed.rates) == 3
-    # Done: resumed once more, it makes no step.
+    # Done: resumed once more, it makes no step and says why.
     again = make_trainer(tmp_path / "run", tokenizer, Work(hands), **options)
+    transformers_logger = logging.getLogger("transformers.trainer")
+    transformers_logger.addHandler(caplog.handler)
     again.train(resume_from_checkpoint=str(tmp_path / "run" / "checkpoint-6"))
+    transformers_logger.removeHandler(caplog.handler)
     assert again.state.global_step == 6
+    assert [record.message for record in caplog.records if "step" in record.message] == [
+        "The run has reached its limit (max_cpu_minutes=0.5, max_steps=1000) at step 6 and makes "
+        "no more steps. Raise the limit to go on."
+    ]

@@ -45,7 +45,7 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
 
     metrics = trainer.evaluate()
 
-    embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
+    embedder = DocumentEmbedder(trainer.parallel_model.encoder.eval(), tokenizer)
     german = torch.as_tensor(vectors_of(embedder, rows[:20], "de"))
     english = torch.as_tensor(vectors_of(embedder, rows[:20], "en"))
     vectors = torch.cat([german, english])
@@ -220,7 +220,7 @@ def test_new_languages_land_in_the_teacher_s_space(teacher, tokenizer, tmp_path)
         rows_by_words[tuple(sorted(row["en"].split()))] = row  # Each bag of words once.
     rows = list(rows_by_words.values())[:200]
     targets = teacher_vectors_of(table, rows).numpy()
-    embedder = DocumentEmbedder(trainer.model.encoder.eval(), tokenizer)
+    embedder = DocumentEmbedder(trainer.parallel_model.encoder.eval(), tokenizer)
     for language in ("de", "en", "it"):
         vectors = vectors_of(embedder, rows, language)
         assert precision_at_1(vectors, targets) > 0.9, language

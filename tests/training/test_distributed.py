@@ -14,7 +14,13 @@ from tests.training.logs import read_log
 from tests.training.trainers import on_two_processes
 from tmde.training.objectives import InfoNCE
 
-SAME_LANGUAGES = ["infonce three", "infonce nested", "infonce drawn", "infonce translation"]
+SAME_LANGUAGES = [
+    "infonce three",
+    "infonce nested",
+    "infonce drawn",
+    "infonce triples",
+    "infonce translation",
+]
 RANKS = (0, 1)
 pytestmark = pytest.mark.slow
 
@@ -108,6 +114,33 @@ def test_processes_with_other_languages_and_rows(name, folder):
     assert sum_of_both.item() == pytest.approx(loss.item(), rel=1e-5)
 
 
+def test_hard_negatives_of_the_other_process(folder):
+    """Every anchor has those of both processes, though one process has none."""
+    case = worker.CASES["infonce negatives differ"]
+    model = worker.model_of(case[0]).encoder
+    anchors = []
+    positives = []
+    negatives = []
+    for rank in RANKS:
+        ids, _ = worker.batch_of(case, rank)
+        vectors = model(ids.flatten(0, 1)).pooler_output.unflatten(0, ids.shape[:2])
+        vectors = torch.nn.functional.normalize(vectors, dim=-1)
+        anchors.append(vectors[0])
+        positives.append(vectors[1])
+        negatives.append(vectors[2:].flatten(0, 1))
+    logits = torch.cat(anchors) @ torch.cat([*positives, *negatives]).T / 0.2  # (5, 9)
+    loss = torch.nn.functional.cross_entropy(logits, torch.arange(5))
+    loss.backward()
+
+    first, second = of_both(folder, "infonce negatives differ")
+
+    for key, parameter in model.named_parameters():
+        torch.testing.assert_close(first[key], parameter.grad, rtol=1e-4, atol=1e-6)
+        torch.testing.assert_close(second[key], parameter.grad, rtol=1e-4, atol=1e-6)
+    sum_of_both = first["= infonce loss"] + second["= infonce loss"]
+    assert sum_of_both.item() == pytest.approx(5 * loss.item(), rel=1e-5)
+
+
 @pytest.mark.parametrize("case", worker.OBJECTIVE_CASES)
 def test_two_processes_are_one_that_accumulates_for_every_objective(case, folder):
     """Compare gradients in double precision; negatives and masks are drawn alike."""
@@ -194,7 +227,7 @@ def test_two_processes_train_and_evaluate_as_one_that_accumulates(folder, accumu
 
 
 def test_the_model_has_learned_something(folder):
-    begin = worker.fsdp_model().model.state_dict()
+    begin = worker.fsdp_options(tokenizer=None)["model"].state_dict()
     weights = load_file(folder / "run" / "checkpoint-4" / "model.safetensors")
     largest_change = 0.0
     for name, value in weights.items():

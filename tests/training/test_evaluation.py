@@ -126,13 +126,13 @@ def test_same_and_cross_equal_a_loop_over_languages(tokenizer, tmp_path, encoded
     trainer = make_trainer(tmp_path, tokenizer, task=task)
     # Other weights have other scores: nothing is kept from the evaluation before.
     for seed in (7, 8):
-        trainer.model.model.load_state_dict(tiny_model(seed=seed).state_dict())
+        trainer.model.load_state_dict(tiny_model(seed=seed).state_dict())
         encoded.clear()
 
         metrics = without_prefix(trainer.evaluate())
 
         assert sum(map(len, encoded)) == 3 * sum(SIZES.values())  # Every split is read once.
-        expected = scores_by_hand(trainer.model.model.model, tokenizer, task)
+        expected = scores_by_hand(trainer.model.model, tokenizer, task)
         assert pick(metrics, SCORES) == pytest.approx(expected, abs=2e-6)
         assert "retrieval" not in metrics
 
@@ -142,7 +142,7 @@ def test_an_evaluation_leaves_random_states_gradients_and_training_mode(head, to
     dev = make_dataset(make_rows(40, seed=9))
     task = replace(sample_task(), head=head)
     trainer = make_trainer(tmp_path, tokenizer, dev, task)
-    trainer.model.train()
+    trainer.parallel_model.train()
     torch_state = torch.get_rng_state()
     python_state = random.getstate()
     numpy_state = np.random.get_state()[1].tolist()
@@ -152,7 +152,7 @@ def test_an_evaluation_leaves_random_states_gradients_and_training_mode(head, to
     assert torch.equal(torch.get_rng_state(), torch_state)
     assert random.getstate() == python_state
     assert np.random.get_state()[1].tolist() == numpy_state
-    for module in trainer.model.modules():
+    for module in trainer.parallel_model.modules():
         assert module.training
     for parameter in trainer.model.parameters():
         assert parameter.grad is None
@@ -312,7 +312,7 @@ def test_retrieval_of_every_set_and_pair_equals_a_plain_loop(tokenizer, tmp_path
     assert len(encoded) == 2 * 3
     for texts in encoded:
         assert len(set(texts)) == len(texts)  # No text is read twice.
-    embedder = DocumentEmbedder(trainer.model.model.model, tokenizer)
+    embedder = DocumentEmbedder(trainer.model.model, tokenizer)
     sentence_scores = {}
     document_scores = {}
     language_pairs = itertools.combinations(("de", "en", "es"), 2)
@@ -364,7 +364,7 @@ def test_cross_chooses_the_checkpoint_and_the_log_has_it(tokenizer, tmp_path, mo
 
     assert trainer.state.best_global_step == 2
     assert trainer.state.best_metric == 0.61
-    assert_equal_weights(models[1].state_dict(), trainer.model.encoder.state_dict())
+    assert_equal_weights(models[1].state_dict(), trainer.parallel_model.encoder.state_dict())
     expected = {
         "step": 2,
         "eval_same": 0.9,

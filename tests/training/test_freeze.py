@@ -80,7 +80,7 @@ def names_below_prefixes(names) -> set[str]:
 def rates_by_name(trainer) -> dict[str, float]:
     """Return the learning rate of every parameter that the optimizer has."""
     names = {}
-    for name, parameter in trainer.parallel_model.model.named_parameters():
+    for name, parameter in trainer.model.named_parameters():
         names[parameter] = name
     rates = {}
     for group in trainer.optimizer.param_groups:
@@ -99,7 +99,7 @@ def test_frozen_weights_stay_bit_for_bit_and_the_others_move(rate, tokenizer, tm
     assert unchanged > {"model.embed_tokens.weight", "lm_head.weight", "model.token_weights"}
     if rate == 0.0:
         unchanged.add("decoder.embed_tokens.weight")
-    for name, parameter in trainer.parallel_model.model.named_parameters():
+    for name, parameter in trainer.model.named_parameters():
         is_equal = torch.equal(parameter, weights_before[name])
         assert is_equal == (name in unchanged), name
 

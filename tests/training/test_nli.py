@@ -28,7 +28,7 @@ TINY = [
 ]
 TINY += [
     "objectives.nli.hidden_size=16",
-    "micro_batch_rows=16",
+    "per_device_train_batch_size=16",
     "bf16=false",
     "disable_tqdm=true",
     "num_train_epochs=3",

@@ -32,8 +32,8 @@ from tmde.training.recipe.building import (
 )
 from tmde.training.recipe.generated_sections import (
     MODEL_SECTIONS,
-    ObjectivesSection,
     TrainingSection,
+    options_section,
 )
 from tmde.training.run import train_recipe
 from tmde.training.starts.from_nothing import FromNothing
@@ -133,7 +133,7 @@ def test_every_architecture_has_a_section_of_its_own(architecture):
 
 def test_every_objective_takes_the_options_of_its_class():
     for name, objective in OBJECTIVES.items():
-        options_class = ObjectivesSection.model_fields[name].annotation.__args__[0]
+        options_class = options_section(name)
         parameters = list(inspect.signature(objective.__init__).parameters)
         assert list(options_class.model_fields) == parameters[1:], name
 
@@ -155,7 +155,7 @@ def test_training_takes_the_training_arguments():
         ("max_minutes=.inf", "training", "max_minutes", INFINITY),
         ("max_steps=1e6", "training", "max_steps", 1_000_000),
         ("buffer_rows=1e5", "training", "buffer_rows", 100_000),
-        ("micro_batch_rows=1e3", "training", "micro_batch_rows", 1000),
+        ("per_device_train_batch_size=1e3", "training", "per_device_train_batch_size", 1000),
         ("eval_strategy=no", "training", "eval_strategy", "no"),
         ("fsdp=true", "training", "fsdp", True),
         ("fsdp=full_shard", "training", "fsdp", "full_shard"),
@@ -290,7 +290,7 @@ def test_a_file_may_leave_sections_out(tmp_path):
             "model.bottleneck=last",
             "found 'last', expected 'first' or 'pyramid' or 'full' or 'dual'",
         ),
-        ("objectives.distanse.weight=1", "key 'distanse' is unknown; did you mean distance"),
+        ("objectives.distanse.weight=1", "objective 'distanse' is unknown; did you mean distance"),
         ("objectives.distance.wait=1", "distance: key 'wait' is unknown; did you mean weight"),
         ("objectives.distance=3", "distance: found 3, expected a mapping or null"),
         (

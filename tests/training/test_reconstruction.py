@@ -63,7 +63,7 @@ def nll_of(model, source: list[int], target: list[int], language: str) -> torch.
         torch.tensor([source]),
         attention_mask=torch.ones(1, len(source), dtype=torch.long),
         labels=torch.tensor([target[1:]]),
-        target_language=language,
+        target_language=torch.tensor([model.config.languages.index(language)]),
     )
     labels = torch.tensor(target[1:])
     return nn.functional.cross_entropy(output.logits[0], labels, reduction="sum")

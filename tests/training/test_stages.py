@@ -56,7 +56,7 @@ BAG = [
     "d_model=16",
     "sublinear_counts=true",
     "neighbor_share=0.3",
-    "micro_batch_rows=32",
+    "per_device_train_batch_size=32",
     "token_dropout=0.3",
 ]
 TOKENIZER = ["tokenizer.vocab_size=400", "tokenizer.max_characters=20000"]

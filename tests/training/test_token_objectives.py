@@ -47,6 +47,31 @@ def full_loss(hidden, weight, targets, label_smoothing):
     return loss.detach(), hidden.grad, weight.grad
 
 
+# ---- Mixed precision
+
+
+@pytest.mark.parametrize("objective", [TranslationObjective(), MaskedLanguageModel()])
+def test_autocast_decides_the_type_of_the_projection(objective, monkeypatch):
+    """On CUDA, a LayerNorm returns float32 under autocast; the projection is in bfloat16."""
+    types = set()
+
+    def record(ctx, hidden, weight, targets, chunk_rows):
+        types.update((hidden.dtype, weight.dtype))
+        return compute(ctx, hidden, weight, targets, chunk_rows)
+
+    compute = cross_entropy.ChunkedCrossEntropy.forward
+    monkeypatch.setattr(cross_entropy.ChunkedCrossEntropy, "forward", staticmethod(record))
+    hidden, weight, targets = random_case(20)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        states = nn.functional.layer_norm(hidden, (16,)).float()
+        loss = objective(states, weight, targets).loss
+    loss.backward()
+    assert types == {torch.bfloat16}
+    assert hidden.grad.dtype == weight.grad.dtype == torch.float32
+    expected = objective(nn.functional.layer_norm(hidden, (16,)), weight, targets).loss
+    assert loss.item() == pytest.approx(expected.item(), rel=0.01)
+
+
 # ---- Translation
 
 

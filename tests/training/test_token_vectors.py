@@ -232,7 +232,7 @@ def test_a_hybrid_trains_its_layers_and_keeps_its_bag(encoder, bag, tmp_path):
     ]
     recipe = hybrid(encoder, bag, *options, "eval_minutes=null", "data.max_rows=200")
     trainer = train_recipe(recipe, tmp_path / "run")
-    model = trainer.model.model.model
+    model = trainer.model.model
     tokenizer = trainer.processing_class
     again = AutoModel.from_pretrained(tmp_path / "run")
     before = BagModel.from_pretrained(bag)

@@ -21,7 +21,9 @@ WEIGHTS = {"translation": 0.5, "distance": 0.25}
 
 
 def weights_of(trainer: TmdeTrainer) -> dict[str, torch.Tensor]:
-    return {name: value.detach().clone() for name, value in trainer.model.state_dict().items()}
+    return {
+        name: value.detach().clone() for name, value in trainer.parallel_model.state_dict().items()
+    }
 
 
 def logged(trainer: TmdeTrainer, key: str = "loss") -> list[dict]:
@@ -82,7 +84,7 @@ def test_accumulated_gradient_equals_one_reference_backward(
     batches = list(itertools.islice(trainer.get_train_dataloader(), accumulation))
     sizes = {batch.input_ids.shape[1] for batch in batches}
     assert accumulation == 1 or len(sizes) > 1  # The micro-batches are unequal.
-    reference = copy.deepcopy(trainer.model)
+    reference = copy.deepcopy(trainer.parallel_model)
 
     trainer.train()
 
@@ -90,7 +92,7 @@ def test_accumulated_gradient_equals_one_reference_backward(
     loss = WEIGHTS["translation"] * losses["translation"] + WEIGHTS["distance"] * losses["distance"]
     loss.backward()
     assert len(gradients.steps) == 1
-    for name, parameter in reference.named_parameters():
+    for name, parameter in reference.model.named_parameters():
         torch.testing.assert_close(gradients.steps[0][name], parameter.grad, rtol=1e-4, atol=1e-7)
     (log,) = logged(trainer)
     assert log["loss"] == pytest.approx(loss.item(), rel=1e-5)
@@ -213,13 +215,13 @@ def test_bfloat16_on_a_cpu_learns(tokenizer, tmp_path):
     dtypes = set()
     options = {"bf16": True, "max_steps": 40, "learning_rate": 5e-3, "warmup_steps": 5}
     trainer = tiny_trainer(tmp_path, tokenizer, **options)
-    first_layer = trainer.model.model.model.layers[0]
+    first_layer = trainer.model.model.layers[0]
     first_layer.fc1.register_forward_hook(lambda _, inputs, output: dtypes.add(output.dtype))
 
     trainer.train()
 
     assert torch.bfloat16 in dtypes
-    for parameter in trainer.model.parameters():
+    for parameter in trainer.parallel_model.parameters():
         assert parameter.dtype == torch.float32
     losses = values_of(logged(trainer), "translation_nll")
     assert all(map(math.isfinite, losses))

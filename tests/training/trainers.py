@@ -11,7 +11,6 @@ from tests.conftest import make_dataset, make_rows, tiny_model
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.callbacks import RunSchedule
 from tmde.training.objectives import DistanceConstraint, TranslationObjective
-from tmde.training.parallel_model import ParallelModel
 from tmde.training.trainer import TmdeTrainer
 
 ROOT = Path(__file__).parents[2]
@@ -65,11 +64,12 @@ def tiny_trainer(
     if model is None:
         model = tiny_model(seed=1)
     return TmdeTrainer(
-        ParallelModel(model, objectives),
+        model,
         TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments)),
         as_dataset(rows),
+        by_name("dev", as_dataset(dev)),
+        objectives,
         tokenizer,
-        eval_dataset=by_name("dev", as_dataset(dev)),
         eval_tasks=by_name("task", task),
         callbacks=list(callbacks),
     )

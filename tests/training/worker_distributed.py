@@ -29,7 +29,6 @@ from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import (
     OBJECTIVES,
     BatchSizes,
-    DistanceConstraint,
     InfoNCE,
     Objective,
     TranslationObjective,
@@ -63,6 +62,14 @@ CASES: dict[str, Case] = {
     "infonce drawn": ({"infonce": infonce(dims=[2, 4, 16], dims_per_step=1)}, THREE),
     "infonce differ": ({"infonce": infonce()}, DIFFER),
     "infonce one row": ({"infonce": infonce()}, ONE_ROW),
+    "infonce triples": (
+        {"infonce": infonce(margin=0.3, dims=[4, 16])},
+        [(("anchor", "positive", "negative"), 2), (("anchor", "positive", "negative"), 4)],
+    ),
+    "infonce negatives differ": (
+        {"infonce": infonce()},
+        [(("anchor", "positive"), 3), (("anchor", "positive", "negative_1", "negative_2"), 2)],
+    ),
     # In this order the decoder's gradients are exchanged while those of the vectors still have to
     # be.
     "infonce translation": (
@@ -101,6 +108,7 @@ def counts(case: Case) -> dict[str, int]:
             directions=rows * directions,
             target_tokens=rows * directions * (LENGTH - 1),
             tokens=rows * len(languages) * LENGTH,
+            has_triples="anchor" in languages,
         )
         for name, objective in case[0].items():
             totals[name] += objective.count(sizes)
@@ -248,15 +256,13 @@ class ShardedOnCpu(TmdeTrainer):
             self.is_fsdp_enabled = True
 
 
-def fsdp_model() -> ParallelModel:
+def fsdp_options(tokenizer) -> dict:
     """The pyramid uses some layers several times, and its tables are tied."""
-    objectives = {
-        "translation": TranslationObjective(),
-        "distance": DistanceConstraint(negatives=100),
+    return {
+        "model": tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"),
+        "objectives": {"translation": 0.5, "distance": {"negatives": 100}},
+        "processing_class": tokenizer,
     }
-    return ParallelModel(
-        tiny_model(seed=1, share_embeddings=True, bottleneck="pyramid"), objectives
-    )
 
 
 def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> TmdeTrainer:
@@ -264,7 +270,8 @@ def run(tokenizer, folder: Path, resume: Path | None = None, **arguments) -> Tmd
     args = TmdeTrainingArguments(output_dir=str(folder), **(ARGUMENTS | arguments))
     rows = make_dataset(make_rows(150, seed=2))
     dev = make_dataset(make_rows(20, seed=3))
-    trainer = ShardedOnCpu(fsdp_model(), args, rows, tokenizer, eval_dataset={"dev": dev})
+    options = fsdp_options(tokenizer)
+    trainer = ShardedOnCpu(args=args, train_dataset=rows, eval_dataset={"dev": dev}, **options)
     trainer.train(resume_from_checkpoint=str(resume) if resume else None)
     trainer.save_model(str(folder / "best"))
     return trainer
@@ -296,7 +303,7 @@ def main() -> None:
     gather(folder, rank)
     fsdp = {"fsdp": True, "fsdp_config": {"version": 2}, "gradient_accumulation_steps": 2}
     trainer = run(tokenizer, folder / "run", **fsdp)
-    record = {**count_numbers(trainer.model), "best": trainer.state.best_global_step}
+    record = {**count_numbers(trainer.parallel_model), "best": trainer.state.best_global_step}
     (folder / f"run-{rank}.json").write_text(json.dumps(record))
     forget_processes(kind)
     run(tokenizer, folder / "resumed", folder / "run" / "checkpoint-2", **fsdp)
@@ -304,7 +311,8 @@ def main() -> None:
     none = {"eval_strategy": "no", "load_best_model_at_end": False, "use_cpu": True}
     try:
         args = TmdeTrainingArguments(str(folder / "no"), max_steps=1, **none, **fsdp)
-        TmdeTrainer(fsdp_model(), args, make_dataset(make_rows(2)), tokenizer)
+        rows = make_dataset(make_rows(2))
+        TmdeTrainer(args=args, train_dataset=rows, **fsdp_options(tokenizer))
     except ValueError as error:
         (folder / f"refused-{rank}.txt").write_text(str(error))
     distributed.destroy_process_group()

@@ -10,7 +10,6 @@ from transformers import AutoTokenizer
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import Distillation
-from tmde.training.parallel_model import ParallelModel
 from tmde.training.trainer import TmdeTrainer
 
 
@@ -25,11 +24,14 @@ def one_run(tokenizer, output_dir: str, teacher: str, **arguments) -> TmdeTraine
         row | {"en": row["en"] if place % 2 else None}
         for place, row in enumerate(make_rows(150, seed=2))
     ]
-    model = ParallelModel(
-        tiny_model(seed=1), {"distillation": Distillation(teacher, teacher_languages=["en"])}
+    trainer = TmdeTrainer(
+        model=tiny_model(seed=1),
+        args=args,
+        train_dataset=make_dataset(rows),
+        eval_dataset={"dev": make_dataset(make_rows(20, seed=3))},
+        objectives={"distillation": Distillation(teacher, teacher_languages=["en"])},
+        processing_class=tokenizer,
     )
-    dev = {"dev": make_dataset(make_rows(20, seed=3))}
-    trainer = TmdeTrainer(model, args, make_dataset(rows), tokenizer, eval_dataset=dev)
     trainer.train()
     return trainer
 
@@ -39,7 +41,9 @@ def main() -> None:
     tokenizer = AutoTokenizer.from_pretrained(options["tokenizer"])
     trainer = one_run(tokenizer, teacher=options["teacher"], **options["arguments"])
     rank = trainer.args.process_index
-    state = {name: value.contiguous() for name, value in trainer.model.state_dict().items()}
+    state = {
+        name: value.contiguous() for name, value in trainer.parallel_model.state_dict().items()
+    }
     save_file(state, Path(options["arguments"]["output_dir"]) / f"weights-{rank}.safetensors")
 
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, fields, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -51,8 +51,11 @@ class TargetTexts:
 
 
 @dataclass
-class ParallelBatch:
+class ParallelBatch(Mapping[str, Any]):
     """One micro-batch: `rows` rows in the same `languages`.
+
+    It is also a mapping from the names of its attributes to those that it has, because
+    `transformers.Trainer` looks into batches by name.
 
     Attributes:
         input_ids: (languages, rows, length) `<s> tokens </s>`, right-padded to one length.
@@ -88,9 +91,25 @@ class ParallelBatch:
     counts: Counter[str] = field(default_factory=Counter)
     chunk_done: float = 0.0
 
-    def to(self, device: torch.device) -> ParallelBatch:
+    def __getitem__(self, name: str) -> Any:
+        if name not in self:
+            raise KeyError(name)
+        return getattr(self, name)
+
+    def __iter__(self) -> Iterator[str]:
+        for attribute in fields(self):
+            if getattr(self, attribute.name) is not None:
+                yield attribute.name
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def __contains__(self, name: object) -> bool:
+        return any(name == present for present in self)
+
+    def to(self, device: torch.device, non_blocking: bool = True) -> ParallelBatch:
         """Move the tensors to a device, and return the batch."""
-        return self._replace_tensors(lambda tensor: tensor.to(device, non_blocking=True))
+        return self._replace_tensors(lambda tensor: tensor.to(device, non_blocking=non_blocking))
 
     def pin_memory(self) -> ParallelBatch:
         """Move the tensors to pinned memory, and return the batch."""

@@ -9,9 +9,10 @@ holds one chunk.
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -24,7 +25,7 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.rows import LABEL, features_of
+from tmde.data.rows import ANCHOR, LABEL, POSITIVE, features_of, triple_texts
 from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
 from tmde.training.batches.batch import ParallelBatch, Position, TargetTexts, WordCounts
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch
@@ -108,7 +109,7 @@ class ParallelBatches(IterableDataset):
     Args:
         dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
         tokenizer: Makes `<s> tokens </s>`.
-        languages: The languages to use.
+        languages: The languages to use; of triples their texts, all of which a row gives.
         pivot_languages: The languages into which the decoder translates.
         micro_batch_tokens: The most padded tokens of one language of a micro-batch: of the longer
             side of its pairs, as `fairseq --max-tokens` counts. A row longer than that is a
@@ -152,8 +153,8 @@ class ParallelBatches(IterableDataset):
 
     Raises:
         TmdeError: The temperature is 0 or less, `pivots_only` names no pivot, rows are joined that
-            have labels, or whose tokenizer leaves no blank between them, or texts whose targets are
-            predicted are replaced.
+            have labels or are triples, or whose tokenizer leaves no blank between them, or texts
+            whose targets are predicted are replaced.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
@@ -185,10 +186,15 @@ class ParallelBatches(IterableDataset):
     def __post_init__(self) -> None:
         check_range("pair_temperature", self.temperature, "(0, inf]")
         self._check_joining()
+        languages_per_row = self.languages_per_row
+        needed_texts: tuple[str, ...] = ()
+        if self.has_triples:
+            languages_per_row = None
+            needed_texts = (ANCHOR, POSITIVE)
         self.planner = BatchPlanner(
             languages=self.languages,
             needed_languages=self._needed_languages(),
-            languages_per_row=self.languages_per_row,
+            languages_per_row=languages_per_row,
             temperature=self.temperature,
             micro_batch_tokens=self.micro_batch_tokens,
             micro_batch_rows=self.micro_batch_rows,
@@ -200,6 +206,7 @@ class ParallelBatches(IterableDataset):
             shuffle=self.shuffle,
             fewest_languages=self.fewest_languages,
             targets=self.targets,
+            needed_texts=needed_texts,
         )
         # The texts of a row that are tokenized.
         self.read_texts = [*self.languages, *target_columns(self.targets)]
@@ -207,16 +214,16 @@ class ParallelBatches(IterableDataset):
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
             self.tokens = open_tokens(self.dataset, self.tokenizer, self.read_texts, folder=None)
 
+    @property
+    def has_triples(self) -> bool:
+        """Whether the texts of a row are an anchor, its positive and hard negatives."""
+        return bool(triple_texts(self.languages))
+
     def __iter__(self) -> Iterator[ParallelBatch]:
         worker = get_worker_info()
         num_workers = 1 if worker is None else worker.num_workers
         worker_id = 0 if worker is None else worker.id
-        planned_batches = self._plan_all()
-        for index in itertools.count():
-            # In every round, each process takes one of `world_size` batches.
-            planned_round = list(itertools.islice(planned_batches, self.world_size))
-            if len(planned_round) < self.world_size:
-                return
+        for index, planned_round in enumerate(self._rounds()):
             if index % num_workers != worker_id:
                 continue
             last = planned_round[-1]
@@ -226,6 +233,27 @@ class ParallelBatches(IterableDataset):
             )
             batch.chunk_done = last.chunk_done
             yield batch
+
+    def count_steps(self, accumulation_steps: int, epochs: float) -> int:
+        """Return how many optimizer steps a run over a map-style dataset makes.
+
+        All batches are planned and none is loaded. Every process counts the same.
+
+        Args:
+            accumulation_steps: The micro-batches of a process in a step.
+            epochs: The passes over the rows, at most those of this object.
+        """
+        assert self.tokens is not None  # The length of a stream is unknown.
+        num_chunks = math.ceil(len(self.tokens) / self.buffer_rows)
+        num_rounds = 0
+        for planned_round in replace(self, start=Position())._rounds():
+            num_rounds += 1
+            last = planned_round[-1]
+            chunks_done = last.position.chunk + last.chunk_done
+            epochs_done = last.position.epoch + chunks_done / num_chunks
+            if num_rounds % accumulation_steps == 0 and epochs_done >= epochs:
+                break
+        return num_rounds // accumulation_steps
 
     # ---- Checks
 
@@ -238,6 +266,11 @@ class ParallelBatches(IterableDataset):
             raise TmdeError(
                 "max_joined_rows, neighbor_share, passage_share: labels are of single rows, "
                 "expected 1, 0 and 0"
+            )
+        if any(changes) and self.has_triples:
+            raise TmdeError(
+                "max_joined_rows, neighbor_share, passage_share: triples do not continue one "
+                "another, expected 1, 0 and 0"
             )
         if self.passage_share and (self.max_joined_rows > 1 or self.neighbor_share):
             raise TmdeError(
@@ -290,6 +323,15 @@ class ParallelBatches(IterableDataset):
         return self.pivots_only
 
     # ---- The stream of planned batches
+
+    def _rounds(self) -> Iterator[list[PositionedBatch]]:
+        """Yield `world_size` batches at a time, of which each process takes one."""
+        planned_batches = self._plan_all()
+        while True:
+            planned_round = list(itertools.islice(planned_batches, self.world_size))
+            if len(planned_round) < self.world_size:
+                return
+            yield planned_round
 
     def _plan_all(self) -> Iterator[PositionedBatch]:
         """Yield the batches of all epochs and processes from `start` on."""
@@ -412,6 +454,7 @@ class ParallelBatches(IterableDataset):
             target_tokens=target_tokens,
             tokens=int(lengths.sum()),
             taught_rows=0 if taught is None else int(taught.sum()),
+            has_triples=self.has_triples,
         )
         steps = np.arange(lengths.max())
         return ParallelBatch(
@@ -519,6 +562,14 @@ def batches_of(
 class ParallelLoader(DataLoader):
     """A `DataLoader` of `ParallelBatches` whose workers start without tokenizer threads."""
 
+    def __init__(self, batches: ParallelBatches, **options: Any):
+        # By default, torch would make a dictionary of tensors of a batch.
+        super().__init__(batches, batch_size=None, collate_fn=_unchanged, **options)
+
     def __iter__(self) -> Iterator[ParallelBatch]:  # type: ignore[override]  # torch: a private class
         with patch_environment(TOKENIZERS_PARALLELISM="false"):
             return super().__iter__()
+
+
+def _unchanged(batch: Any) -> Any:
+    return batch

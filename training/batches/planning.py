@@ -61,6 +61,7 @@ class BatchPlanner:
         shuffle: Whether rows and batches are shuffled.
         fewest_languages: How many languages a row must have.
         targets: What the decoder predicts.
+        needed_texts: Every set of languages must hold all of these.
     """
 
     languages: Sequence[str]
@@ -77,6 +78,7 @@ class BatchPlanner:
     shuffle: bool
     fewest_languages: int = 2
     targets: Sequence[str] = ()
+    needed_texts: Sequence[str] = ()
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -132,10 +134,11 @@ class BatchPlanner:
         return list(filter(self._fits, language_sets))
 
     def _fits(self, language_set: LanguageSet) -> bool:
-        """Return whether a set of languages holds one of the needed ones."""
-        if self.needed_languages is None:
-            return True
-        return any(self.languages[number] in self.needed_languages for number in language_set)
+        """Return whether a set of languages holds one of the needed ones, and all needed texts."""
+        languages = {self.languages[number] for number in language_set}
+        if not languages.issuperset(self.needed_texts):
+            return False
+        return self.needed_languages is None or not languages.isdisjoint(self.needed_languages)
 
     def _draw_languages(
         self, tokens: Tokens, rows: np.ndarray, rng: np.random.Generator
@@ -309,10 +312,11 @@ class BatchPlanner:
         return widened
 
     def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
-        """Yield rows of similar length together, as many as the budget holds.
+        """Yield rows of similar length together, as many as both limits allow.
 
         All languages of a batch are padded to its longest text, so the longer side has rows times
-        length tokens. Rows of equal length come in random order.
+        length tokens. Only a row that is longer than the token budget exceeds it, alone. Rows of
+        equal length come in random order.
 
         Args:
             lengths: The longest text of each row (rows,).
@@ -328,9 +332,9 @@ class BatchPlanner:
             if self.micro_batch_rows is not None:
                 num_rows = min(num_rows, self.micro_batch_rows)
             end = begin + num_rows
-            # A row alone has no negatives: one that would be left over joins the batch before it.
-            if end + 1 == len(order) and num_rows > 1:
-                end = len(order)
+            # A row alone has no negatives, so the batch before the last leaves it a second row.
+            if end + 1 == len(order) and num_rows > 2:
+                end -= 1
             yield order[begin:end]
             begin = end
 

@@ -5,7 +5,12 @@ A new objective is one file with a subclass of `Objective`, and one line in `OBJ
 
 from tmde.training.objectives.alignment_softmax import AlignmentSoftmax
 from tmde.training.objectives.back_translation import BackTranslation
-from tmde.training.objectives.base import BatchSizes, Objective
+from tmde.training.objectives.base import (
+    BatchSizes,
+    EmbeddingObjective,
+    Objective,
+    ObjectiveOutput,
+)
 from tmde.training.objectives.denoising import Denoising
 from tmde.training.objectives.distance import DistanceConstraint
 from tmde.training.objectives.distillation import Distillation
@@ -51,11 +56,13 @@ __all__ = [
     "Denoising",
     "DistanceConstraint",
     "Distillation",
+    "EmbeddingObjective",
     "InfoNCE",
     "MaskedLanguageModel",
     "NaturalLanguageInference",
     "NtdvDistance",
     "Objective",
+    "ObjectiveOutput",
     "SimilarityLoss",
     "SimilaritySoftmax",
     "TranslationLanguageModel",

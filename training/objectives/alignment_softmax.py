@@ -9,7 +9,7 @@ from tmde.training.objectives.infonce import softmax_sums
 
 
 class AlignmentSoftmax(EmbeddingObjective):
-    """In-batch softmax over inner products (paper 002, eq. 5), for every pair of languages.
+    """Find the translation in the batch by inner products, for every pair of languages.
 
     With u and v the embeddings of a batch in two languages, row j costs
     `-log(exp(u_j . v_j) / sum_k exp(u_j . v_k)) - log(exp(u_j . v_j) / sum_k exp(u_k . v_j))`.
@@ -17,6 +17,8 @@ class AlignmentSoftmax(EmbeddingObjective):
 
     Args:
         weight: Factor of this loss in the total; 2 in eq. 7.
+
+    Source: Mao et al. 2021, eq. 5.
 
     Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the share of
     the texts whose translation is the one with the largest product.

@@ -29,11 +29,12 @@ class BackTranslation(Reconstruction):
 
     Args:
         weight: Factor of this loss in the total.
-        label_smoothing: As for `TranslationObjective`.
+        label_smoothing: The share of the target that goes to all entries alike.
 
-    Source: Lample et al. 2018b (arXiv 1804.07755, section 3); thesis 004, section 4.3.5.
+    Source: Lample et al. 2018b (arXiv 1804.07755, section 3); Conneau 2019, section 4.3.5.
 
-    Inputs: As for `TranslationObjective`.
+    Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
+        (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
         TmdeError: The model has one language only.

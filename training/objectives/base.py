@@ -47,6 +47,8 @@ class BatchSizes:
         target_tokens: The target tokens of all directions together, `</s>` counted and padding not.
         tokens: The tokens of all texts, `<s>` and `</s>` counted and padding not.
         taught_rows: The number of rows for which there is a teacher's vector.
+        has_triples: Whether the texts of a row are an anchor, its positive and hard negatives, and
+            not translations of one another.
     """
 
     rows: int
@@ -55,6 +57,7 @@ class BatchSizes:
     target_tokens: int
     tokens: int
     taught_rows: int = 0
+    has_triples: bool = False
 
     @property
     def texts(self) -> int:
@@ -89,6 +92,8 @@ class Requirements:
         one_encoder: Whether all languages must share one encoder.
         targets: What the decoder predicts, see `TranslationObjective`.
         texts: The columns of a row that are encoded; None for the languages of the model.
+        accepts_triples: Whether rows may be triples, an anchor, its positive and hard negatives,
+            instead of translations.
     """
 
     embeddings: Literal["all", "sources", "none"] = "all"
@@ -101,6 +106,7 @@ class Requirements:
     one_encoder: bool = False
     targets: tuple[str, ...] = ()
     texts: tuple[str, ...] | None = None
+    accepts_triples: bool = False
 
 
 @dataclass

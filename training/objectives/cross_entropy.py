@@ -40,6 +40,27 @@ def cross_entropy_sum(
     return loss
 
 
+def autocast_operands(
+    hidden: torch.Tensor, weight: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Return the operands of a projection in the type in which autocast would multiply them.
+
+    The states come from a LayerNorm, which autocast computes in fp32 on an accelerator.
+
+    Args:
+        hidden: (tokens, d_model).
+        weight: (vocab_size, d_model).
+
+    Returns:
+        Both as they are, unless autocast is enabled for their device.
+    """
+    device_type = hidden.device.type
+    if not torch.is_autocast_enabled(device_type):
+        return hidden, weight
+    dtype = torch.get_autocast_dtype(device_type)
+    return hidden.to(dtype), weight.to(dtype)
+
+
 class ChunkedCrossEntropy(torch.autograd.Function):
     """Cross-entropy whose forward pass computes the gradients, so that no logits are kept.
 

@@ -21,14 +21,15 @@ class Denoising(Reconstruction):
 
     Args:
         weight: Factor of this loss in the total.
-        label_smoothing: As for `TranslationObjective`.
+        label_smoothing: The share of the target that goes to all entries alike.
         shuffle_distance: The largest number of places by which a token moves; 0 for none.
         drop_share: The probability that a token is dropped.
         blank_share: The probability that one of the others becomes `<mask>`.
 
-    Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3); thesis 004, section 4.3.5.
+    Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3); Conneau 2019, section 4.3.5.
 
-    Inputs: As for `TranslationObjective`.
+    Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
+        (vocab_size, d_model), and the targets (tokens,).
 
     Raises:
         TmdeError: A number is out of range, or tokens are blanked and the model has no `<mask>`.

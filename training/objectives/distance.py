@@ -17,7 +17,9 @@ EPSILON = 1e-6  # It keeps `v` above 0.
 
 
 class DistanceConstraint(EmbeddingObjective):
-    """Distance constraint (thesis eq. 4.18-4.21) for every ordered pair of languages of a row.
+    """Pull translations together, and keep other sentences at a margin.
+
+    The loss of cT-MDE (Li's thesis, eq. 4.18-4.21), for every ordered pair of languages of a row.
 
     With `d` the Euclidean distance and `v` the normalizer, `d_p = d(P_a, P_b) / v`,
     `d_n = d(P_a, P_b_j) / v`, `delta_j = max(0, margin - (d_n - d_p))`, and a row costs
@@ -25,10 +27,12 @@ class DistanceConstraint(EmbeddingObjective):
     drawn from the same micro-batch; a sentence is never its own negative.
 
     Args:
-        weight: beta, 0.25 in the thesis (table 4.7).
-        margin: alpha, 0.5.
-        hinge_weight: lambda, 1.
-        negatives: N_s, 40; a batch with fewer other rows uses all of them.
+        weight: Factor of this loss in the total (beta). Default: 0.25 (table 4.7).
+        margin: How much farther than the translation a negative must be (alpha). Default: 0.5.
+        hinge_weight: Factor of the negatives beside the distance of the translation (lambda).
+            Default: 1.
+        negatives: How many other sentences a sentence is compared with (N_s). A batch with fewer
+            other rows uses all of them. Default: 40.
         normalizer: What `v` is. `"pairwise"`: the mean distance over all pairs of the batch, P_a of
             any row with P_b of any row. `"batch_mean_norm"`: `(|mean P_a| + |mean P_b|) / 2` with
             means over the batch, as in the original code. `"none"`: 1.

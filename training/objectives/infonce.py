@@ -9,12 +9,15 @@ import torch
 from torch import distributed, nn
 
 from modeling_tmde import TmdeError
+from tmde.data.rows import triple_texts
 from tmde.training.objectives.base import (
     BatchSizes,
     EmbeddingObjective,
     ObjectiveOutput,
+    Requirements,
     check_range,
 )
+from tmde.training.objectives.encoded_batch import EncodedBatch
 from tmde.training.objectives.gather import gather_rows, num_processes
 
 
@@ -25,6 +28,11 @@ class InfoNCE(EmbeddingObjective):
     `-log(p_i / (p_i + sum_{j != i} exp(s(a_i, b_j) / t)))` with `p_i = exp((s(a_i, b_i) - m) / t)`:
     the cross-entropy of finding its translation among all texts `b_j` of language b. The other rows
     are negatives, also where they have the same text.
+
+    Triples are trained in one direction, as by the `MultipleNegativesRankingLoss` of
+    sentence-transformers with `scale = 1 / temperature`: the anchor of row `i` picks its positive
+    among the positives and the hard negatives of all rows. Rows may have no negative, one or
+    several.
 
     Args:
         weight: Factor of this loss in the total.
@@ -52,8 +60,10 @@ class InfoNCE(EmbeddingObjective):
     NT-Xent); Yang et al. 2019 (both directions, additive margin); Kusupati et al. 2022, arXiv
     2205.13147, equation 1 (`dims`).
 
-    Inputs: embeddings (languages, rows, d_model). Components: `loss`, and `accuracy`, the number of
-    texts that are nearest to their own translation, by the longest prefix of the step.
+    Inputs: embeddings (languages, rows, d_model), and whether the texts of a row are a triple, the
+    anchor first and the positive second. Components: `loss`, and `accuracy`, the number of texts
+    that are nearest to their own translation, or of anchors that are nearest to their positive, by
+    the longest prefix of the step.
 
     Raises:
         TmdeError: The temperature is not above 0, `dims` is empty or does not increase, or
@@ -64,8 +74,12 @@ class InfoNCE(EmbeddingObjective):
         >>> objective = InfoNCE(temperature=0.05)
         >>> output = objective(embeddings)  # (2, 1024, 256)
         >>> loss = objective.weight * output.loss / (2 * 1024)
+        >>> triples = objective(embeddings, has_triples=True)  # (3, 1024, 256)
+        >>> loss = objective.weight * triples.loss / 1024
         ```
     """
+
+    requirements = Requirements(accepts_triples=True)
 
     def __init__(
         self,
@@ -107,17 +121,26 @@ class InfoNCE(EmbeddingObjective):
         self.check_width(width)
 
     def count(self, sizes: BatchSizes) -> int:
-        """Return one term for every row and ordered pair of languages."""
+        """Return one term for every row and ordered pair of languages, or for every triple."""
+        if sizes.has_triples:
+            return sizes.rows
         return sizes.ordered_pairs
 
-    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
-        """Return the loss of both directions, and the number of right choices."""
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the loss of the embeddings of translations or triples."""
+        has_triples = bool(triple_texts(encoded.batch.languages))
+        output: ObjectiveOutput = self(encoded.embeddings, has_triples)
+        return output
+
+    def forward(self, embeddings: torch.Tensor, has_triples: bool = False) -> ObjectiveOutput:
+        """Return the loss of all directions, and the number of right choices."""
+        contrast = self._contrast_triples if has_triples else self._contrast_translations
         if self.dims is None:
-            loss, accuracy = self._contrast(embeddings)
+            loss, accuracy = contrast(self._unit_vectors(embeddings))
             return ObjectiveOutput(loss, {"loss": loss.detach(), "accuracy": accuracy})
         losses = []
         for dim in self._chosen_dims(self.dims, embeddings.device):
-            loss, accuracy = self._contrast(embeddings[..., :dim])
+            loss, accuracy = contrast(self._unit_vectors(embeddings[..., :dim]))
             losses.append(loss)
         loss = torch.stack(losses).mean()
         # The last prefix is the longest.
@@ -134,20 +157,46 @@ class InfoNCE(EmbeddingObjective):
         chosen = order[: self.dims_per_step].sort().values
         return [dims[position] for position in chosen.tolist()]
 
-    def _contrast(self, embeddings: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return the loss of vectors, and the number of right choices.
-
-        Args:
-            embeddings: (languages, rows, width); the width is that of a prefix.
-        """
+    def _unit_vectors(self, embeddings: torch.Tensor) -> torch.Tensor:
+        """Return embeddings, (languages, rows, width), centered if asked for, at length 1."""
         vectors = embeddings.float()
         if self.center:
             vectors = vectors - vectors.mean(dim=(0, 1))
-        vectors = nn.functional.normalize(vectors, dim=-1)
+        return nn.functional.normalize(vectors, dim=-1)
+
+    @property
+    def _gathers(self) -> bool:
+        """Whether negatives come from several processes.
+
+        An evaluation has the same rows on every process, or runs on the first alone.
+        """
+        return self.gather and self.training and num_processes() > 1
+
+    def _contrast_triples(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of anchors that pick their positives, and the number of right choices.
+
+        Args:
+            vectors: (texts, rows, width) of length 1: anchors, positives, then negatives.
+        """
+        candidates = vectors[1:].flatten(0, 1)  # (candidates, width), the positives first
+        first = 0
+        if self._gathers:
+            # As one language, so that processes may differ in the number of their negatives.
+            [(candidates, first)] = gather_rows(candidates[None])
+        # bf16 keeps too few digits of a cosine.
+        with torch.autocast(vectors.device.type, enabled=False):
+            logits = vectors[0] / self.temperature @ candidates.T  # (rows, candidates)
+            return softmax_sums(logits, first, self.margin / self.temperature)
+
+    def _contrast_translations(self, vectors: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return the loss of both directions of all pairs, and the number of right choices.
+
+        Args:
+            vectors: (languages, rows, width) of length 1.
+        """
         anchors = vectors / self.temperature
         margin = self.margin / self.temperature
-        # An evaluation has the same rows on every process, or runs on the first alone.
-        gathers = self.gather and self.training and num_processes() > 1
+        gathers = self._gathers
         gathered = [(candidates, 0) for candidates in vectors]
         if gathers:
             gathered = gather_rows(vectors)

@@ -20,7 +20,7 @@ class CausalLanguageModel(TokenPrediction):
     Args:
         weight: Factor of this loss in the total.
 
-    Source: thesis 004, section 4.3.3.
+    Source: Conneau 2019, section 4.3.3.
 
     Inputs: outputs of the prediction head (tokens, d_model) at the places before the predicted
         tokens, the output projection (vocab_size, d_model), and these tokens (tokens,).
@@ -75,7 +75,7 @@ class MaskedLanguageModel(TokenPrediction):
         frequency_power: A token that occurs n times in the batch is chosen in proportion to
             `n ** -frequency_power`.
 
-    Source: Devlin et al. 2018; thesis 004, section 4.3.3.
+    Source: Devlin et al. 2018; Conneau 2019, section 4.3.3.
 
     Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output
         projection (vocab_size, d_model), and the tokens that stood there (tokens,).

@@ -3,7 +3,8 @@
 Every function takes texts (texts, length) that are `<s> tokens </s>`, padded on the right, and
 leaves `<s>`, `</s>` and padding where they belong.
 
-Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3), whom thesis 004 follows (section 4.3.5).
+Source: Lample et al. 2018 (arXiv 1711.00043, section 2.3), whom Conneau follows (2019, section
+4.3.5).
 """
 
 from __future__ import annotations

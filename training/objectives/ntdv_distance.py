@@ -16,7 +16,10 @@ from tmde.training.objectives.sampling import draw_other_rows
 
 
 class NtdvDistance(Objective):
-    """Distance cost of cNV (thesis eq. 3.6-3.8) for every ordered pair of languages of a row.
+    """Pull the context vectors of translations together, and keep other sentences at a margin.
+
+    The distance cost of cNV (Li's thesis, eq. 3.6-3.8), for every ordered pair of languages of a
+    row.
 
     With `|.|` the Frobenius norm of the matrix of context vectors, which is the Euclidean norm of
     these after one another, `k_j = |P_a - P_b|^2 - |P_a - P_b_j|^2` and
@@ -25,12 +28,13 @@ class NtdvDistance(Objective):
     negative. `v` is the mean norm over all texts of the micro-batch.
 
     Args:
-        weight: beta, 0.5 in the thesis. Eq. 3.8 adds one such cost a pair of texts, here the mean
-            of both directions, and the translation costs of both directions, whose mean then weighs
-            2 * (1 - beta).
-        margin: alpha, 2 * sqrt(d_h) in the thesis: 64 for its d_h of 1024.
-        negatives: N_s, 20. A batch with fewer other rows uses all of them, whose mean then counts
-            N_s times.
+        weight: Factor of this loss in the total (beta), 0.5 in the thesis. Eq. 3.8 adds one such
+            cost a pair of texts, here the mean of both directions, and the translation costs of
+            both directions, whose mean then weighs 2 * (1 - beta).
+        margin: How much farther than the translation a negative must be (alpha), 2 * sqrt(d_h) in
+            the thesis: 64 for its d_h of 1024.
+        negatives: How many other sentences a sentence is compared with (N_s). A batch with fewer
+            other rows uses all of them, whose mean then counts N_s times. Default: 20.
 
     Inputs: embeddings (languages, rows, d), the context vectors of a model that has several.
 

@@ -18,9 +18,10 @@ class Reconstruction(TranslationObjective):
 
     Args:
         weight: Factor of this loss in the total.
-        label_smoothing: As for `TranslationObjective`.
+        label_smoothing: The share of the target that goes to all entries alike.
 
-    Inputs: As for `TranslationObjective`.
+    Inputs: decoder states (tokens, d_model) of the real target positions, the output projection
+        (vocab_size, d_model), and the targets (tokens,).
     """
 
     requirements = Requirements(

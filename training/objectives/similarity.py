@@ -1,4 +1,4 @@
-"""The similarity loss of paper 001: translations to the same point."""
+"""The similarity loss of Yu et al. (2018): translations to the same point."""
 
 import itertools
 
@@ -8,14 +8,16 @@ from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 
 
 class SimilarityLoss(EmbeddingObjective):
-    """Similarity loss (paper 001, section 2.2): `L_sim = ||h(s) - h(t)||_2^2`.
+    """Pull a text and its translation to the same point: `L_sim = ||h(s) - h(t)||_2^2`.
 
-    It has one term for every pair of languages of a row. Alone it would be least where all texts
-    have one vector; it stands beside a translation loss.
+    There is one term for every pair of languages of a row. Use it beside a translation loss: alone,
+    it is lowest where all texts have the same vector.
 
     Args:
-        weight: alpha. The paper prints no value: "starting with the two terms having comparable
-            value is a good place to start tuning".
+        weight: Factor of this loss in the total (alpha). The paper prints no value: "starting with
+            the two terms having comparable value is a good place to start tuning".
+
+    Source: Yu et al. 2018, section 2.2.
 
     Inputs: embeddings (languages, rows, d_model), neither scaled nor normalized.
 

@@ -9,7 +9,7 @@ from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput, c
 
 
 class SimilaritySoftmax(EmbeddingObjective):
-    """Agreement of the similarities within two languages (paper 002, eq. 6).
+    """Make the similarities within two languages agree (Mao et al. 2021, eq. 6).
 
     With u and v the embeddings of a batch in two languages, row j1 costs, summed over all rows j2
     (j1 among them), `-log cos(pi/2 * (softmax_j2(u_j1 . u_j2) - softmax_j2(v_j1 . v_j2)))`.

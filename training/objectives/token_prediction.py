@@ -5,7 +5,7 @@ from dataclasses import replace
 import torch
 
 from tmde.training.objectives.base import ObjectiveOutput
-from tmde.training.objectives.cross_entropy import cross_entropy_sum
+from tmde.training.objectives.cross_entropy import autocast_operands, cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch
 from tmde.training.objectives.masking import MaskingObjective
 
@@ -37,9 +37,7 @@ class TokenPrediction(MaskingObjective):
         self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
     ) -> ObjectiveOutput:
         """Return the cross-entropy of the targets."""
-        if torch.is_autocast_enabled(hidden.device.type):
-            hidden = hidden.to(torch.get_autocast_dtype(hidden.device.type))
-            weight = weight.to(hidden.dtype)
+        hidden, weight = autocast_operands(hidden, weight)
         loss = cross_entropy_sum(hidden, weight, targets)
         return ObjectiveOutput(loss, {"loss": loss.detach()})
 

@@ -17,7 +17,7 @@ from tmde.training.objectives.base import (
     Requirements,
     check_range,
 )
-from tmde.training.objectives.cross_entropy import cross_entropy_sum
+from tmde.training.objectives.cross_entropy import autocast_operands, cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch, make_language_ids, sees_states
 from tmde.training.objectives.targets import (
     PIVOTS,
@@ -83,15 +83,16 @@ class DecoderBatch:
 class TranslationObjective(Objective):
     """Label-smoothed cross-entropy of the decoder.
 
-    By default it predicts translations (eq. 4.21). Thesis 004 (3.3.3) trains encoders with other
-    `targets` too, which need no translations.
+    By default it predicts translations (Li's thesis, eq. 4.21). Conneau (2019, section 3.3.3)
+    trains encoders with other `targets` too, which need no translations.
 
     With `p` the model's probabilities, `V` the vocabulary and `e` the smoothing, a target token `t`
     costs `(1 - e) * -log p_t + e / V * sum_c -log p_c`.
 
     Args:
-        weight: Factor in the total loss; 0.5 in eq. 4.21.
-        label_smoothing: `e`, 0.1 in the thesis (4.3.1).
+        weight: Factor of this loss in the total. Default: 0.5 (eq. 4.21).
+        label_smoothing: The share of the target that goes to all entries alike, `e`. Default: 0.1
+            (Li's thesis, 4.3.1).
         reduction: `"sum"`: a sentence costs the sum over its tokens (eq. 4.21 as printed), and
             sentences are averaged. `"mean"`: tokens are averaged.
         row_share: In training, translate only this share of a batch's rows, drawn anew for each
@@ -104,7 +105,7 @@ class TranslationObjective(Objective):
 
             - `"pivots"`: the row in every other pivot language.
             - `"self"`: the text itself (AutoEncoder). With `"pivots"` beside it, a pair of pivots
-              is the curriculum en-en, en-es, es-es, es-en of thesis 000 (footnote 11).
+              is the curriculum en-en, en-es, es-es, es-en of Li's thesis (footnote 11).
             - `"next"`: the next row of the document in the same language (SkipThought). A row
               without one is left out and counted.
             - The name of a column, such as that of linearized parses (Seq2Tree). Every language of
@@ -181,8 +182,7 @@ class TranslationObjective(Objective):
             entries = torch.unique(torch.cat([targets, drawn]))  # The entries ascend.
             weight = nn.functional.embedding(entries, weight)
             targets = torch.searchsorted(entries, targets)
-        if torch.is_autocast_enabled(hidden.device.type):
-            weight = weight.to(hidden.dtype)
+        hidden, weight = autocast_operands(hidden, weight)
         nll = cross_entropy_sum(hidden, weight, targets)
         loss = nll
         if self.label_smoothing:
@@ -259,6 +259,7 @@ class TranslationObjective(Objective):
         if getattr(config, "bottleneck", None) == "dual":
             alone = self._decoder_loss(encoded, decoder_batch, bottleneck_only=True)
             output.loss = torch.lerp(output.loss, alone.loss, config.bottleneck_loss_weight)
+            output.components["loss"] = output.loss.detach()
             output.components["bottleneck_nll"] = alone.components["nll"]
         return output
 

@@ -27,20 +27,25 @@ class TranslationLanguageModel(MaskedLanguageModel):
 
     It is masked language modeling over a text and its translation. The two are read as one,
     `<s> text </s> <s> translation </s>`, with tokens of both hidden; the positions of the
-    translation begin at 0 again. There is no language signal (XLM-R, with which thesis 000
-    compares, has none). Rows of two languages are joined in their order; of more, each language is
-    joined with the next of the row and the last with the first, so that every text is read twice.
+    translation begin at 0 again. There is no language signal, as in XLM-R, with which Li's thesis
+    compares. Rows of two languages are joined in their order. In rows of more, each language is
+    joined with the next and the last with the first, so that every text is read twice.
 
-    The thesis alternates between batches for MLM and for TLM; with both among the objectives of a
-    recipe, each batch is used for the two.
+    Conneau alternates between batches for MLM and for TLM. With both among the objectives of a run,
+    each batch is used for the two.
 
     Args:
-        weight: As for `MaskedLanguageModel`, as are `share`, `mask_share`, `random_share` and
-            `frequency_power`.
+        weight: Factor of this loss in the total.
+        share: The share of the tokens to choose.
+        mask_share: The probability that a chosen token becomes `<mask>`.
+        random_share: The probability that a chosen token becomes another entry of the vocabulary.
+        frequency_power: A token that occurs n times in the batch is chosen in proportion to
+            `n ** -frequency_power`.
 
-    Source: thesis 004, section 4.3.3 and figure 4.6 (Lample and Conneau 2019).
+    Source: Conneau 2019, section 4.3.3 and figure 4.6 (Lample and Conneau 2019).
 
-    Inputs: As for `MaskedLanguageModel`.
+    Inputs: outputs of the prediction head (tokens, d_model) at the chosen places, the output
+        projection (vocab_size, d_model), and the tokens that stood there (tokens,).
 
     Example:
         ```python

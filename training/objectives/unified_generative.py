@@ -30,7 +30,7 @@ class TokenLabels:
 
 
 class UnifiedGenerativeTask(MaskingObjective):
-    """Unified generative task (paper 002, eq. 1-4): one prediction a text and translation.
+    """Predict the words of the translation from the vector (Mao et al. 2021, eq. 1-4).
 
     The loss is `KL(q || p)`. In every row one token w_t of one text is hidden: first the text, then
     the token is drawn uniformly. With p the softmax over the vocabulary of a text's embedding

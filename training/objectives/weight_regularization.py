@@ -1,4 +1,4 @@
-"""The weight regularization of paper 001, its alternative to the similarity loss."""
+"""The weight regularization of Yu et al. (2018), their alternative to the similarity loss."""
 
 import torch
 
@@ -9,11 +9,11 @@ from tmde.training.objectives.encoded_batch import EncodedBatch
 class WeightRegularization(Objective):
     """L2 penalty on the encoder: the sum of the squares of its weights, `sum_W ||W||_F^2`.
 
-    Paper 001, section 2.2: "replacing similarity loss term with an L2 norm on the encoder weights".
-    Squares, because the gradient of a norm has the same length however small the weights are.
-    Weights are all parameters of two or more dimensions: the matrices of the layers and the token
-    vectors. Biases and the gains of norms, which have one, are left alone, and so are frozen
-    parameters.
+    Yu et al. (2018), section 2.2: "replacing similarity loss term with an L2 norm on the encoder
+    weights". The norm is squared, because the gradient of a plain norm has the same length however
+    small the weights are. Weights are all parameters of two or more dimensions: the matrices of the
+    layers and the token vectors. Biases and the gains of norms, which have one, are left alone, and
+    so are frozen parameters.
 
     Unlike the optimizer's `weight_decay` it leaves the decoder free, and under Adam its gradient is
     scaled with all others.
@@ -21,7 +21,8 @@ class WeightRegularization(Objective):
     It expects that every process holds all weights: under FSDP each would see its share.
 
     Args:
-        weight: Factor of the penalty, which does not depend on the size of a batch.
+        weight: Factor of this loss in the total. The penalty does not depend on the size of a
+            batch.
 
     Inputs: the encoder's parameters, a list.
 

@@ -14,7 +14,7 @@ from tmde.training.objectives.encoded_batch import EncodedBatch
 
 
 class XnliAlignment(Objective):
-    """Alignment loss (paper 004, section 4.2.4) of the source language with every other language.
+    """Fit every language to the frozen source language (Conneau 2019, section 4.2.4).
 
     `L(x, y) = dist(x, y) - negative_weight * (dist(x_c, y) + dist(x, y_c))` with the Euclidean
     distance, x of the source language and y its translation, and x_c and y_c other sentences of the
@@ -33,11 +33,12 @@ class XnliAlignment(Objective):
     = max(0, margin - dist(x, y_c) + dist(x, y)) + max(0, margin - dist(x_c, y) + dist(x, y))`.
 
     Args:
-        weight: Factor in the total loss.
-        negative_weight: lambda, 0.25; without influence on the ranking loss.
+        weight: Factor of this loss in the total.
+        negative_weight: Factor of the distances to other sentences (lambda). Default: 0.25. The
+            ranking loss ignores it.
         source_language: The language to whose encoder the others are fitted.
-        margin: alpha of the ranking loss, of which the paper prints no value; None for the
-            alignment loss.
+        margin: How much farther than the translation another sentence must be in the ranking loss
+            (alpha). The paper prints no value. None takes the alignment loss.
 
     Inputs: embeddings (languages, rows, d) and the codes of the languages.
 

@@ -14,11 +14,10 @@ from transformers import PreTrainedConfig, PreTrainedModel
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objective_checks import check_objectives
-from tmde.training.objectives import OBJECTIVES
-from tmde.training.objectives.base import Objective
-from tmde.training.precision import has_fast_bf16
+from tmde.training.objectives import Objective
 from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES, TMDE, config_class
 from tmde.training.recipe.errors import RecipeError, section_message
+from tmde.training.recipe.objective_classes import make_objectives
 from tmde.training.recipe.schema import Recipe
 
 MIN_PYRAMID_LAYERS = 4  # The queries attend the output of the third layer from the top.
@@ -59,14 +58,13 @@ def build_config(recipe: Recipe, **derived_options: Any) -> PreTrainedConfig:
 def build_objectives(recipe: Recipe) -> dict[str, Objective]:
     """Return the losses by name, in the order of the recipe.
 
+    A loss that is named by its import path has the name of its class, which logs and metrics show.
+
     Raises:
-        RecipeError: An option does not fit.
+        RecipeError: An option does not fit, or two losses have the same name.
     """
-    objectives = {}
     with _section_errors(recipe, "objectives", OPTION_ERRORS):
-        for name, options in recipe.objectives.settings().items():
-            objectives[name] = OBJECTIVES[name](**options)
-    return objectives
+        return make_objectives(recipe.objectives.settings())
 
 
 def check_fit_of_objectives(
@@ -117,19 +115,8 @@ def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
         RecipeError: A value does not fit.
     """
     values = recipe.training.settings()
-    # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
-    if "eval_steps" in values:
-        values.setdefault("save_steps", values["eval_steps"])
-    if "eval_strategy" in values:
-        values.setdefault("save_strategy", values["eval_strategy"])
     if not recipe.data.is_evaluated:
         values.update(NO_EVALUATION)
-    has_accelerator = torch.cuda.is_available() or torch.backends.mps.is_available()
-    if not has_accelerator:
-        # Without `use_cpu`, transformers refuses bf16, which a CPU can compute as well.
-        values.setdefault("use_cpu", True)
-    if values.get("bf16") == "auto":
-        values["bf16"] = has_fast_bf16(values.get("use_cpu", False))
     with _section_errors(recipe, "training", ARGUMENT_ERRORS):
         return TmdeTrainingArguments(output_dir=output_dir, **values)
 

@@ -7,13 +7,23 @@ are generated from these declarations, so that every option and its default exis
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag, create_model, model_validator
+from pydantic import (
+    ConfigDict,
+    Discriminator,
+    Field,
+    Tag,
+    ValidationError,
+    create_model,
+    model_validator,
+)
 
+from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
@@ -23,7 +33,9 @@ from tmde.training.recipe.architectures import (
     DEFAULT_ARCHITECTURE,
     config_class,
 )
-from tmde.training.recipe.sections import Section
+from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.objective_classes import objective_class
+from tmde.training.recipe.sections import LoraSection, Section, describe_problem
 from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
 
 # Options of a model's configuration that follow from the tokenizer, the `data` section or the
@@ -39,6 +51,7 @@ DERIVED_OPTIONS = {
 # Training arguments that a recipe does not set: the folder of the run, and an object that YAML
 # cannot write.
 NO_TRAINING_KEYS = {"output_dir", "parallelism_config"}
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 # ---- Model
@@ -70,13 +83,16 @@ class AdaptedSection(ModelSection):
     Attributes:
         encoder: Folder or Hub id of the encoder.
         encoder_layers: The numbers of the encoder's layers that are kept; None keeps all.
+        lora: Train adapters of the encoder instead of its weights, and merge them at the end; None
+            trains the weights.
     """
 
     encoder: str | None = None
     encoder_layers: list[WholeNumber] | None = None
+    lora: LoraSection | None = None
 
     not_in_config: ClassVar[frozenset[str]] = frozenset(
-        {"architecture", "encoder", "encoder_layers"}
+        {"architecture", "encoder", "encoder_layers", "lora"}
     )
 
 
@@ -127,51 +143,103 @@ else:
 
 
 def _objective_section(objective_class: type[Objective]) -> type[Section]:
-    """Return the class of the options of a loss, the arguments of its `__init__`."""
-    hints = typing.get_type_hints(objective_class.__init__)
+    """Return the class of the options of a loss, the arguments of its `__init__`.
+
+    Raises:
+        TmdeError: An argument has no type annotation.
+    """
+    hints: dict[str, Any] = {}
     options: dict[str, Any] = {}
-    for name, parameter in inspect.signature(objective_class.__init__).parameters.items():
-        if name == "self":
-            continue
-        if name not in hints:
-            raise TypeError(
-                f"{objective_class.__name__}.__init__: argument {name!r} needs a type annotation, "
-                "because it is a recipe key"
-            )
-        options[name] = (recipe_type(hints[name]), parameter.default)
+    for init in _inits_of(objective_class):
+        hints = typing.get_type_hints(init) | hints
+        for name, parameter in inspect.signature(init).parameters.items():
+            if name == "self" or name in options or parameter.kind in VARIADIC:
+                continue
+            if name not in hints:
+                raise TmdeError(
+                    f"{objective_class.__name__}.__init__: argument {name!r} needs a type "
+                    "annotation, because it is a recipe key"
+                )
+            is_required = parameter.default is inspect.Parameter.empty
+            default = ... if is_required else parameter.default
+            options[name] = (recipe_type(hints[name]), default)
     return create_model(f"{objective_class.__name__}Section", __base__=Section, **options)
 
 
-class _ObjectivesSection(Section):
-    """The `objectives` section: the losses by name, each with its options."""
+def _inits_of(objective_class: type[Objective]) -> list[Any]:
+    """Return the `__init__` of a loss, and those to which it passes its `**kwargs` on."""
+    inits = []
+    for ancestor in objective_class.__mro__:
+        init = vars(ancestor).get("__init__")
+        if init is None:
+            continue
+        inits.append(init)
+        kinds = [parameter.kind for parameter in inspect.signature(init).parameters.values()]
+        if ancestor is Objective or inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return inits
 
-    if TYPE_CHECKING:  # The fields are the losses.
+
+class ObjectivesSection(Section):
+    """The `objectives` section: the losses by name, each with its options.
+
+    Every value is a section itself, whose keys are the arguments of the loss's `__init__`.
+    """
+
+    # The losses are no fields, because those of the user are known when a recipe names them.
+    model_config = ConfigDict(extra="allow")
+
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            """Return the options of a loss; None for one of `OBJECTIVES` that the recipe lacks."""
+            if name in OBJECTIVES:
+                return (self.__pydantic_extra__ or {}).get(name)
+            return super().__getattr__(name)
+
+    else:
 
         def __getattr__(self, name: str) -> Any: ...
 
     @model_validator(mode="before")
     @classmethod
-    def _read_empty_options(cls, values: Any) -> Any:
-        """Let `distance:` without options mean the loss with its defaults."""
+    def _read_losses(cls, values: Any) -> Any:
+        """Validate the options of each loss; `distance:` without any means its defaults.
+
+        Raises:
+            RecipeError: There is no such loss, or an option does not exist or fit.
+        """
         if not isinstance(values, Mapping):
             return values
-        options_by_loss = {}
+        sections = {}
         for name, options in values.items():
-            options_by_loss[name] = {} if options is None else options
-        return options_by_loss
+            sections[name] = options
+            if not isinstance(options, Section):
+                sections[name] = _read_options(str(name), {} if options is None else options)
+        return sections
 
 
-def _objectives_section() -> type[_ObjectivesSection]:
-    losses: dict[str, Any] = {}
-    for name, objective_class in OBJECTIVES.items():
-        losses[name] = (_objective_section(objective_class) | None, None)
-    return create_model("ObjectivesSection", __base__=_ObjectivesSection, **losses)
+def _read_options(name: str, options: Any) -> Section:
+    """Return the validated options of a loss."""
+    options_class = options_section(name)
+    try:
+        return options_class.model_validate(options)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        if not problem["loc"]:  # The options are no mapping.
+            raise RecipeError(f"{name}: found {options!r}, expected a mapping or null") from error
+        raise RecipeError(f"{name}: {describe_problem(problem, options_class)}") from error
 
 
-if TYPE_CHECKING:
-    ObjectivesSection = _ObjectivesSection
-else:
-    ObjectivesSection = _objectives_section()
+@functools.cache
+def options_section(name: str) -> type[Section]:
+    """Return the class that validates the options of a loss.
+
+    Raises:
+        RecipeError: See `objective_class`.
+    """
+    return _objective_section(objective_class(name))
+
 
 # ---- Training
 
@@ -186,7 +254,6 @@ class _TrainingSection(Section):
 
 def _training_section() -> type[_TrainingSection]:
     hints = typing.get_type_hints(TmdeTrainingArguments)
-    hints["bf16"] = bool | Literal["auto"] | None  # `build_arguments` resolves "auto".
     hints["fsdp"] = bool | str | None  # The annotation is str, but true is valid as well.
     options: dict[str, Any] = {}
     for field in dataclasses.fields(TmdeTrainingArguments):

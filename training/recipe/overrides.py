@@ -107,7 +107,7 @@ def set_value(sections: Sections, key: str, value: Any) -> None:
     """
     section, path = _find_section(sections, key)
     values = sections[section]
-    name, _, option = path.partition(".")
+    name, option = _split_path(path)
     if section == "objectives" and not option and value is None:
         values.pop(name, None)  # `objectives.distance=null` removes the loss
     elif option and _holds_mapping(section, name, sections):
@@ -117,6 +117,16 @@ def set_value(sections: Sections, key: str, value: Any) -> None:
         values[name] = {**options, option: value}
     else:
         values[path] = value
+
+
+def _split_path(path: str) -> tuple[str, str]:
+    """Return the key of a section, and the key below it; "" if there is none.
+
+    The import path of a loss may have dots before its colon, as in `my.losses:CosineMargin.weight`.
+    """
+    module, colon, rest = path.rpartition(":")
+    name, _, option = rest.partition(".")
+    return f"{module}{colon}{name}", option
 
 
 def _find_section(sections: Sections, key: str) -> tuple[str, str]:

@@ -8,7 +8,7 @@ from typing import Any, get_args
 import yaml
 from pydantic import ConfigDict, ValidationError
 
-from tmde.training.objectives import OBJECTIVES
+from tmde.data.rows import ANCHOR, POSITIVE
 from tmde.training.objectives.base import Requirements
 from tmde.training.objectives.targets import target_columns, target_names
 from tmde.training.recipe.architectures import ARCHITECTURES
@@ -20,6 +20,7 @@ from tmde.training.recipe.generated_sections import (
     TrainingSection,
     architecture_tag,
 )
+from tmde.training.recipe.objective_classes import objective_class
 from tmde.training.recipe.sections import (
     CardSection,
     DataSection,
@@ -27,8 +28,8 @@ from tmde.training.recipe.sections import (
     Section,
     TokenizerSection,
     WarmStartSection,
+    describe_problem,
 )
-from tmde.training.recipe.values import describe_type
 
 SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
 # The classes of all sections but `model`, whose class is chosen by its architecture.
@@ -85,7 +86,7 @@ class Recipe(Section):
     @property
     def requirements(self) -> dict[str, Requirements]:
         """What each loss needs of the model and of a row, by the name of the loss."""
-        return {name: OBJECTIVES[name].requirements for name in self.objectives.settings()}
+        return {name: objective_class(name).requirements for name in self.objectives.settings()}
 
     @property
     def named_texts(self) -> Sequence[str] | None:
@@ -97,10 +98,17 @@ class Recipe(Section):
 
     @property
     def texts(self) -> Sequence[str]:
-        """The names of a row's texts: the languages, or premise and hypothesis."""
+        """The names of a row's texts: languages, premise and hypothesis, or anchor and positive."""
         if self.named_texts is None:
-            return self.data.languages
+            return self.searched_texts
         return self.named_texts
+
+    @property
+    def searched_texts(self) -> Sequence[str]:
+        """The texts between which retrieval is measured: languages, or anchor and positive."""
+        if self.data.triples:
+            return (ANCHOR, POSITIVE)
+        return self.data.languages
 
     @property
     def target_columns(self) -> list[str]:
@@ -172,7 +180,8 @@ def _describe_problem(error: ValidationError, recipe_name: str, sections: Mappin
         place = f"{path[0]}: "
         key_class = options_class
         path = path[1:]
-    return section_message(section, recipe_name, place + _describe_key(problem, path, key_class))
+    problem["loc"] = tuple(path)
+    return section_message(section, recipe_name, place + describe_problem(problem, key_class))
 
 
 def section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
@@ -184,26 +193,12 @@ def section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
 
 def _options_class(section: type[Section], path: Sequence[str]) -> type[Section] | None:
     """Return the class that validates the options below a key; None if there is none."""
-    if len(path) < 2:
-        return None
-    key = path[0]
-    if section is DataSection and key == "train":
+    if len(path) > 1 and section is DataSection and path[0] == "train":
         return ReplaySources
-    if section is ObjectivesSection and key in section.model_fields:
-        options_class: type[Section]
-        options_class, _ = get_args(section.model_fields[key].annotation)  # `Options | None`
-        return options_class
+    field = section.model_fields.get(path[0]) if len(path) > 1 else None
+    if field is None:
+        return None
+    for option_type in get_args(field.annotation):  # `Options | None`
+        if isinstance(option_type, type) and issubclass(option_type, Section):
+            return option_type
     return None
-
-
-def _describe_key(problem: Any, path: Sequence[str], key_class: type[Section]) -> str:
-    """Return the part of the sentence that is about a key and its value."""
-    if problem["type"] == "value_error":  # A check of this package, whose message names the key.
-        return str(problem["ctx"]["error"])
-    key = path[0]
-    if problem["type"] == "extra_forbidden":
-        return unknown_name_message("key", key, key_class.model_fields)
-    expected = describe_type(key_class.model_fields[key].annotation)
-    if problem["type"] == "missing":
-        return f"{key} is missing, expected {expected}"
-    return f"{key}: found {problem['input']!r}, expected {expected}"

@@ -21,7 +21,8 @@ from typing_extensions import Self
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import check_range
-from tmde.training.recipe.values import WholeNumber
+from tmde.training.recipe.errors import unknown_name_message
+from tmde.training.recipe.values import WholeNumber, describe_type
 
 
 class Section(BaseModel):
@@ -65,6 +66,24 @@ def _to_plain(value: Any) -> Any:
     return value
 
 
+def describe_problem(problem: Any, section: type[Section]) -> str:
+    """Return what is wrong with a key and its value.
+
+    Args:
+        problem: One of the errors that pydantic found; its place begins with the key.
+        section: The class that validates the key.
+    """
+    if problem["type"] == "value_error":  # A check of this package, whose message names the key.
+        return str(problem["ctx"]["error"])
+    key = str(problem["loc"][0])
+    if problem["type"] == "extra_forbidden":
+        return unknown_name_message("key", key, section.model_fields)
+    expected = describe_type(section.model_fields[key].annotation)
+    if problem["type"] == "missing":
+        return f"{key} is missing, expected {expected}"
+    return f"{key}: found {problem['input']!r}, expected {expected}"
+
+
 # ---- Data
 
 
@@ -103,6 +122,8 @@ class DataSection(Section):
             data.
         pivot_languages: The languages to translate into. `tmde train` takes those of them that the
             run has, unless the user names others.
+        triples: Whether the rows are triples: the columns `anchor`, `positive` and, if the data has
+            them, `negative` or `negative_1`, `negative_2` and so on. `tmde train` finds it out.
         columns: The column of each language, of `doc_id` or of `label` that has another name,
             `{de: Source, en: Target}`, in all sources that have such columns.
         streaming: Read the training data as a stream.
@@ -125,6 +146,7 @@ class DataSection(Section):
     dev_split: str = "train"
     languages: list[str] = ["de", "en", "es", "fr", "it"]
     pivot_languages: list[str] = ["en", "es"]
+    triples: bool = False
     columns: dict[str, str] | None = None
     streaming: bool = False
     temperature: float | int | None = None
@@ -238,6 +260,30 @@ class WarmStartSection(Section):
     recipe: str | None = None
     overrides: dict[str, Any] = {}
     direct_path: bool = True
+
+
+class LoraSection(Section):
+    """The `lora` key of the `model` section of `adapted`: adapters that are trained alone.
+
+    Attributes:
+        r: The rank of the adapters.
+        alpha: Their factor is `alpha / r`.
+        dropout: The probability of dropout before the adapters.
+        target_modules: The layers of the encoder that get an adapter, as in PEFT's `LoraConfig`:
+            `all-linear`, a list of ends of their names, or a regular expression of whole names.
+    """
+
+    r: WholeNumber = 16
+    alpha: WholeNumber = 32
+    dropout: float | int = 0.0
+    target_modules: str | list[str] = "all-linear"
+
+    @model_validator(mode="after")
+    def _check_values(self) -> Self:
+        check_range("lora r", self.r, "[1, inf)")
+        check_range("lora alpha", self.alpha, "[1, inf)")
+        check_range("lora dropout", self.dropout, "[0, 1)")
+        return self
 
 
 class CardSection(Section):

@@ -63,6 +63,8 @@ def takes_mapping(hint: Any) -> bool:
     """Return whether a mapping is a valid value of this type."""
     if get_origin(hint) in (Union, UnionType):
         return any(takes_mapping(member) for member in get_args(hint))
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return True
     return hint is dict or get_origin(hint) is dict
 
 

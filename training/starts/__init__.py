@@ -28,7 +28,6 @@ from tmde.training.starts.encoder import FromAdapted, FromEncoder
 from tmde.training.starts.first_stage import FromFirstStage, share_tokenizer, stage_recipe
 from tmde.training.starts.from_nothing import FromNothing
 from tmde.training.starts.packaged import (
-    AUTOMATIC,
     ChosenStart,
     choose_packaged,
     has_packaged_languages,
@@ -38,7 +37,6 @@ from tmde.training.starts.resumed import Resumed
 from tmde.training.starts.token_vectors import FromTokenVectors
 
 __all__ = [
-    "AUTOMATIC",
     "STAGE_FOLDER",
     "BegunModel",
     "ChosenStart",

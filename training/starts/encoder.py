@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
@@ -27,6 +28,49 @@ from tmde.training.starts.hub_encoders import (
     take_vocabulary,
     token_settings,
 )
+
+
+def adapt_encoder(
+    encoder: str | os.PathLike[str],
+    prompt: str | None = None,
+    pooling: Literal["mean", "cls"] = "mean",
+    **options: Any,
+) -> AdaptedForConditionalGeneration:
+    """Return a model on a pretrained encoder, which `TmdeTrainer` trains further.
+
+    Its tokenizer is that of the encoder. Only a translation objective trains its decoder, which is
+    new.
+
+    Args:
+        encoder: The encoder, a folder or Hub id: XLM-R, BERT, ModernBERT, the encoder of T5.
+        prompt: What the model reads before every text, such as "query: "; None for the prompt that
+            the encoder's folder carries.
+        pooling: `"mean"` for the mean of the encoder's outputs, `"cls"` for the first one.
+        options: Further options of [`AdaptedConfig`], such as `languages` and `pivot_languages`.
+
+    Raises:
+        TmdeError: The encoder cannot be trained, or an option does not fit.
+
+    Example:
+        ```python
+        from transformers import AutoTokenizer
+        from tmde import adapt_encoder
+
+        name = "intfloat/multilingual-e5-small"
+        model = adapt_encoder(name, languages=["de", "en"], pivot_languages=["en"])
+        tokenizer = AutoTokenizer.from_pretrained(name)
+        ```
+    """
+    if prompt is None:
+        prompt = default_prompt(local_or_hub(encoder))
+    pretrained = open_encoder(encoder)
+    tokenizer = open_encoder_tokenizer(encoder)
+    options |= token_settings(tokenizer)
+    options |= prompt_settings(prompt, tokenizer)
+    config = AdaptedConfig(encoder_config=pretrained.config, pooling=pooling, **options)
+    model = AdaptedForConditionalGeneration(config)
+    model.take_encoder(pretrained)
+    return model
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 from modeling_tmde.tokenization import train_tokenizer
 from tmde.embedding.loading import reading
 from tmde.embedding.packaged_models import packaged_folder
+from tmde.embedding.progress import phase
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -75,7 +76,8 @@ def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
             options[name] = value
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    tokenizer = train_tokenizer(tokenizer_texts(recipe, rows), **options)
+    with phase("Training the tokenizer", is_shown=not recipe.training.disable_tqdm):
+        tokenizer = train_tokenizer(tokenizer_texts(recipe, rows), **options)
     tokenizer.save_pretrained(temporary)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)

@@ -23,7 +23,7 @@ from filelock import FileLock
 
 from tmde.data.io import write_atomically
 from tmde.data.tokens import is_first_process, writable_cache
-from tmde.embedding.progress import progress_bar
+from tmde.embedding.progress import announce, progress_bar
 
 CHUNK_ROWS = 2048  # The rows that are read at a time. A run that is killed loses no more.
 PROGRESS_NAME = "progress.json"
@@ -200,6 +200,8 @@ def _read_chunks(
 ) -> None:
     tables = rows.with_format("arrow")
     first = writer.progress.rows_done
+    if is_shown:
+        announce(f"{desc}: {len(rows) - first:,} rows")
     with progress_bar(
         total=len(rows), initial=first, desc=desc, unit=" rows", disable=not is_shown
     ) as bar:

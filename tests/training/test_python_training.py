@@ -1,0 +1,431 @@
+"""Training from Python: what a user of transformers expects of the trainer and its arguments."""
+
+import json
+from pathlib import Path
+
+import datasets
+import numpy as np
+import pytest
+import torch
+from transformers import BertConfig, BertModel, TrainerCallback
+from transformers.trainer_utils import EvalPrediction
+
+from modeling_tmde import TmdeError, TmdeForConditionalGeneration
+from tests.conftest import make_dataset, make_rows, tiny_config, tiny_model
+from tests.training.logs import assert_equal_weights
+from tests.training.models import bag
+from tests.training.trainers import ARGUMENTS, tiny_trainer
+from tmde import (
+    DistanceConstraint,
+    DocumentEmbedder,
+    EmbeddingObjective,
+    InfoNCE,
+    ObjectiveOutput,
+    TmdeTrainer,
+    TmdeTrainingArguments,
+    TranslationObjective,
+    load_recipe,
+    train_recipe,
+)
+from tmde.training.recipe.building import build_arguments, build_config, build_objectives
+from tmde.training.recipe.objective_classes import make_objectives
+
+DEV = make_dataset(make_rows(12, seed=9))
+ROWS = make_dataset(make_rows(120, seed=2))
+# What `ARGUMENTS` turns off, because most tests need no checkpoints.
+DEFAULTS = {name: ARGUMENTS[name] for name in ("use_cpu", "disable_tqdm", "max_steps", "seed")}
+DEFAULTS["micro_batch_tokens"] = 400
+
+
+def python_trainer(folder: Path, tokenizer, **options) -> TmdeTrainer:
+    """Return a trainer as a user of transformers builds it, with the default arguments."""
+    arguments = DEFAULTS | options.pop("arguments", {})
+    options.setdefault("model", tiny_model(seed=1))
+    return TmdeTrainer(
+        args=TmdeTrainingArguments(str(folder), **arguments),
+        train_dataset=ROWS,
+        processing_class=tokenizer,
+        **options,
+    )
+
+
+# ---- The model
+
+
+class SeenModels(TrainerCallback):
+    """Keeps the model that callbacks get."""
+
+    def __init__(self):
+        self.models = []
+
+    def on_step_end(self, args, state, control, model=None, **kwargs):
+        self.models.append(model)
+
+
+def test_the_model_stays_the_one_that_was_given(tokenizer, tmp_path):
+    model = tiny_model(seed=1)
+    seen = SeenModels()
+    trainer = python_trainer(tmp_path, tokenizer, model=model, callbacks=[seen])
+    assert trainer.model is model
+    before = {name: weight.clone() for name, weight in model.state_dict().items()}
+
+    trainer.train()
+    trainer.train()  # A second call trains on, and wraps nothing twice.
+
+    assert trainer.model is model
+    assert all(seen_model is model for seen_model in seen.models)
+    changed = [
+        name for name, weight in model.state_dict().items() if (weight != before[name]).any()
+    ]
+    assert "model.layers.0.fc1.weight" in changed
+
+
+def test_model_init_makes_the_model_that_is_trained(tokenizer, tmp_path):
+    given = tiny_model(seed=1)
+    trainer = python_trainer(tmp_path / "given", tokenizer, model=given)
+    trainer.train()
+
+    made = python_trainer(
+        tmp_path / "made", tokenizer, model=None, model_init=lambda: tiny_model(seed=1)
+    )
+    made.train()
+
+    assert_equal_weights(made.model.state_dict(), given.state_dict())
+
+
+def test_a_model_of_another_package_is_refused_with_what_to_do(tokenizer, tmp_path):
+    config = BertConfig(
+        vocab_size=400,
+        hidden_size=8,
+        num_hidden_layers=1,
+        num_attention_heads=1,
+        intermediate_size=8,
+    )
+    with pytest.raises(TmdeError, match=r"found BertModel.*tmde.adapt_encoder"):
+        python_trainer(tmp_path, tokenizer, model=BertModel(config))
+
+
+def test_arguments_that_the_trainer_cannot_use_are_refused_by_name(tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match=r"data_collator: found function, expected None"):
+        python_trainer(tmp_path, tokenizer, data_collator=lambda rows: rows)
+    with pytest.raises(TypeError, match="no argument 'loss_function'"):
+        python_trainer(tmp_path, tokenizer, loss_function=None)
+
+
+# ---- Objectives
+
+
+def test_objectives_come_by_weight_by_options_and_as_objects():
+    mine = InfoNCE(temperature=0.1)
+    made = make_objectives({"translation": 0.7, "distance": {"margin": 0.3}, "mine": mine})
+    assert list(made) == ["translation", "distance", "mine"]
+    assert isinstance(made["translation"], TranslationObjective)
+    assert made["translation"].weight == 0.7
+    assert isinstance(made["distance"], DistanceConstraint)
+    assert (made["distance"].weight, made["distance"].margin) == (0.25, 0.3)
+    assert made["mine"] is mine
+
+
+def test_by_default_the_objectives_are_those_of_ctmde(tokenizer, tmp_path):
+    trainer = python_trainer(tmp_path, tokenizer)
+    weights = {name: objective.weight for name, objective in trainer.objectives.items()}
+    assert weights == {"translation": 0.5, "distance": 0.25}
+
+
+def test_an_unknown_objective_is_named_with_those_that_there_are(tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match="objective 'distnace' is unknown; did you mean distance"):
+        python_trainer(tmp_path, tokenizer, objectives={"distnace": 1.0})
+
+
+class CosineMargin(EmbeddingObjective):
+    """Push translations to a cosine of at least 0.9."""
+
+    def forward(self, embeddings: torch.Tensor) -> ObjectiveOutput:
+        first, second = embeddings  # (rows, d_model) each
+        cosines = torch.nn.functional.cosine_similarity(first, second)  # (rows,)
+        return ObjectiveOutput((0.9 - cosines).clamp_min(0).sum())
+
+
+def test_an_objective_of_ones_own_trains_an_encoder(tokenizer, tmp_path):
+    trainer = python_trainer(
+        tmp_path, tokenizer, model=bag(), eval_dataset=DEV, objectives={"cosine": CosineMargin()}
+    )
+    before = trainer.evaluate()["eval_cosine_loss"]
+    trainer.train()
+    assert trainer.evaluate()["eval_cosine_loss"] < before
+
+
+# ---- Evaluation
+
+
+def test_nothing_is_evaluated_without_rows_and_tasks(tokenizer, tmp_path):
+    trainer = python_trainer(tmp_path, tokenizer)
+    trainer.train()
+    logged = {name for entry in trainer.state.log_history for name in entry}
+    assert not [name for name in logged if name.startswith("eval_")]
+
+
+def test_an_evaluation_that_is_asked_for_needs_rows_or_tasks(tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match="eval_strategy=steps: found no eval_dataset"):
+        python_trainer(tmp_path, tokenizer, arguments={"eval_strategy": "steps"})
+
+
+def test_one_set_of_rows_has_measures_without_a_name(tokenizer, tmp_path):
+    trainer = python_trainer(tmp_path, tokenizer, eval_dataset=DEV)
+    metrics = trainer.evaluate()
+    by_name = trainer.evaluate({"dev": DEV})
+    loss = 0.5 * metrics["eval_translation_loss"] + 0.25 * metrics["eval_distance_loss"]
+    assert metrics["eval_loss"] == pytest.approx(loss, abs=2e-6)  # Metrics have six decimals.
+    assert metrics["eval_p1_de-en"] == by_name["eval_dev_p1_de-en"]
+    assert by_name["eval_dev_loss"] == by_name["eval_loss"] == metrics["eval_loss"]
+
+
+def test_the_loss_can_choose_the_best_model(tokenizer, tmp_path):
+    arguments = {"metric_for_best_model": "eval_loss", "eval_steps": 2, "save_steps": 2}
+    trainer = python_trainer(tmp_path, tokenizer, eval_dataset=DEV, arguments=arguments)
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert len(losses) == 2
+    assert trainer.state.best_metric == min(losses)
+
+
+def test_a_metric_that_nothing_measures_is_refused_before_training(tokenizer, tmp_path):
+    arguments = {"metric_for_best_model": "bleu"}
+    with pytest.raises(TmdeError, match=r"metric_for_best_model=bleu.*expected one of mix, loss"):
+        python_trainer(tmp_path, tokenizer, eval_dataset=DEV, arguments=arguments)
+
+
+def test_compute_metrics_gets_the_embeddings_and_can_choose_the_best_model(tokenizer, tmp_path):
+    predictions = []
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        predictions.append(prediction)
+        return {"width": float(np.nanmax(prediction.predictions))}
+
+    rows = make_rows(12, seed=9)
+    rows[3]["de"] = None
+    languages = tiny_config().languages
+    trainer = python_trainer(
+        tmp_path,
+        tokenizer,
+        eval_dataset=make_dataset(rows),
+        compute_metrics=compute_metrics,
+        arguments={"metric_for_best_model": "width", "eval_steps": 2, "save_steps": 2},
+    )
+    metrics = trainer.evaluate()
+
+    embeddings = predictions[0].predictions  # (rows, languages, d)
+    assert predictions[0].label_ids is None
+    assert embeddings.shape == (12, len(languages), trainer.model.config.d_model)
+    assert np.isnan(embeddings[3, languages.index("de")]).all()
+    embedder = DocumentEmbedder(trainer.model.model.eval(), tokenizer)
+    for number, language in enumerate(languages):
+        texts = [row[language] for row in rows if row[language] is not None]
+        present = [index for index, row in enumerate(rows) if row[language] is not None]
+        expected = embedder.encode(texts)
+        np.testing.assert_allclose(embeddings[present, number], expected, atol=1e-5)
+    assert metrics["eval_width"] == pytest.approx(np.nanmax(embeddings), abs=1e-6)
+
+    trainer.train()
+    assert trainer.state.best_metric is not None
+
+
+def test_predict_returns_embeddings_and_metrics(tokenizer, tmp_path):
+    trainer = python_trainer(tmp_path, tokenizer, eval_dataset=DEV)
+    evaluated = trainer.evaluate()
+    predictions, labels, metrics = trainer.predict(DEV)
+    embedder = DocumentEmbedder(trainer.model.model.eval(), tokenizer)
+    english = [row["en"] for row in DEV["translation"]]
+    number = trainer.model.config.languages.index("en")
+    np.testing.assert_allclose(predictions[:, number], embedder.encode(english), atol=1e-5)
+    assert labels is None
+    assert metrics["test_loss"] == evaluated["eval_loss"]
+    assert metrics["test_retrieval"] == evaluated["eval_retrieval"]
+
+
+# ---- Resuming
+
+
+def test_a_path_resumes_as_its_string_does(tokenizer, tmp_path):
+    arguments = {"save_strategy": "steps", "save_steps": 2, "max_steps": 4}
+    whole = tiny_trainer(tmp_path / "whole", tokenizer, **arguments)
+    whole.train()
+    checkpoint = tmp_path / "whole" / "checkpoint-2"
+    resumed = tiny_trainer(tmp_path / "resumed", tokenizer, **arguments)
+
+    resumed.train(resume_from_checkpoint=checkpoint)
+
+    assert resumed.position == whole.position
+    assert_equal_weights(resumed.model.state_dict(), whole.model.state_dict())
+
+
+# ---- Records
+
+
+def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp_path):
+    arguments = {"learning_rate": 2e-3, "eval_steps": 2, "save_steps": 2}
+    trainer = python_trainer(
+        tmp_path,
+        tokenizer,
+        eval_dataset=DEV,
+        objectives={"translation": 0.6, "infonce": {"temperature": 0.1}},
+        arguments=arguments,
+    )
+    trainer.train()
+    trainer.save_model()
+
+    recipe = load_recipe(str(tmp_path / "recipe.yaml"))
+    config = build_config(recipe, vocab_size=trainer.model.config.vocab_size)
+    made = TmdeForConditionalGeneration(config)
+    assert_same_shapes(made, trainer.model)
+    objectives = build_objectives(recipe)
+    assert objectives["translation"].weight == 0.6
+    assert objectives["infonce"].temperature == 0.1
+    rebuilt = build_arguments(recipe, str(tmp_path))
+    for name in ("learning_rate", "max_steps", "eval_steps", "micro_batch_tokens", "seed"):
+        assert getattr(rebuilt, name) == getattr(trainer.args, name)
+
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["steps"] == 4
+    assert results["best"]["eval_loss"] == pytest.approx(trainer.evaluate()["eval_loss"], abs=1e-6)
+    assert json.loads((tmp_path / "run.json").read_text())["data"]["train"]["rows"] == 120
+    card = (tmp_path / "README.md").read_text()
+    assert "By `TmdeTrainer`, from Python, in 4 steps" in card
+    assert "translation (cross-entropy" in card
+    saved = TmdeForConditionalGeneration.from_pretrained(tmp_path)
+    assert_equal_weights(saved.state_dict(), trainer.model.state_dict())
+    assert not (tmp_path / "data_state.json").exists()  # Only checkpoints have a position.
+
+
+def assert_same_shapes(first: torch.nn.Module, second: torch.nn.Module) -> None:
+    shapes = {name: weight.shape for name, weight in first.state_dict().items()}
+    assert shapes == {name: weight.shape for name, weight in second.state_dict().items()}
+
+
+def test_two_losses_of_one_class_leave_the_model_without_a_recipe(tokenizer, tmp_path):
+    two = {"near": InfoNCE(temperature=0.1), "far": InfoNCE(temperature=1.0)}
+    trainer = python_trainer(tmp_path, tokenizer, objectives=two, model=bag())
+    trainer.train()
+    trainer.save_model()
+    assert not (tmp_path / "recipe.yaml").exists()
+    assert (tmp_path / "README.md").is_file()
+
+
+# ---- Batches
+
+
+def test_a_batch_is_a_mapping_of_what_it_has(tokenizer, tmp_path):
+    batch = next(iter(python_trainer(tmp_path, tokenizer).get_train_dataloader()))
+    assert batch["input_ids"] is batch.input_ids
+    assert "labels" not in batch  # The rows have none.
+    assert batch.get("labels") is None
+    assert set(batch) >= {"input_ids", "attention_mask", "languages", "lengths"}
+    assert len(batch) == len(dict(batch))
+    with pytest.raises(KeyError):
+        batch["labels"]
+
+
+def test_rows_are_needed_to_train_and_not_to_evaluate(tokenizer, tmp_path):
+    trainer = TmdeTrainer(
+        model=tiny_model(),
+        args=TmdeTrainingArguments(str(tmp_path), use_cpu=True),
+        eval_dataset=DEV,
+        processing_class=tokenizer,
+    )
+    assert trainer.evaluate()["eval_retrieval"] > 0
+    with pytest.raises(TmdeError, match="train_dataset: found None"):
+        trainer.train()
+
+
+def test_a_stream_trains(tokenizer, tmp_path):
+    stream: datasets.IterableDataset = ROWS.to_iterable_dataset()
+    trainer = TmdeTrainer(
+        model=tiny_model(),
+        args=TmdeTrainingArguments(str(tmp_path), **DEFAULTS),
+        train_dataset=stream,
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    assert trainer.state.global_step == DEFAULTS["max_steps"]
+
+
+# ---- Columns
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_one_column_for_each_language_trains_as_translations_do(kind, tokenizer, tmp_path):
+    flat = datasets.Dataset.from_list(make_rows(120, seed=2))
+    flat_dev = datasets.Dataset.from_list(make_rows(12, seed=9))
+    nested = ROWS
+    if kind == "stream":
+        flat = flat.to_iterable_dataset()
+        nested = nested.to_iterable_dataset()
+    trainers = []
+    for name, rows, dev in (("flat", flat, flat_dev), ("nested", nested, DEV)):
+        trainer = TmdeTrainer(
+            model=tiny_model(seed=1),
+            args=TmdeTrainingArguments(str(tmp_path / name), **DEFAULTS),
+            train_dataset=rows,
+            eval_dataset=dev,
+            processing_class=tokenizer,
+        )
+        trainer.train()
+        trainers.append(trainer)
+    first, second = trainers
+    assert_equal_weights(first.model.state_dict(), second.model.state_dict())
+    assert first.evaluate()["eval_loss"] == second.evaluate()["eval_loss"]
+
+
+def test_columns_without_a_language_are_named(tokenizer, tmp_path):
+    rows = datasets.Dataset.from_list([{"source": "Hund", "target": "dog"}])
+    with pytest.raises(TmdeError, match=r"source, target"):
+        TmdeTrainer(
+            model=tiny_model(),
+            args=TmdeTrainingArguments(str(tmp_path)),
+            train_dataset=rows,
+            processing_class=tokenizer,
+        )
+
+
+# ---- Arguments
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, ("steps", 1000, "steps", 1000, True)),
+        ({"save_steps": 10}, ("steps", 10, "steps", 10, True)),
+        ({"eval_steps": 20}, ("steps", 20, "steps", 20, True)),
+        ({"eval_steps": 20, "save_steps": 40}, ("steps", 20, "steps", 40, True)),
+        ({"eval_strategy": "epoch"}, ("epoch", 1000, "epoch", 1000, True)),
+        ({"eval_strategy": "no", "save_steps": 7}, ("no", 7, "steps", 7, False)),
+        ({"save_strategy": "no"}, ("steps", 1000, "no", 1000, False)),
+    ],
+)
+def test_saving_follows_evaluation_where_only_one_is_set(given, expected, tmp_path):
+    args = TmdeTrainingArguments(str(tmp_path), **given)
+    evaluation = (args.eval_strategy, args.eval_steps, args.save_strategy, args.save_steps)
+    assert (*evaluation, args.load_best_model_at_end) == expected
+
+
+# ---- Recipes with datasets
+
+
+@pytest.mark.parametrize("kind", ["map", "stream"])
+def test_a_recipe_trains_on_a_dataset(kind, tmp_path):
+    languages = ("de", "en", "fr")
+    rows = datasets.Dataset.from_list(make_rows(300, seed=2, languages=languages))
+    dev = datasets.Dataset.from_list(make_rows(12, seed=9, languages=languages))
+    if kind == "stream":
+        rows = rows.to_iterable_dataset()
+    sizes = ["model.d_model=16", "tokenizer.vocab_size=400", "max_steps=4", "use_cpu=true"]
+    recipe = load_recipe("bag", [*sizes, "warm_start.packaged=never", "disable_tqdm=true"])
+
+    trainer = train_recipe(recipe, tmp_path / "run", train_dataset=rows, eval_dataset=dev)
+
+    assert list(trainer.model.config.languages) == ["de", "en", "fr"]
+    assert list(trainer.eval_dataset) == ["dev"]
+    recorded = load_recipe(str(tmp_path / "run" / "recipe.yaml"))
+    assert recorded.data.train is None
+    assert recorded.data.languages == ["de", "en", "fr"]
+    assert (tmp_path / "run" / "README.md").is_file()

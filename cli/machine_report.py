@@ -27,6 +27,7 @@ EXTRA_PURPOSES = {
     "clean": "tmde clean, and tmde dedupe across languages",
     "demo": "tmde demo",
     "figures": "training curves and the figures of tmde eval",
+    "lora": "tmde train --lora",
     "sentence-transformers": "open tmde's models as SentenceTransformer",
     "onnx": "tmde export onnx",
     "mteb": "the tasks of MTEB",

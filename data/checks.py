@@ -2,7 +2,7 @@
 
 import difflib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from modeling_tmde import TmdeError
 
@@ -62,10 +62,19 @@ def is_code(name: str) -> bool:
     return LANGUAGE_CODE.fullmatch(name) is not None and name not in NOT_LANGUAGES
 
 
+def check_language(language: str, available: Iterable[str], place: str) -> None:
+    """Raise [`CorpusError`] if the argument `language` is not an available one."""
+    known = sorted(set(available))
+    if language in known:
+        return
+    expected = f"one of the languages in the data ({_listed(known)})"
+    raise bad_value(place, None, "language", language, expected, "Pass one of those.")
+
+
 def check_languages(requested: Iterable[str], available: Iterable[str], place: str) -> None:
     """Raise [`CorpusError`] if requested languages are not among the available ones."""
     known = sorted(set(available))
-    listed = ", ".join(name[:20] for name in known[:LISTED_LANGUAGES])
+    listed = _listed(known)
     missing = [code for code in dict.fromkeys(requested) if code not in known]
     if not missing:
         return
@@ -77,3 +86,8 @@ def check_languages(requested: Iterable[str], available: Iterable[str], place: s
     expected = f"one of the languages in the data ({listed})"
     description = Unquoted(", ".join(map(repr, missing)))
     raise bad_value(place, None, "languages", description, expected, advice)
+
+
+def _listed(languages: Sequence[str]) -> str:
+    """Return the first languages as an error lists them."""
+    return ", ".join(name[:20] for name in languages[:LISTED_LANGUAGES])

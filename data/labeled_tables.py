@@ -11,13 +11,13 @@ from typing import TypeGuard
 import datasets
 import numpy as np
 
-from tmde.embedding.hub_names import check_repository
+from tmde.embedding.hub_names import check_repository, is_possible_hub_id
 
 from .checks import Unquoted, bad_value, check_languages
 from .columns import shown_fields
 from .files import find_files, is_hub_layout
 
-logger = logging.getLogger("tmde.eval.tasks")
+logger = logging.getLogger("tmde.data")
 
 SPLIT_NAMES = {"validation": "dev"}  # names of the Hub, and ours
 _READ_ROWS = 1000  # Rows that are read from a dataset at a time, several times faster than singly.
@@ -51,6 +51,16 @@ def is_dataset(source: str) -> bool:
     if source == "sample" or os.path.exists(source):
         return is_hub_layout(source)
     return find_files(source) is None
+
+
+def is_hub_source(source: str) -> bool:
+    """Return whether a source is a folder laid out like a dataset of the Hub, or may be a Hub id.
+
+    Unlike `is_dataset`, raises nothing: the caller says which files it reads.
+    """
+    if os.path.exists(source):
+        return is_hub_layout(source)
+    return is_possible_hub_id(source, needs_owner=True)
 
 
 def config_names(dataset: str) -> list[str]:

@@ -12,22 +12,21 @@ from typing import Any
 
 import datasets
 
-from .checks import Unquoted, bad_value, check_languages
+from .checks import Unquoted, bad_value, check_language
 from .files import AnyDataset
 from .iso_codes import iso_of_flores
 from .labeled_tables import (
     Table,
     choose_languages,
     config_names,
-    is_dataset,
+    is_hub_source,
     open_named_split,
     open_splits,
     read_columns,
     read_labels,
 )
-from .mldoc import ADVICE as MLDOC_ADVICE
 from .mldoc import LABELS as MLDOC_LABELS
-from .mldoc import mldoc_split, open_mldoc, read_mldoc
+from .mldoc import open_mldoc_split, read_mldoc
 from .rows import CLASSES
 
 XNLI = "facebook/xnli"
@@ -48,6 +47,9 @@ def load_mldoc(
 ) -> AnyDataset:
     r"""Load the news documents of MLDoc in one language.
 
+    The source comes first, unlike in `load_xnli` and `load_sib200`: MLDoc is licensed, so there is
+    no default.
+
     Args:
         source: The folder with the files that MLDoc's `generate_documents.py` writes,
             `mldoc.de.train.1000` and so on, with a line `label<TAB>text` for each document; or a
@@ -64,8 +66,8 @@ def load_mldoc(
         A dataset with the columns `text` and `label`, a `ClassLabel` of CCAT, ECAT, GCAT and MCAT.
 
     Raises:
-        CorpusError: The source has no such language or split, or a row is bad. In a stream, bad
-            rows raise when they are read.
+        CorpusError: The source has no such language or split, there are no rows, or a row is bad.
+            In a stream, rows are checked when they are read.
 
     Example:
         >>> documents = load_mldoc("mldoc", "de", "train.1000")  # doctest: +SKIP
@@ -73,7 +75,7 @@ def load_mldoc(
         'MCAT'
     """
     source = os.path.expanduser(os.fspath(source))
-    opener = partial(_open_mldoc, source, language, split, streaming)
+    opener = partial(open_mldoc_split, source, language, split, streaming)
     label = datasets.ClassLabel(names=list(MLDOC_LABELS))
     features = datasets.Features({"text": _TEXT, "label": label})
     return _dataset_of(opener, partial(_mldoc_columns, clean), features, streaming)
@@ -100,8 +102,8 @@ def load_xnli(
         entailment, neutral and contradiction.
 
     Raises:
-        CorpusError: The source has no such language or split, or a row is bad. In a stream, bad
-            rows raise when they are read.
+        CorpusError: The source has no such language or split, there are no rows, or a row is bad.
+            In a stream, rows are checked when they are read.
 
     Example:
         >>> pairs = load_xnli("de", "test", streaming=True)  # doctest: +SKIP
@@ -136,8 +138,8 @@ def load_sib200(
         with one `index_id` are translations.
 
     Raises:
-        CorpusError: The source has no such language or split, or a row is bad. In a stream, bad
-            rows raise when they are read.
+        CorpusError: The source has no such language or split, there are no rows, or a row is bad.
+            In a stream, rows are checked when they are read.
 
     Example:
         >>> sentences = load_sib200("de", "test")  # doctest: +SKIP
@@ -153,18 +155,9 @@ def load_sib200(
 # ---- Opening
 
 
-def _open_mldoc(source: str, language: str, split: str, streaming: bool) -> Table:
-    name = mldoc_split(split)
-    tables = open_mldoc(source, [language], [name], streaming)[language]
-    if name not in tables:
-        place = f"{source} (language {language})"
-        raise bad_value(place, None, "split", split, "a split of the source", MLDOC_ADVICE)
-    return tables[name]
-
-
 def _open_config(source: str, language: str, split: str, streaming: bool) -> Table:
     _check_dataset(source)
-    check_languages([language], config_names(source), source)
+    check_language(language, config_names(source), source)
     return open_named_split(source, language, split, streaming)
 
 
@@ -172,15 +165,18 @@ def _open_sib200(source: str, language: str, split: str, streaming: bool) -> Tab
     _check_dataset(source)
     configs = sib200_configs(source)
     code = iso_of_flores(language)
-    check_languages([code], configs, source)
+    check_language(code, configs, source)
     return open_named_split(source, configs[code], split, streaming)
 
 
 def _check_dataset(source: str) -> None:
-    """Raise [`CorpusError`] for a folder that is not laid out like a dataset of the Hub."""
-    if is_dataset(source):
+    """Raise [`CorpusError`] for a source that is no dataset of the Hub, nor laid out like one."""
+    if is_hub_source(source):
         return
-    description = Unquoted("no README.md that lists `configs`")
+    if os.path.exists(source):
+        description = Unquoted("no README.md that lists `configs`")
+    else:
+        description = Unquoted("no such folder")
     expected = "a Hub dataset, or a folder laid out like one, with a config for each language"
     advice = "Download the dataset with its README.md."
     raise bad_value(source, None, None, description, expected, advice)
@@ -287,7 +283,11 @@ def _read_rows(
     """Yield the checked rows of a table, read in blocks."""
     table = opener()
     rows = iter(table.rows)
-    while block := list(islice(rows, _BLOCK_ROWS)):
-        columns = read(replace(table, rows=block))
+    block = list(islice(rows, _BLOCK_ROWS))
+    while True:
+        columns = read(replace(table, rows=block))  # An empty table is an error.
         for values in zip(*columns.values(), strict=True):
             yield dict(zip(columns, values, strict=True))
+        block = list(islice(rows, _BLOCK_ROWS))
+        if not block:
+            return

@@ -8,14 +8,15 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
-from .checks import bad_value
+from .checks import bad_value, check_language
 from .files import read_lines
 from .labeled_tables import (
     SPLIT_NAMES,
     Table,
     choose_languages,
     config_names,
-    is_dataset,
+    is_hub_source,
+    open_named_split,
     open_splits,
     read_columns,
     read_labels,
@@ -81,8 +82,8 @@ def open_mldoc(
         CorpusError: There are no such files, or a language is missing.
     """
     tables: dict[str, dict[str, Table]] = {}
-    if is_dataset(source):
-        configs = {NAMES.get(name, name): name for name in config_names(source)}
+    if is_hub_source(source):
+        configs = _configs(source)
         for language in choose_languages(source, languages, configs, defaults):
             tables[language] = open_splits(source, configs[language], splits, streaming)
         return tables
@@ -93,6 +94,38 @@ def open_mldoc(
             if name in files[language]:
                 tables[language][name] = files[language][name]
     return tables
+
+
+def open_mldoc_split(source: str, language: str, split: str, streaming: bool = False) -> Table:
+    """Open one split in one language.
+
+    Args:
+        source: See `open_mldoc`.
+        language: Its code.
+        split: The name of the script, of the Hub, or ours.
+        streaming: Read the Hub without downloading whole files first.
+
+    Raises:
+        CorpusError: There are no such files, or the language or the split is missing.
+    """
+    name = mldoc_split(split)
+    if is_hub_source(source):
+        configs = _configs(source)
+        check_language(language, configs, source)
+        return open_named_split(source, configs[language], name, streaming)
+    files = _find_files(source)
+    check_language(language, files, source)
+    tables = files[language]
+    if name not in tables:
+        place = f"{source} (language {language})"
+        expected = f"one of {', '.join(tables)}"
+        raise bad_value(place, None, "split", split, expected, "Correct the name.")
+    return tables[name]
+
+
+def _configs(dataset: str) -> dict[str, str]:
+    """Return the config of each language."""
+    return {NAMES.get(name, name): name for name in config_names(dataset)}
 
 
 def mldoc_split(name: str) -> str:

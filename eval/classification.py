@@ -192,10 +192,12 @@ def evaluate_plans(
     for test_split in test_splits:
         check_plans(data, plans, test_split)
     # A head reads trainings when it needs them: the features of TF-IDF are large.
-    trainings = _trainings(data, plans, system, head, seeds, progress)
+    trainings = _trainings(data, plans, system, seeds)
     classifiers_of_trainings = head.fit_all(trainings)
     cells: dict[str, list[Cell]] = {test_split: [] for test_split in test_splits}
     for plan in plans:
+        if progress is not None:
+            progress(f"{system.name}: training {head.name} on {plan.source}")
         runs = list(islice(classifiers_of_trainings, len(seeds)))
         for test_split in test_splits:
             cells[test_split] += _test_plan(data, plan, system, runs, test_split)
@@ -226,14 +228,10 @@ def _trainings(
     data: ClassificationData,
     plans: Sequence[Plan],
     system: System,
-    head: Head,
     seeds: Sequence[int],
-    progress: Callable[[str], None] | None,
 ) -> Iterator[Training]:
     """Yield a training for each plan and seed; those of one plan share features and labels."""
     for plan in plans:
-        if progress is not None:
-            progress(f"{system.name}: training {head.name} on {plan.source}")
         fit_on, fit_languages = _train_texts(data, plan)
         labels = _train_labels(data, plan)
         train_features = []

@@ -164,7 +164,8 @@ def run_folds(
         seed: Seed of the draws and of the head.
         size: Items per draw of ten folds; None for the thesis's 2000, or as many as the smallest
             pool allows.
-        progress: Called with a line before each fold.
+        progress: Called with a line before each fold. Small networks of several folds are trained
+            together, before the first of them is tested.
 
     Returns:
         Of each fold the mean over all pairs of a source and another target language; and for JSON
@@ -190,9 +191,9 @@ def run_folds(
     for language, by_name in splits.items():
         pools[language] = _pool(by_name, ids[language], system, language)
     accuracies: dict[str, list[float]] = defaultdict(list)
-    trainings = _trainings(folds, pools, seed, lambda text: progress(f"{system.name}: {text}"))
-    classifiers = head.fit_all(trainings)
-    for fold in folds:
+    classifiers = head.fit_all(_trainings(folds, pools, seed))
+    for number, fold in enumerate(folds, start=1):
+        progress(f"{system.name}: fold {number} of {len(folds)}")
         for source in fold.train:
             classifier = next(classifiers)["dev"]
             for target, accuracy in _accuracies(fold, source, pools, classifier).items():
@@ -267,19 +268,13 @@ def _pool(by_name: Mapping[str, Split], ids: Sequence[str], system: System, lang
     return _Pool(row_of, np.concatenate(features), np.concatenate(labels))
 
 
-def _trainings(
-    folds: Sequence[Fold],
-    pools: Mapping[str, _Pool],
-    seed: int,
-    progress: Callable[[str], None],
-) -> Iterator[Training]:
+def _trainings(folds: Sequence[Fold], pools: Mapping[str, _Pool], seed: int) -> Iterator[Training]:
     """Yield the training of each fold and language.
 
     Raises:
         TaskError: A train half has one class.
     """
     for number, fold in enumerate(folds, start=1):
-        progress(f"fold {number} of {len(folds)}")
         for source, train_ids in fold.train.items():
             pool = pools[source]
             rows = pool.rows(train_ids)

@@ -30,13 +30,9 @@ from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.documents.unit_rows import Matrix
-from tmde.eval.ffn import DevSets, FfnClassifier, FfnHead, Training, training_groups
+from tmde.eval.ffn import WORTH_THREADS, DevSets, FfnClassifier, FfnHead, Training, training_groups
 
 logger = logging.get_logger(__name__)
-
-# Numbers in a training set from which several threads pay. Below, they wait for each other:
-# 1,000 x 256 took forty times as long on two cores as on one.
-_WORTH_THREADS = 20_000_000
 
 Classifier: TypeAlias = ClassifierMixin | Pipeline | FfnClassifier
 
@@ -117,7 +113,7 @@ class LinearHead:
             seed: Ignored.
         """
         best = _BestClassifiers(devs)
-        is_small = features.shape[0] * features.shape[1] < _WORTH_THREADS
+        is_small = features.shape[0] * features.shape[1] < WORTH_THREADS
         with threadpool_limits(1 if is_small else None):
             for classifier in self._path(features, np.asarray(labels)):
                 for name in devs:

@@ -12,7 +12,7 @@ import os
 import re
 import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, cycle, groupby, islice, pairwise
 from operator import itemgetter
 from pathlib import Path
@@ -52,8 +52,6 @@ _LONG_RUN = re.compile(r"(\S{1000})|\s{1000,}")
 # Texts tokenized at once: enough for the tokenizer's threads, little memory.
 _TEXTS_AT_ONCE = 2048
 
-_LANGUAGE_CODE = re.compile(r"[a-z]{2,3}([-_][A-Za-z0-9]{2,8})*", re.ASCII)
-
 ParallelRow = Mapping[str, Any]  # {"translation": {"de": ..., "en": ...}} or {"de": ..., "en": ...}
 Word = tuple[int, ...]  # the token ids of a pre-token
 Merge = tuple[str, str]
@@ -83,48 +81,74 @@ def balanced_texts(texts: Mapping[str, Iterable[str]], max_characters: int) -> I
                 yield _LONG_RUN.sub(r"\1 ", text)
 
 
-def texts_by_language(rows: Iterable[ParallelRow], max_characters: int) -> dict[str, list[str]]:
+def texts_by_language(
+    rows: Iterable[ParallelRow], max_characters: int, languages: Sequence[str] | None = None
+) -> dict[str, list[str]]:
     """Return the texts of parallel rows by language.
 
     Args:
         rows: Rows with an object `translation` of texts by language, or with one column per
-            language. They are read once, to the end. Empty texts and None are left out.
+            language. They are read once, until each language has `max_characters`. Empty texts and
+            None are left out.
         max_characters: Texts of a language are kept until they have so many characters.
+        languages: The languages to read; None for all that `translation` has. Rows with one column
+            per language need it, because they may have other columns.
 
     Raises:
         TmdeError: An element is no such row.
     """
     texts: dict[str, list[str]] = {}
-    sizes: Counter[str] = Counter()
+    sizes = dict.fromkeys(languages or (), 0)
     for number, row in enumerate(rows, 1):
-        for language, text in _texts_of_row(row, number).items():
+        for language, text in _texts_of_row(row, number, languages).items():
+            sizes.setdefault(language, 0)
             if text and sizes[language] < max_characters:
                 texts.setdefault(language, []).append(text)
                 sizes[language] += len(text)
+        if sizes and min(sizes.values()) >= max_characters:
+            break
     return texts
 
 
-def _texts_of_row(row: ParallelRow, number: int) -> Mapping[str, str | None]:
+def _texts_of_row(
+    row: ParallelRow, number: int, languages: Sequence[str] | None
+) -> Mapping[str, str | None]:
     """Return the texts of a row by language.
 
     Raises:
-        TmdeError: It is no row, or a column of texts is not named by a language code.
+        TmdeError: It is no row, `languages` are not given for a row that needs them, or it lacks
+            the column of a language.
     """
-    advice = (
-        'expected {"translation": {"de": ..., "en": ...}} or {"de": ..., "en": ...}; '
-        "load_parallel makes such rows of files and datasets"
-    )
+    place = f"train_tokenizer, row {number}"
     if not isinstance(row, Mapping):
-        raise TmdeError(f"train_tokenizer, row {number}: found {row!r:.80}, {advice}")
+        raise TmdeError(
+            f'{place}: found {row!r:.80}, expected {{"translation": {{"de": ..., "en": ...}}}}; '
+            "load_parallel makes such rows of files and datasets"
+        )
     if "translation" in row:
-        return row["translation"]
+        translation = row["translation"]
+        if not isinstance(translation, Mapping):
+            raise TmdeError(
+                f"{place}, field 'translation': found {translation!r:.80}, expected an object of "
+                "texts by language"
+            )
+        if languages is None:
+            return translation
+        return {language: translation.get(language) for language in languages}
+    columns = ", ".join(map(repr, row))
+    if languages is None:
+        raise TmdeError(
+            f"{place}: found the columns {columns:.200}, expected 'translation'. If each language "
+            "has a column, name these columns: languages=['de', 'en']"
+        )
     texts = {}
-    for name, value in row.items():
-        if not isinstance(value, str | None):
-            continue
-        if not _LANGUAGE_CODE.fullmatch(name):
-            raise TmdeError(f"train_tokenizer, row {number}: found the column {name!r}, {advice}")
-        texts[name] = value
+    for language in languages:
+        if language not in row:
+            raise TmdeError(
+                f"{place}: found the columns {columns:.200}, expected a column {language!r}. "
+                "Correct languages=[...]"
+            )
+        texts[language] = row[language]
     return texts
 
 
@@ -145,6 +169,7 @@ def train_tokenizer(
     model_max_length: int = 2048,
     lowercase: bool = False,
     add_prefix_space: bool = False,
+    languages: Sequence[str] | None = None,
 ) -> PreTrainedTokenizerFast:
     """Train one byte-level BPE vocabulary over all languages (thesis 4.3.1: 50k for five).
 
@@ -154,22 +179,26 @@ def train_tokenizer(
 
     Args:
         texts: Texts by language, `{"de": [...], "en": [...]}`; or parallel rows, such as those that
-            `load_parallel` returns, of which all are read: `rows.take(200_000)` limits a stream.
-            Either way, texts are balanced by language.
+            `load_parallel` returns. Rows are read until each language seen so far has
+            `max_characters`; `rows.take(200_000)` limits them further. Either way, texts are
+            balanced by language.
         vocab_size: Entries, including the special tokens and the 256 bytes.
         max_characters: Most characters of one language that the vocabulary is trained on.
         model_max_length: Longest input of the model, stored with the tokenizer.
         lowercase: Lowercase every text first. Decoding then gives lowercase text.
         add_prefix_space: Begin every text with a space, which decoding removes: the first word gets
             the same tokens as within a text, where words are stored with the space before them.
+        languages: The languages to train on; None for all. Rows with one column per language need
+            them, because other columns are no texts. So do rows in which a language first appears
+            after the others have `max_characters`.
 
     Returns:
         A tokenizer that `save_pretrained` writes and `AutoTokenizer` opens, with no class of this
         package.
 
     Raises:
-        TmdeError: The vocabulary cannot hold the bytes, there is no text, or an element is no
-            parallel row.
+        TmdeError: The vocabulary cannot hold the bytes, there is no text, a language has none, or
+            an element is no parallel row.
     """
     smallest = len(SPECIAL_TOKENS) + NUM_BYTES
     if vocab_size < smallest:
@@ -178,7 +207,9 @@ def train_tokenizer(
             f"{smallest}"
         )
     if not isinstance(texts, Mapping):
-        texts = texts_by_language(texts, max_characters)
+        texts = texts_by_language(texts, max_characters, languages)
+    if languages is not None:
+        texts = _selected_texts(texts, languages)
     stream = balanced_texts(texts, max_characters)
     first_text = next(stream, None)
     if first_text is None:
@@ -193,6 +224,23 @@ def train_tokenizer(
     )
     tokenizer.train_from_iterator(chain([first_text], stream), trainer)
     return wrapped(tokenizer, model_max_length)
+
+
+def _selected_texts(
+    texts: Mapping[str, Iterable[str]], languages: Sequence[str]
+) -> dict[str, Iterable[str]]:
+    """Return the texts of these languages.
+
+    Raises:
+        TmdeError: A language has none.
+    """
+    missing = [language for language in languages if language not in texts]
+    if missing:
+        raise TmdeError(
+            f"languages={list(languages)}: found no text in {missing}, expected languages of the "
+            f"texts ({', '.join(texts)}). Correct languages=[...]"
+        )
+    return {language: texts[language] for language in languages}
 
 
 def _untrained_tokenizer(lowercase: bool, add_prefix_space: bool) -> Tokenizer:

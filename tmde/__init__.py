@@ -98,6 +98,7 @@ __all__ = [
     "load_mldoc",
     "load_parallel",
     "load_recipe",
+    "load_sib200",
     "load_xnli",
     "mine_bitext",
     "train_recipe",

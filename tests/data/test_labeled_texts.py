@@ -6,7 +6,8 @@ import datasets
 import pytest
 import yaml
 
-from tmde.data import CorpusError, load_mldoc, load_sib200, load_xnli
+from tmde import load_mldoc, load_sib200, load_xnli
+from tmde.data import CorpusError
 
 
 def write_hub_folder(folder: Path, configs: dict[str, dict[str, datasets.Dataset]]) -> str:
@@ -82,13 +83,40 @@ def test_a_bad_label_is_named_with_its_row(mldoc, streaming):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("fr", "dev"), r"'languages': found 'fr', expected .*\(de, en\)"),
-        (("de", "dev"), r"\(language de\), field 'split': found 'dev'"),
+        (("fr", "dev"), r"'language': found 'fr', expected .*\(de, en\)"),
+        (("de", "dev"), r"'split': found 'dev', expected one of test, train, train_10k. Correct"),
     ],
 )
 def test_what_mldoc_lacks_is_named_at_once(mldoc, arguments, message):
     with pytest.raises(CorpusError, match=message):
         load_mldoc(mldoc, *arguments, streaming=True)
+
+
+def test_mldoc_names_what_it_reads():
+    with pytest.raises(CorpusError, match=r"expected a folder with MLDoc's files.*mldoc\.de\.dev"):
+        load_mldoc("nowhere", "de")
+
+
+def test_the_splits_of_a_dataset_of_mldoc_are_listed(tmp_path):
+    rows = datasets.Dataset.from_dict({"label": ["MCAT"], "text": ["one"]})
+    source = write_hub_folder(tmp_path, {"german": {"train": rows, "validation": rows}})
+    with pytest.raises(CorpusError, match="found 'test', expected one of train, validation"):
+        load_mldoc(source, "de", "test")
+    with pytest.raises(CorpusError, match=r"'language': found 'fr', expected .*\(de\)"):
+        load_mldoc(source, "fr", "test")
+
+
+@every_way
+def test_an_empty_file_is_an_error(tmp_path, streaming):
+    (tmp_path / "mldoc.de.dev").write_text("")
+    with pytest.raises(CorpusError, match=r"mldoc\.de\.dev: found no rows"):
+        list(load_mldoc(tmp_path, "de", "dev", streaming))
+
+
+@every_way
+def test_a_block_that_is_full_is_read_once(tmp_path, streaming):
+    (tmp_path / "mldoc.de.dev").write_text("MCAT\tone\n" * 1000)
+    assert len(list(load_mldoc(tmp_path, "de", "dev", streaming))) == 1000
 
 
 @pytest.fixture
@@ -129,13 +157,15 @@ def test_an_xnli_pair_without_a_gold_label_is_named(xnli, streaming):
 
 
 def test_what_xnli_lacks_is_named(xnli, tmp_path):
-    with pytest.raises(CorpusError, match=r"'languages': found 'fr', expected .*\(de, en\)"):
+    with pytest.raises(CorpusError, match=r"'language': found 'fr', expected .*\(de, en\)"):
         load_xnli("fr", source=xnli)
     with pytest.raises(CorpusError, match=r"'split': found 'train', expected one of test, valid"):
         load_xnli("de", "train", source=xnli)
     (tmp_path / "empty").mkdir()
     with pytest.raises(CorpusError, match=r"found no README.md that lists `configs`"):
         load_xnli("de", source=tmp_path / "empty")
+    with pytest.raises(CorpusError, match=r"nowhere: found no such folder, expected a Hub dataset"):
+        load_xnli("de", source="nowhere")
 
 
 @every_way
@@ -148,3 +178,5 @@ def test_sib200(tmp_path, streaming):
     ]
     for language in ("de", "deu_Latn"):
         assert rows_of(load_sib200(language, "test", streaming, source), streaming) == expected
+    with pytest.raises(CorpusError, match=r"'language': found 'fr', expected .*\(de\)"):
+        load_sib200("fr", source=source)

@@ -182,6 +182,7 @@ SKIPS = {
     "docs/guides/search.md": [
         "serves a page until Ctrl-C; tests/cli/test_demo_page.py opens it in a browser",
     ],
+    "docs/hub-data.md": ["needs the Hub and MLDoc"],
     "docs/index.md": ["is the script of README.md, which runs there"],
     "docs/guides/train-t-mde.md": [
         "streams Europarl and needs GPUs",

@@ -153,6 +153,28 @@ def test_a_deterministic_head_is_trained_for_the_first_seed_alone():
     assert cell.std is None
 
 
+class ReadsAhead(GuessHead):
+    """A head that reads all trainings before it returns its first classifier."""
+
+    def __init__(self, events: list[str]) -> None:
+        super().__init__(deterministic=True)
+        self.events = events
+
+    def fit_all(self, trainings):
+        for training in list(trainings):
+            self.events.append("classifier")
+            yield self.fit(*training)
+
+
+def test_a_line_precedes_the_classifiers_of_each_plan():
+    events: list[str] = []
+    system = planted(TWO)
+    evaluate_classification(TWO, system, ReadsAhead(events), progress=events.append)
+    english = f"{system.name}: training guess on en"
+    german = f"{system.name}: training guess on de"
+    assert events == [english, "classifier", german, "classifier"]
+
+
 @dataclass
 class Shown:
     """What a protocol shows: splits by their name, such as "en/train".

@@ -172,3 +172,26 @@ def test_folds_depend_on_the_seed_alone():
 def test_too_little_data_for_folds_is_an_error():
     with pytest.raises(TaskError, match="the data allow 20 items a fold, expected at least 100"):
         measure(seed=7)
+
+
+class ReadsAhead:
+    """A head that reads all trainings before it returns its first classifier."""
+
+    def __init__(self, events: list[str]) -> None:
+        self.events = events
+
+    def fit_all(self, trainings):
+        for training in list(trainings):
+            self.events.append("classifier")
+            yield ONE_C.fit(*training)
+
+
+def test_a_line_precedes_the_classifiers_of_each_fold():
+    events: list[str] = []
+    run_folds(
+        corpus(), FakeSystem(noisy_vector), ReadsAhead(events), size=20, progress=events.append
+    )
+    lines = [event for event in events if event != "classifier"]
+    assert len(lines) == 10
+    assert lines[1].endswith(": fold 2 of 10")
+    assert events[::3] == lines

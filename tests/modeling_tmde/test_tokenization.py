@@ -132,39 +132,73 @@ def nested(rows: list[dict]) -> list[dict]:
 
 
 @pytest.mark.parametrize(
-    "rows",
+    ("rows", "languages"),
     [
-        PARALLEL_ROWS,
-        nested(PARALLEL_ROWS),
-        iter(PARALLEL_ROWS),
-        datasets.Dataset.from_list(nested(PARALLEL_ROWS)),
-        datasets.Dataset.from_list([*PARALLEL_ROWS, {"de": "no", "en": "no"}])
-        .to_iterable_dataset()
-        .take(3),
+        (PARALLEL_ROWS, ["de", "en"]),
+        (nested(PARALLEL_ROWS), None),
+        (iter(nested(PARALLEL_ROWS)), None),
+        (datasets.Dataset.from_list(nested(PARALLEL_ROWS)), None),
+        (
+            datasets.Dataset.from_list([*PARALLEL_ROWS, {"de": "no", "en": "no"}])
+            .to_iterable_dataset()
+            .take(3),
+            ["de", "en"],
+        ),
     ],
     ids=["flat", "nested", "iterator", "dataset", "stream"],
 )
-def test_parallel_rows_give_the_tokenizer_of_their_texts(rows):
+def test_parallel_rows_give_the_tokenizer_of_their_texts(rows, languages):
     texts = {
         "de": ["Das Haus ist alt.", "Der Baum ist grün."],
         "en": ["The house is old.", "The mouse is grey."],
     }
     expected = train_tokenizer(texts, vocab_size=300)
-    assert train_tokenizer(rows, vocab_size=300).get_vocab() == expected.get_vocab()
+    tokenizer = train_tokenizer(rows, vocab_size=300, languages=languages)
+    assert tokenizer.get_vocab() == expected.get_vocab()
 
 
 def test_rows_are_read_once_and_only_the_first_texts_are_kept():
-    rows = iter([{"de": "a" * 6, "en": "b"}, {"de": "c" * 6}, {"de": "d" * 6, "en": "e"}])
-    assert texts_by_language(rows, 10) == {"de": ["a" * 6, "c" * 6], "en": ["b", "e"]}
+    rows = [{"de": "a" * 6, "en": "b"}, {"de": "c" * 6}, {"de": "d" * 6, "en": "e"}]
+    assert texts_by_language(iter(nested(rows)), 10) == {"de": ["a" * 6, "c" * 6], "en": ["b", "e"]}
+
+
+@pytest.mark.parametrize(
+    ("languages", "rows_read"),
+    [(None, 4), (["de"], 2), (["de", "fr"], 9)],
+    ids=["languages seen so far", "one language", "one that comes late"],
+)
+def test_no_row_is_read_after_every_language_has_its_share(languages, rows_read):
+    rows = nested([{"de": "a" * 5, "en": "b" * 3}] * 8 + [{"fr": "c" * 10}] + [{"de": "d"}] * 99)
+    remaining = iter(rows)
+    texts = texts_by_language(remaining, 10, languages)
+    assert len(rows) - len(list(remaining)) == rows_read
+    assert texts["de"] == ["a" * 5] * 2
+
+
+WITH_METADATA = {"de": "Haus", "en": "house", "url": "http://a.de", "id": "7", "doc": "x"}
+
+
+def test_metadata_columns_are_no_languages():
+    assert texts_by_language([WITH_METADATA], 10, ["de", "en"]) == {"de": ["Haus"], "en": ["house"]}
+    with pytest.raises(ValueError, match=r"found the columns 'de', .*'url'.* languages=\['de', "):
+        train_tokenizer([WITH_METADATA], vocab_size=300)
+    with pytest.raises(ValueError, match=r"row 1: found the columns .* expected a column 'fr'"):
+        train_tokenizer([WITH_METADATA], vocab_size=300, languages=["de", "fr"])
+
+
+@pytest.mark.parametrize("texts", [{"de": ["Haus"]}, nested([{"de": "Haus"}])])
+def test_a_language_that_the_texts_lack_is_named(texts):
+    with pytest.raises(ValueError, match=r"found no text in \['fr'\], expected .*\(de\)"):
+        train_tokenizer(texts, vocab_size=300, languages=["de", "fr"])
 
 
 @pytest.mark.parametrize(
     ("row", "found"),
-    [("Haus", "'Haus'"), ({"de": "Haus", "title": "Buch"}, "the column 'title'")],
+    [("Haus", ": found 'Haus'"), ({"translation": None}, ", field 'translation': found None")],
 )
 def test_what_is_no_parallel_row_is_named(row, found):
-    with pytest.raises(ValueError, match=f"^train_tokenizer, row 2: found {found}, expected "):
-        train_tokenizer([{"de": "Haus"}, row], vocab_size=300)
+    with pytest.raises(ValueError, match=f"^train_tokenizer, row 2{found}, expected "):
+        train_tokenizer([{"translation": {"de": "Haus"}}, row], vocab_size=300)
 
 
 def test_a_vocabulary_smaller_than_the_bytes_is_refused():

@@ -102,7 +102,7 @@ def _is_worth_keeping(folder: Path) -> bool:
 
 
 def _empty_folder(folder: Path) -> None:
-    """Delete what a folder holds but for hidden files, of which one may be its lock."""
+    """Delete everything in a folder except hidden files. One of them may be its lock."""
     for path in folder.glob("[!.]*"):
         if path.is_dir():
             shutil.rmtree(path)

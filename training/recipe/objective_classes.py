@@ -64,7 +64,9 @@ def _check_options(path: str, loss_class: type[Objective], options: Mapping[str,
     parameters = option_parameters(loss_class)
     for option in options:
         if option not in parameters:
-            raise RecipeError(unknown_name_message(f"objectives.{path}: option", option, parameters))
+            raise RecipeError(
+                unknown_name_message(f"objectives.{path}: option", option, parameters)
+            )
     for option, parameter in parameters.items():
         if parameter.default is inspect.Parameter.empty and option not in options:
             raise RecipeError(f"objectives.{path}: option {option!r} is missing")

@@ -42,6 +42,7 @@ TINY = [
     "train_max_length=128",
     "learning_rate=0.005",
     "warmup_steps=2",
+    "cooldown=0",
     "max_steps=4",
     "logging_steps=1",
     "eval_steps=2",

@@ -225,7 +225,7 @@ def test_triples_are_found_in_the_data(encoder, tmp_path):
     assert not (tmp_path / "run").exists()
 
     options = [*arguments, "objectives.distillation=null", "max_steps=2", "eval_steps=1"]
-    options.append("keep_checkpoints=true")
+    options += ["keep_checkpoints=true", "cooldown=0"]
     assert run(*options).exit_code == 0
     resumed = run(*options, "max_steps=3", "--resume")
     assert resumed.exit_code == 0, resumed.output

@@ -1,7 +1,8 @@
 """The columns of a parallel corpus, and the documents that its rows come from."""
 
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
 
 import datasets
 import numpy as np
@@ -76,10 +77,13 @@ def triple_texts(names: Collection[str]) -> tuple[str, ...]:
 
 def triples_of(rows: datasets.Dataset | datasets.IterableDataset | None) -> tuple[str, ...]:
     """Return the texts of a corpus of triples, see `triple_texts`; () for any other corpus."""
-    # `load_parallel` states the features of streams, too.
-    if rows is None or rows.features is None:
+    if rows is None:
         return ()
-    return triple_texts(rows.features.get(TRANSLATION, rows.features))
+    columns: Mapping[str, Any] | None = rows.features
+    if columns is None:
+        # A stream may state no features. `load_parallel` also reads its columns in the first row.
+        columns = next(iter(rows.with_format(None).take(1)), {})
+    return triple_texts(columns.get(TRANSLATION) or columns)
 
 
 def document_numbers(rows: datasets.Dataset) -> np.ndarray | None:

@@ -5,14 +5,27 @@ import shutil
 from pathlib import Path
 
 from accelerate import PartialState
-from transformers.trainer import TRAINER_STATE_NAME
+from transformers.trainer import (
+    OPTIMIZER_NAME,
+    OPTIMIZER_NAME_BIN,
+    SCHEDULER_NAME,
+    TRAINER_STATE_NAME,
+)
 from transformers.trainer_utils import sort_checkpoints
 from transformers.utils import logging
 
+from modeling_tmde import TmdeError
 from tmde.data.io import digests, write_atomically
 
 logger = logging.get_logger("tmde.training")
 
+# The states that a run resumes with, beside its model, and patterns of their files. With FSDP, the
+# optimizer has the folder `optimizer_0`, or the second name.
+RESUMED_STATES = {
+    "optimizer": (OPTIMIZER_NAME, OPTIMIZER_NAME_BIN, "optimizer_*"),
+    "schedule": (SCHEDULER_NAME,),
+    "random numbers": ("rng_state.pth", "rng_state_*.pth"),
+}
 SEAL = "sha256"  # The last file of a checkpoint. `sha256sum -c sha256` reads it.
 
 
@@ -76,6 +89,26 @@ def find_checkpoint(folder: Path) -> Path | None:
             return path
         logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)
     return None
+
+
+def check_resumable(folder: Path) -> None:
+    """Check that a checkpoint holds all that a run resumes with.
+
+    transformers would begin a missing state anew, without a warning.
+
+    Raises:
+        TmdeError: Names the states that are missing.
+    """
+    missing = []
+    for state, patterns in RESUMED_STATES.items():
+        if not any(any(folder.glob(pattern)) for pattern in patterns):
+            missing.append(state)
+    if missing:
+        raise TmdeError(
+            f"{folder} cannot be resumed: it lacks the state of {', '.join(missing)}, as a "
+            "checkpoint of a run with save_only_model=true does. To train its model further, begin "
+            f"a new run: --warm-start {folder} and another -o (in Python: from_pretrained)"
+        )
 
 
 def discard_checkpoints(folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""LoRA: adapters beside the weights of an encoder, which alone are trained, and merged at the end.
+"""LoRA: train adapters while the encoder's own weights stay frozen. Merge them on saving.
 
 A checkpoint holds the merged weights, as `AutoModel` opens them, and beside them the adapters with
 the weights that they were merged into, from which training resumes exactly.
@@ -19,6 +19,8 @@ from transformers.utils import SAFE_WEIGHTS_NAME, is_peft_available
 from modeling_tmde import AdaptedForConditionalGeneration, TmdeError
 
 if TYPE_CHECKING:
+    from peft import PeftModel
+
     from tmde.training.recipe.sections import LoraSection
 
 ADAPTERS_NAME = "adapters.safetensors"
@@ -90,7 +92,9 @@ def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
             layer.merge()
             plain = layer.get_base_layer()
         else:
-            plain = layer.unload_and_optionally_merge_module(True, False, None)
+            plain = layer.unload_and_optionally_merge_module(
+                merge=True, safe_merge=False, adapter_names=None
+            )
         parent_name, _, child = name.rpartition(".")
         setattr(merged.get_submodule(parent_name), child, plain)
     for module in merged.modules():
@@ -100,15 +104,27 @@ def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
     return merged
 
 
-def without_wrapper(model: Any) -> Any:
-    """Return the model inside a `PeftModel`, with its adapters; any other model as it is."""
+def unwrap_peft(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+    """Return the model inside a `PeftModel`, with its adapters; any other model as it is.
+
+    Raises:
+        TmdeError: The `PeftModel` learns a prompt, which is no part of the model inside it.
+    """
     if not is_peft_available():
         return model
     from peft import PeftModel
 
-    if isinstance(model, PeftModel):
-        return model.get_base_model()
-    return model
+    if not isinstance(model, PeftModel):
+        return model
+    config = model.active_peft_config
+    if config.is_prompt_learning:
+        raise TmdeError(
+            f"model: found a PeftModel with {type(config).__name__}, expected adapters in the "
+            "layers of the model: a learned prompt cannot be merged into the weights. Use "
+            "peft.LoraConfig"
+        )
+    base_model: PreTrainedModel = model.get_base_model()
+    return base_model
 
 
 # ---- Checkpoints

@@ -57,8 +57,8 @@ def check_triples(objectives: Mapping[str, Objective]) -> None:
         if not objective.requirements.accepts_triples:
             raise TmdeError(
                 f"Objective {name!r} cannot learn from triples (the columns anchor, positive and "
-                f"negative): remove it (objectives.{name}=null), and train with 'infonce'. The "
-                "recipe triples does"
+                f"negative): {_removal_advice(name)}, and train with 'infonce'. The recipe triples "
+                "does"
             )
 
 
@@ -75,9 +75,14 @@ def _check_has_part(name: str, model: PreTrainedModel, part: str, architecture: 
     if not hasattr(model, part):
         raise TmdeError(
             f"Objective {name!r} needs a {part}, which {type(model).__name__} does not have: "
-            f"remove the objective (objectives.{name}=null), or set "
-            f"model.architecture={architecture}"
+            f"{_removal_advice(name)}, or train a model that has one (in a recipe: "
+            f"model.architecture={architecture})"
         )
+
+
+def _removal_advice(name: str) -> str:
+    """Return how a recipe and the argument `objectives` of the trainer leave an objective out."""
+    return f"remove it from `objectives` (in a recipe: objectives.{name}=null)"
 
 
 def _check_languages(name: str, objective: Objective, model: PreTrainedModel) -> None:
@@ -87,8 +92,9 @@ def _check_languages(name: str, objective: Objective, model: PreTrainedModel) ->
     required = objective.requirements
     if required.one_encoder or required.texts is not None:
         raise TmdeError(
-            f"Objective {name!r} needs one shared encoder, not {type(model).__name__}: remove the "
-            f"objective (objectives.{name}=null), or set another model.architecture, such as tmde"
+            f"Objective {name!r} needs one shared encoder, not {type(model).__name__}: "
+            f"{_removal_advice(name)}, or train another model (in a recipe: "
+            "model.architecture=tmde)"
         )
     if required.targets in ((), (PIVOTS,)):
         return

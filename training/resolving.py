@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.checkpoints import find_checkpoint
+from tmde.training.checkpoints import check_resumable, find_checkpoint
 from tmde.training.distributed import check_processes
 from tmde.training.objective_checks import check_triples
 from tmde.training.objectives.base import Objective
@@ -56,12 +56,14 @@ def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
 
     Raises:
         RecipeError: The recipe cannot be trained.
+        TmdeError: The checkpoint to resume from is that of a model alone.
     """
     if resume:
         parts = _build_parts(recipe, folder)
         checkpoint = find_checkpoint(folder)
         start = _resumed_start(recipe, folder, checkpoint)
         if checkpoint is not None:
+            check_resumable(checkpoint)
             parts.arguments.eval_on_start = False  # The run was measured before its first step.
         return ResolvedRun(recipe, folder, start, parts.objectives, parts.arguments, checkpoint)
     check_pyramid(recipe)

@@ -3,41 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from tmde.training.optimization import METRIC_SCHEDULES, OPEN_SCHEDULES
 from tmde.training.recipe.schema import SECTIONS, Recipe
 
-# The training keys that a resumed run may change. None of them has a part in what a step computes:
-# they say when the run ends, what it reports, when it measures and saves, and on which hardware it
-# runs. Every other key would make a model that no recipe describes: its first steps would be made
-# with one value and its last with another, or the optimizer's state of a checkpoint would overrule
-# the new value.
+# The training keys that a resumed run may change only where its learning rates do not depend on
+# them.
+LIMITS = ("max_steps", "num_train_epochs", "max_minutes", "max_cpu_minutes")
+EVALUATION_TIMES = ("eval_strategy", "eval_steps", "eval_minutes", "eval_delay")
+# The training keys that a resumed run may always change. They do not affect what a step computes:
+# they say when the run stops early, what it reports, when it saves, and on which hardware it runs.
+# Every other key would make a model that no recipe describes: its first steps would be made with
+# one value and its last with another, or the optimizer's state of a checkpoint would overrule the
+# new value.
 CHANGEABLE_KEYS = frozenset(
     {
-        # Limits.
-        *("max_steps", "num_train_epochs", "max_minutes", "max_cpu_minutes"),
         "early_stopping_patience",
         # Logs and reports.
         *("logging_strategy", "logging_steps", "logging_first_step", "logging_nan_inf_filter"),
         *("log_level", "log_level_replica", "log_on_each_node", "disable_tqdm"),
         *("report_to", "run_name", "project", "skip_memory_metrics"),
         *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id"),
-        # When the run is evaluated. What an evaluation measures chooses the best checkpoint, so it
-        # stays.
-        *("eval_strategy", "eval_steps", "eval_minutes", "eval_delay", "eval_on_start"),
-        *("per_device_eval_batch_size", "eval_accumulation_steps"),
+        # What an evaluation measures chooses the best checkpoint, so it stays.
+        "eval_on_start",
         # What is saved, and where.
         *("save_strategy", "save_steps", "save_total_limit", "save_on_each_node"),
-        *("enable_jit_checkpoint", "load_best_model_at_end", "keep_checkpoints"),
+        *("load_best_model_at_end", "keep_checkpoints"),
         *("push_to_hub", "hub_model_id", "hub_private_repo", "hub_revision"),
         *("hub_strategy", "hub_always_push"),
         # Devices, processes, workers and memory.
         *("use_cpu", "local_rank", "ddp_backend", "ddp_timeout", "ddp_bucket_cap_mb"),
         *("ddp_find_unused_parameters", "ddp_broadcast_buffers", "ddp_static_graph"),
         *("dataloader_num_workers", "dataloader_prefetch_factor", "dataloader_pin_memory"),
-        *("dataloader_persistent_workers", "dataloader_multiprocessing_context"),
+        "dataloader_multiprocessing_context",
         *("token_cache_dir", "keep_freed_memory", "torch_empty_cache_steps"),
         *("gradient_checkpointing", "gradient_checkpointing_kwargs"),
         *("activation_checkpointing", "activation_checkpointing_kwargs"),
@@ -55,20 +56,31 @@ class SettingChange:
         key: The key, such as `training.learning_rate`.
         before: The value of the run.
         now: The value of the recipe with which it is resumed.
+        is_allowed: Whether a resumed run may change the key.
+        reason: Why this run may not change a key that others may, as a clause; "" for every other
+            change.
     """
 
     key: str
     before: Any
     now: Any
+    is_allowed: bool = False
+    reason: str = ""
 
     @property
-    def is_allowed(self) -> bool:
-        """Whether a resumed run may change this key. The model card may say anything."""
-        section, _, key = self.key.partition(".")
-        return section == "card" or (section == "training" and key in CHANGEABLE_KEYS)
+    def section(self) -> str:
+        """The section of the key."""
+        return self.key.partition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The name of the key in its section, without the keys of a mapping below it."""
+        return self.key.split(".")[1]
 
 
-def changed_settings(stored: Recipe, recipe: Recipe) -> list[SettingChange]:
+def changed_settings(
+    stored: Recipe, recipe: Recipe, stage: Recipe | None = None
+) -> list[SettingChange]:
     """Return the keys in which two recipes differ.
 
     A key that is left out has its default. Two names of the same file are equal.
@@ -76,6 +88,7 @@ def changed_settings(stored: Recipe, recipe: Recipe) -> list[SettingChange]:
     Args:
         stored: The recipe with which a run was begun.
         recipe: The recipe with which it is resumed.
+        stage: The recipe of the first stage, as the run was begun, if it is still to be trained.
     """
     changes = []
     for section in SECTIONS:
@@ -86,8 +99,53 @@ def changed_settings(stored: Recipe, recipe: Recipe) -> list[SettingChange]:
                 change.before, change.now
             )
             if not names_same_file:
-                changes.append(change)
+                changes.append(_judge(change, stored, stage))
     return changes
+
+
+def _judge(change: SettingChange, stored: Recipe, stage: Recipe | None) -> SettingChange:
+    """Return a change with the answer to whether a resumed run may make it, and why not."""
+    reason = ""
+    if change.section == "card":  # The model card may say anything.
+        is_allowed = True
+    elif change.section == "training" and change.name in LIMITS:
+        reason = _dependence_on_limits(stored)
+        is_allowed = not reason
+    elif change.section == "training" and change.name in EVALUATION_TIMES:
+        reason = _dependence_on_evaluations(stored)
+        is_allowed = not reason
+    elif stage is not None and _is_limit_of_stage(change.key):
+        reason = _dependence_on_limits(stage)
+        is_allowed = not reason
+    else:
+        is_allowed = change.section == "training" and change.name in CHANGEABLE_KEYS
+    return replace(change, is_allowed=is_allowed, reason=reason)
+
+
+def _is_limit_of_stage(key: str) -> bool:
+    """Return whether a key is a limit of the first stage, which may be written in two ways."""
+    override = key.removeprefix("warm_start.overrides.")
+    return override != key and override.removeprefix("training.") in LIMITS
+
+
+def _dependence_on_limits(recipe: Recipe) -> str:
+    """Return why the learning rates of a run depend on its limits; "" if they do not."""
+    training = recipe.training
+    if training.lr_scheduler_type not in OPEN_SCHEDULES:
+        return f"lr_scheduler_type={training.lr_scheduler_type} depends on where the run ends"
+    if training.cooldown:
+        return f"cooldown={training.cooldown} lowers the learning rate toward the end of the run"
+    if 0 < training.warmup_steps < 1:
+        return f"warmup_steps={training.warmup_steps} is a share of all steps"
+    return ""
+
+
+def _dependence_on_evaluations(recipe: Recipe) -> str:
+    """Return why the learning rates of a run depend on its evaluations; "" if they do not."""
+    schedule = recipe.training.lr_scheduler_type
+    if schedule in METRIC_SCHEDULES:
+        return f"lr_scheduler_type={schedule} follows the evaluations"
+    return ""
 
 
 def _differences(key: str, before: Any, now: Any) -> Iterator[SettingChange]:

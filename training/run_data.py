@@ -13,7 +13,7 @@ from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
 from tmde.data.files import AnyDataset
-from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts, triples_of
+from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.overrides import with_settings
@@ -36,11 +36,6 @@ class RunData(NamedTuple):
     train: datasets.Dataset | datasets.IterableDataset
     dev: dict[str, datasets.Dataset]
     report: CorpusReport
-
-    @property
-    def triples(self) -> tuple[str, ...]:
-        """The texts of the training rows if these are triples, negatives included; else ()."""
-        return triples_of(self.train)
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ from tmde.training.recipe import (
 )
 from tmde.training.resolving import ResolvedRun
 from tmde.training.resuming import SOURCE_SECTIONS, changed_settings
-from tmde.training.starts import STAGE_FOLDER
+from tmde.training.starts import STAGE_FOLDER, stage_recipe
 
 RECIPE_NAME = "recipe.yaml"
 RUN_RECORD_NAME = "run.json"
@@ -102,7 +102,7 @@ def _is_worth_keeping(folder: Path) -> bool:
 
 
 def _empty_folder(folder: Path) -> None:
-    """Delete what a folder holds but for hidden files, of which one may be its lock."""
+    """Delete everything in a folder except hidden files. One of them may be its lock."""
     for path in folder.glob("[!.]*"):
         if path.is_dir():
             shutil.rmtree(path)
@@ -186,7 +186,8 @@ def _refuse_complete(run: ResolvedRun) -> None:
     stored = load_recipe(str(run.folder / RECIPE_NAME))
     further = (
         f"To train its model further, begin a new run with it: --warm-start {run.folder} and "
-        "another -o. A run with keep_checkpoints=true can be extended by --resume"
+        "another -o. A run with keep_checkpoints=true can be extended by --resume, if its learning "
+        "rates do not depend on its limits"
     )
     if stored.training.settings() == run.recipe.training.settings():
         raise RunCompleteError(
@@ -199,7 +200,7 @@ def _refuse_complete(run: ResolvedRun) -> None:
 
 
 def check_same_settings(recipe: Recipe, folder: Path) -> None:
-    """Refuse to resume a run with other settings, except those of `CHANGEABLE_KEYS`.
+    """Refuse to resume a run with other settings, except those that `changed_settings` allows.
 
     Args:
         recipe: The recipe with which the run is to be resumed.
@@ -209,21 +210,27 @@ def check_same_settings(recipe: Recipe, folder: Path) -> None:
         RecipeError: Names every key that differs, with both values.
     """
     stored = load_recipe(str(folder / RECIPE_NAME))
-    refused = [change for change in changed_settings(stored, recipe) if not change.is_allowed]
+    stage = None
+    if not (folder / STAGE_FOLDER / RESULTS_NAME).is_file():
+        stage = stage_recipe(stored)
+    changes = changed_settings(stored, recipe, stage)
+    refused = [change for change in changes if not change.is_allowed]
     if not refused:
         return
     parts = []
     for change in refused[:MAX_SHOWN_KEYS]:
-        parts.append(
-            f"{change.key} is {change.now!r}, and the run was begun with {change.before!r}"
-        )
+        part = f"{change.key} is {change.now!r}, and the run was begun with {change.before!r}"
+        if change.reason:
+            part += f" ({change.reason})"
+        parts.append(part)
     if len(refused) > MAX_SHOWN_KEYS:
         parts.append(f"and {len(refused) - MAX_SHOWN_KEYS} more")
     message = (
         f"{folder} cannot be resumed with other values: {'; '.join(parts)}. Only limits, reports, "
-        "the times of evaluations and checkpoints, and the hardware may change. To go on as the "
-        f"run was begun: tmde train {folder / RECIPE_NAME} -o {folder} --resume. To train its "
-        f"model with other settings, begin a new run: --warm-start {folder} and another -o"
+        "the times of evaluations and checkpoints, and the hardware may change, where the learning "
+        "rates do not depend on them. To go on as the run was begun: "
+        f"tmde train {folder / RECIPE_NAME} -o {folder} --resume. To train its model with other "
+        f"settings, begin a new run: --warm-start {folder} and another -o"
     )
     if any(change.key.startswith("data.") for change in refused):
         message += f". If a file has moved, change its path in {folder / RECIPE_NAME}"
@@ -242,8 +249,12 @@ def record_changes(recipe: Recipe, folder: Path) -> None:
     changes = [change for change in changed_settings(stored, recipe) if change.is_allowed]
     if not changes:
         return
-    # A change of `card.data_licenses` may be one of its keys, so the section is taken as a whole.
-    settings = {change.key: change.now for change in changes if change.key.startswith("training.")}
+    # A change of `card.data_licenses` may be one of its keys, so the section is taken as a whole,
+    # and so are mappings of the training section.
+    settings = {}
+    for change in changes:
+        if change.section == "training":
+            settings[f"training.{change.name}"] = getattr(recipe.training, change.name)
     updated = with_sections(with_settings(stored, settings), card=recipe.card.settings())
     write_atomically(path, updated.to_yaml())
     parts = [f"{change.key} from {change.before!r} to {change.now!r}" for change in changes]

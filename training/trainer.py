@@ -72,7 +72,7 @@ from tmde.training.evaluation import (
     model_embedder,
 )
 from tmde.training.interruption import Interruption
-from tmde.training.lora import has_adapters, merged_copy, save_adapters, without_wrapper
+from tmde.training.lora import has_adapters, merged_copy, save_adapters, unwrap_peft
 from tmde.training.memory import PeakMemory, keep_freed_memory
 from tmde.training.objectives import Objective
 from tmde.training.objectives.encoded_batch import encoder_of
@@ -191,7 +191,8 @@ class TmdeTrainer(HubTrainer):
         **refused: Any,
     ):
         _refuse(refused)
-        model = without_wrapper(model)
+        if model is not None:
+            model = unwrap_peft(model)
         if processing_class is None:
             raise TmdeError("processing_class: found None, expected the tokenizer of the model")
         self.processing_class = processing_class
@@ -237,7 +238,7 @@ class TmdeTrainer(HubTrainer):
         """Make the model by `model_init`, and what trains it."""
         # transformers annotates modules of any kind.
         model: PreTrainedModel = super().call_model_init(trial)  # type: ignore[assignment]
-        model = without_wrapper(model)
+        model = unwrap_peft(model)
         self._make_parallel(model)
         return model
 

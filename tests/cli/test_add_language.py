@@ -26,7 +26,7 @@ def run(place: Path, output: str, *more: str, **changes: str):
 @pytest.mark.slow
 def test_the_command_trains_reports_and_goes_on(place, monkeypatch):
     monkeypatch.chdir(place)
-    options = ("--replay-share", "0.25", "--new-tokens", "40", "--max-drop", "50")
+    options = ("--replay-share", "0.25", "--new-tokens", "40", "--max-drop", "50", "cooldown=0")
     done = run(place, "out", *options, "keep_checkpoints=true")
     assert done.exit_code == 0, done.output
     report = (place / "out" / "languages.md").read_text()

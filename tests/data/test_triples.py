@@ -9,7 +9,7 @@ import pytest
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.checks import CorpusError
 from tmde.data.languages import languages_of
-from tmde.data.rows import triple_texts
+from tmde.data.rows import triple_texts, triples_of
 
 GOOD = [
     {"anchor": "a1", "positive": "p1"},
@@ -46,6 +46,28 @@ def texts_of(rows) -> list[dict]:
 )
 def test_texts_of_triples(names, expected):
     assert triple_texts(names) == expected
+
+
+TRIPLE = {"anchor": "a", "positive": "p"}
+
+
+@pytest.mark.parametrize(
+    ("row", "expected"),
+    [
+        (TRIPLE, ("anchor", "positive")),
+        ({"translation": TRIPLE}, ("anchor", "positive")),
+        ({"translation": {"de": "a", "en": "p"}}, ()),
+        ({"de": "a", "en": "p"}, ()),
+    ],
+)
+def test_triples_are_found_in_a_stream_that_states_no_features(row, expected):
+    stream = datasets.IterableDataset.from_generator(lambda: iter([row, row]))
+    assert stream.features is None
+    assert triples_of(stream) == triples_of(datasets.Dataset.from_list([row])) == expected
+
+
+def test_an_empty_stream_holds_no_triples():
+    assert triples_of(datasets.IterableDataset.from_generator(lambda: iter([]))) == ()
 
 
 @pytest.mark.parametrize("streaming", [False, True])

@@ -27,6 +27,7 @@ from tmde.training.lora import (
     has_adapters,
     merged_copy,
     save_adapters,
+    unwrap_peft,
 )
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.optimization import special_rates
@@ -186,6 +187,20 @@ def test_a_trainer_saves_and_resumes_adapters_of_the_user(wrapped, tokenizer, tm
     resumed = trainer(max_steps=4, save_steps=2)
     resumed.train(resume_from_checkpoint=True)
     assert_equal_weights(resumed.model.state_dict(), expected)
+
+
+@pytest.mark.parametrize("kind", ["PromptEncoderConfig", "PrefixTuningConfig"])
+def test_learned_prompts_are_refused(kind):
+    config = getattr(peft, kind)(
+        task_type="FEATURE_EXTRACTION",
+        num_virtual_tokens=2,
+        token_dim=32,
+        num_layers=1,
+        num_attention_heads=2,
+    )
+    model = peft.get_peft_model(tiny_model(seed=1), config)
+    with pytest.raises(TmdeError, match=rf"PeftModel with {kind}.*Use peft\.LoraConfig"):
+        unwrap_peft(model)
 
 
 def test_a_checkpoint_with_adapters_needs_a_model_with_adapters(encoder, tmp_path):

@@ -14,6 +14,7 @@ from tests.training.test_train import TINY, write_corpus
 from tmde.cli.main import app
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.recipe.building import build_objectives
+from tmde.training.recipe.objective_classes import make_objectives
 
 # The loss of the documentation: an embedding must be nearer to its translation than to that of the
 # next row, by a margin.
@@ -48,6 +49,12 @@ class Unannotated(EmbeddingObjective):
 class Required(EmbeddingObjective):
     def __init__(self, margin: float):
         super().__init__()
+
+
+class Failing(EmbeddingObjective):
+    def __init__(self, margin: float = 0.2):
+        super().__init__()
+        margin + "a"
 
 
 number = 3
@@ -103,6 +110,37 @@ def test_a_loss_of_the_working_directory_is_built_with_its_options(module, folde
 def test_a_loss_that_is_none_or_has_no_such_option_is_refused(path, options, message, folder):
     with pytest.raises(RecipeError, match=f"'objectives' of recipe bag: .*{message}"):
         load_recipe("bag", [f"objectives.{path}={options}"])
+
+
+@pytest.mark.parametrize(
+    ("objectives", "message"),
+    [
+        (
+            {"distance": {"margn": 0.3}},
+            "objectives.distance: option 'margn' is unknown; did you mean margin",
+        ),
+        (
+            {"own_losses:CosineMargin": {"margn": 0.3}},
+            "objectives.own_losses:CosineMargin: option 'margn' is unknown; did you mean margin",
+        ),
+        # The base class has this option.
+        ({"own_losses:Plain": {"wieght": 0.3}}, "'wieght' is unknown; did you mean weight"),
+        (
+            {"own_losses:Required": {}},
+            "objectives.own_losses:Required: option 'margin' is missing",
+        ),
+        # A number is a weight.
+        ({"own_losses:Required": 1.0}, "'weight' is unknown; known: margin"),
+    ],
+)
+def test_options_given_from_python_are_checked(objectives, message, folder):
+    with pytest.raises(RecipeError, match=message):
+        make_objectives(objectives)
+
+
+def test_an_error_within_a_loss_is_not_hidden(folder):
+    with pytest.raises(TypeError, match="unsupported operand"):
+        make_objectives({"own_losses:Failing": {}})
 
 
 def test_an_error_within_the_module_is_not_hidden(folder):

@@ -139,6 +139,7 @@ def test_a_run_begins_with_an_encoder(encoder, tmp_path):
         "data.dev_rows=20",
         "disable_tqdm=true",
         "keep_checkpoints=true",
+        "cooldown=0",
     ]
     train_recipe(load_recipe("bag", settings), tmp_path / "run")
     embedder = DocumentEmbedder.from_pretrained(tmp_path / "run")

@@ -42,6 +42,7 @@ TINY = [
     "train_max_length=128",
     "learning_rate=0.005",
     "warmup_steps=2",
+    "cooldown=0",
     "max_steps=4",
     "logging_steps=1",
     "eval_steps=2",
@@ -411,6 +412,13 @@ def test_finished_run_goes_on_to_a_larger_max_steps(copied_run, corpus):
     trainer = train_recipe(tiny_recipe(corpus, "max_steps=6"), copied_run, resume=True)
     assert trainer.state.global_step == 6
     assert trained_steps(copied_run) == [1, 2, 3, 4, 5, 6]
+
+
+def test_a_run_that_saved_only_models_does_not_resume(corpus, tmp_path):
+    recipe = tiny_recipe(corpus, "save_only_model=true", "max_steps=2")
+    train_recipe(recipe, tmp_path / "run")
+    with pytest.raises(TmdeError, match="checkpoint-2 cannot be resumed: it lacks the state of"):
+        train_recipe(recipe, tmp_path / "run", resume=True)
 
 
 def test_a_run_does_not_resume_with_another_model(copied_run, corpus):

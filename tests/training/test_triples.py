@@ -194,9 +194,13 @@ def test_a_trainer_in_python(encoder, tmp_path):
     assert 0 < metrics["eval_infonce_loss"] < 2 * math.log(40)
 
 
-def test_columns_of_a_dataset_in_python(encoder, tmp_path):
+@pytest.mark.parametrize("streaming", [False, True])
+def test_columns_of_a_dataset_in_python(streaming, encoder, tmp_path):
     """Held-out rows may lack the negatives of training rows."""
     train = datasets.Dataset.from_json(str(write_triples(tmp_path / "train.jsonl", 60, seed=5)))
+    if streaming:
+        train = train.to_iterable_dataset().map(dict)
+        assert train.features is None
     held = datasets.Dataset.from_json(str(write_triples(tmp_path / "held.jsonl", 20, seed=6)))
     arguments = TmdeTrainingArguments(
         str(tmp_path / "run"), max_steps=1, eval_steps=1, train_max_length=40, use_cpu=True
@@ -221,7 +225,7 @@ def test_triples_are_found_in_the_data(encoder, tmp_path):
     assert not (tmp_path / "run").exists()
 
     options = [*arguments, "objectives.distillation=null", "max_steps=2", "eval_steps=1"]
-    options.append("keep_checkpoints=true")
+    options += ["keep_checkpoints=true", "cooldown=0"]
     assert run(*options).exit_code == 0
     resumed = run(*options, "max_steps=3", "--resume")
     assert resumed.exit_code == 0, resumed.output

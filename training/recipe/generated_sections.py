@@ -34,7 +34,7 @@ from tmde.training.recipe.architectures import (
     config_class,
 )
 from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.objective_classes import objective_class
+from tmde.training.recipe.objective_classes import inits_of, objective_class, option_parameters
 from tmde.training.recipe.sections import LoraSection, Section, describe_problem
 from tmde.training.recipe.values import WholeNumber, recipe_type, union_of
 
@@ -51,7 +51,6 @@ DERIVED_OPTIONS = {
 # Training arguments that a recipe does not set: the folder of the run, and an object that YAML
 # cannot write.
 NO_TRAINING_KEYS = {"output_dir", "parallelism_config"}
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 # ---- Model
@@ -149,35 +148,19 @@ def _objective_section(objective_class: type[Objective]) -> type[Section]:
         TmdeError: An argument has no type annotation.
     """
     hints: dict[str, Any] = {}
-    options: dict[str, Any] = {}
-    for init in _inits_of(objective_class):
+    for init in inits_of(objective_class):
         hints = typing.get_type_hints(init) | hints
-        for name, parameter in inspect.signature(init).parameters.items():
-            if name == "self" or name in options or parameter.kind in VARIADIC:
-                continue
-            if name not in hints:
-                raise TmdeError(
-                    f"{objective_class.__name__}.__init__: argument {name!r} needs a type "
-                    "annotation, because it is a recipe key"
-                )
-            is_required = parameter.default is inspect.Parameter.empty
-            default = ... if is_required else parameter.default
-            options[name] = (recipe_type(hints[name]), default)
+    options: dict[str, Any] = {}
+    for name, parameter in option_parameters(objective_class).items():
+        if name not in hints:
+            raise TmdeError(
+                f"{objective_class.__name__}.__init__: argument {name!r} needs a type "
+                "annotation, because it is a recipe key"
+            )
+        is_required = parameter.default is inspect.Parameter.empty
+        default = ... if is_required else parameter.default
+        options[name] = (recipe_type(hints[name]), default)
     return create_model(f"{objective_class.__name__}Section", __base__=Section, **options)
-
-
-def _inits_of(objective_class: type[Objective]) -> list[Any]:
-    """Return the `__init__` of a loss, and those to which it passes its `**kwargs` on."""
-    inits = []
-    for ancestor in objective_class.__mro__:
-        init = vars(ancestor).get("__init__")
-        if init is None:
-            continue
-        inits.append(init)
-        kinds = [parameter.kind for parameter in inspect.signature(init).parameters.values()]
-        if ancestor is Objective or inspect.Parameter.VAR_KEYWORD not in kinds:
-            break
-    return inits
 
 
 class ObjectivesSection(Section):

@@ -6,6 +6,7 @@ An import path is `module:Class`, such as `my_losses:CosineMargin`.
 from __future__ import annotations
 
 import importlib
+import inspect
 import os
 import sys
 from collections.abc import Mapping
@@ -17,6 +18,7 @@ from tmde.training.objectives.base import Objective
 from tmde.training.recipe.errors import RecipeError, unknown_name_message
 
 SEPARATOR = ":"
+VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
 def make_objectives(
@@ -30,7 +32,8 @@ def make_objectives(
         objectives: By name or import path the weight of a loss, its options, or the loss itself.
 
     Raises:
-        RecipeError: There is no such loss, an option does not fit, or two have the same name.
+        RecipeError: There is no such loss, an option is unknown or missing, or two losses have the
+            same name.
     """
     made: dict[str, Objective] = {}
     for path, value in objectives.items():
@@ -41,8 +44,59 @@ def make_objectives(
             made[name] = value
             continue
         options = value if isinstance(value, Mapping) else {"weight": value}
-        made[name] = objective_class(path)(**options)
+        loss_class = objective_class(path)
+        _check_options(path, loss_class, options)
+        made[name] = loss_class(**options)
     return made
+
+
+def _check_options(path: str, loss_class: type[Objective], options: Mapping[str, Any]) -> None:
+    """Check that a loss has all options that are set, and gets all that it requires.
+
+    Args:
+        path: The name or import path of the loss.
+        loss_class: Its class.
+        options: The options by name.
+
+    Raises:
+        RecipeError: Names the loss and the option.
+    """
+    parameters = option_parameters(loss_class)
+    for option in options:
+        if option not in parameters:
+            raise RecipeError(
+                unknown_name_message(f"objectives.{path}: option", option, parameters)
+            )
+    for option, parameter in parameters.items():
+        if parameter.default is inspect.Parameter.empty and option not in options:
+            raise RecipeError(f"objectives.{path}: option {option!r} is missing")
+
+
+def option_parameters(loss_class: type[Objective]) -> dict[str, inspect.Parameter]:
+    """Return the options of a loss by name: the arguments of its `__init__`.
+
+    They include those of the base classes to which it passes its `**kwargs` on.
+    """
+    parameters: dict[str, inspect.Parameter] = {}
+    for init in inits_of(loss_class):
+        for name, parameter in inspect.signature(init).parameters.items():
+            if name != "self" and parameter.kind not in VARIADIC:
+                parameters.setdefault(name, parameter)
+    return parameters
+
+
+def inits_of(loss_class: type[Objective]) -> list[Any]:
+    """Return the `__init__` of a loss, and those to which it passes its `**kwargs` on."""
+    inits = []
+    for ancestor in loss_class.__mro__:
+        init = vars(ancestor).get("__init__")
+        if init is None:
+            continue
+        inits.append(init)
+        kinds = [parameter.kind for parameter in inspect.signature(init).parameters.values()]
+        if ancestor is Objective or inspect.Parameter.VAR_KEYWORD not in kinds:
+            break
+    return inits
 
 
 def objective_class(name: str) -> type[Objective]:
@@ -67,15 +121,16 @@ def objective_class(name: str) -> type[Objective]:
         return OBJECTIVES[name]
     module_name, _, class_name = name.partition(SEPARATOR)
     module = _import_module(name, module_name)
-    found = getattr(module, class_name, None)
-    if isinstance(found, type) and issubclass(found, Objective):
-        return found
-    expected = f"a subclass of {Objective.__module__}.{Objective.__name__}"
-    if found is None:
-        known = _objectives_in(module)
-        names = f"it has {', '.join(known)}" if known else f"it has no {expected[2:]}"
-        raise RecipeError(f"{name}: {module.__file__} has no {class_name!r}; {names}")
-    raise RecipeError(f"{name}: found {found!r}, expected {expected}")
+    loss_class = getattr(module, class_name, None)
+    if isinstance(loss_class, type) and issubclass(loss_class, Objective):
+        return loss_class
+    base_class = f"{Objective.__module__}.{Objective.__name__}"
+    if loss_class is None:
+        losses = _objectives_in(module) or [f"no subclass of {base_class}"]
+        raise RecipeError(
+            f"{name}: {module.__file__} has no {class_name!r}; it has {', '.join(losses)}"
+        )
+    raise RecipeError(f"{name}: found {loss_class!r}, expected a subclass of {base_class}")
 
 
 def _import_module(name: str, module_name: str) -> ModuleType:

@@ -123,7 +123,7 @@ class DataSection(Section):
         pivot_languages: The languages to translate into. `tmde train` takes those of them that the
             run has, unless the user names others.
         triples: Whether the rows are triples: the columns `anchor`, `positive` and, if the data has
-            them, `negative` or `negative_1`, `negative_2` and so on. `tmde train` finds it out.
+            them, `negative` or `negative_1`, `negative_2` and so on. `tmde train` detects this.
         columns: The column of each language, of `doc_id` or of `label` that has another name,
             `{de: Source, en: Target}`, in all sources that have such columns.
         streaming: Read the training data as a stream.
@@ -267,7 +267,7 @@ class LoraSection(Section):
 
     Attributes:
         r: The rank of the adapters.
-        alpha: Their factor is `alpha / r`.
+        alpha: Adapter outputs are scaled by `alpha / r`.
         dropout: The probability of dropout before the adapters.
         target_modules: The layers of the encoder that get an adapter, as in PEFT's `LoraConfig`:
             `all-linear`, a list of ends of their names, or a regular expression of whole names.

@@ -54,7 +54,7 @@ from tmde.training.batches import (
     batches_of,
 )
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
-from tmde.training.checkpoints import find_checkpoint, find_damage, seal
+from tmde.training.checkpoints import check_resumable, find_checkpoint, find_damage, seal
 from tmde.training.distributed import (
     check_processes,
     gathered_weights,
@@ -915,6 +915,7 @@ class TmdeTrainer(HubTrainer):
         elif resume_from_checkpoint:
             checkpoint = str(resume_from_checkpoint)
         if checkpoint is not None:
+            check_resumable(Path(checkpoint))
             # Before the batches are made; weights that are sharded are loaded after.
             self._load_data_state(Path(checkpoint))
         self._prepare_teachers()

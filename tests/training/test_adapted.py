@@ -201,6 +201,35 @@ def test_an_encoder_is_adapted_in_python(encoders, tmp_path):
     expected = DocumentEmbedder(bare, tokenizer, pooling="mean", prompt="katze: ").encode(texts)
     np.testing.assert_allclose(vectors, expected, atol=1e-5)
     assert model.config.languages == ["de", "en"]
+    assert model.name_or_path == model.config.name_or_path == str(encoder)
+
+
+def test_a_model_from_python_inherits_the_license_of_its_encoder(encoders, tmp_path):
+    encoder = tmp_path / "encoder"
+    shutil.copytree(encoders["bert"], encoder)
+    (encoder / "README.md").write_text("---\nlicense: cc-by-nc-4.0\n---\n")
+    arguments = TmdeTrainingArguments(
+        output_dir=str(tmp_path / "run"), max_steps=1, train_max_length=40, use_cpu=True
+    )
+    trainer = tmde.TmdeTrainer(
+        tmde.adapt_encoder(encoder, languages=LANGUAGES, pivot_languages=["en"]),
+        arguments,
+        make_dataset(ROWS[:40]),
+        processing_class=AutoTokenizer.from_pretrained(encoder),
+        objectives={"infonce": 1.0},
+    )
+    trainer.train()
+    trainer.save_model()
+    record = json.loads((tmp_path / "run" / "run.json").read_text())
+    assert [origin["license"] for origin in record["begun_with"]] == ["cc-by-nc-4.0"]
+
+
+def test_what_adapt_encoder_refuses(encoders, tmp_path):
+    folder = broken_encoder("foreign tokenizer", encoders, tmp_path / "encoder")
+    with pytest.raises(RecipeError, match="^Encoder .*its tokenizer has the id"):
+        tmde.adapt_encoder(folder)
+    with pytest.raises(ValueError, match=r"bag_residual=4\.0: expected 0"):
+        tmde.adapt_encoder(encoders["bert"], bag_residual=4.0)
 
 
 def test_a_trainer_says_how_a_bare_encoder_is_adapted(encoders, tmp_path):

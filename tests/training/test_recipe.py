@@ -330,10 +330,11 @@ def test_wrong_keys_and_values_are_one_sentence(override, message, tmp_path):
 
 
 def test_defects_of_our_own_are_no_mistakes_of_the_recipe(monkeypatch):
-    def broken(**options):
-        raise TypeError("a defect")
+    class Broken(OBJECTIVES["distance"]):
+        def __init__(self, **options):
+            raise TypeError("a defect")
 
-    monkeypatch.setitem(OBJECTIVES, "distance", broken)
+    monkeypatch.setitem(OBJECTIVES, "distance", Broken)
     with pytest.raises(TypeError, match="^a defect$"):
         build_objectives(load_recipe("ctmde"))
 
@@ -399,12 +400,12 @@ def test_nested_dimensions_are_checked_before_anything_is_read(overrides, messag
         (
             "nmt",
             ["objectives.denoising={blank_share: 0}"],
-            r"'denoising' needs one shared encoder, not Ntdv.*: .*\(objectives.denoising=null\)",
+            r"'denoising' needs one shared encoder, not Ntdv.*: .*objectives.denoising=null\)",
         ),
         (
             "bag",
             ["objectives.translation={}"],
-            r"'translation' needs a decoder, .*: .*\(objectives.translation=null\)",
+            r"'translation' needs a decoder, .*: .*objectives.translation=null\)",
         ),
         (
             "mlm",

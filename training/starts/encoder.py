@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 from transformers import PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
+from modeling_tmde import TmdeError
 from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
@@ -63,14 +66,59 @@ def adapt_encoder(
     """
     if prompt is None:
         prompt = default_prompt(local_or_hub(encoder))
-    pretrained = open_encoder(encoder)
+    if options.get("bag_residual"):
+        raise TmdeError(
+            f"bag_residual={options['bag_residual']}: expected 0, because the model would have no "
+            "bag. `tmde train hybrid` trains an encoder beside one"
+        )
+    make_config = partial(AdaptedConfig, pooling=pooling, **options)
     tokenizer = open_encoder_tokenizer(encoder)
-    options |= token_settings(tokenizer)
-    options |= prompt_settings(prompt, tokenizer)
-    config = AdaptedConfig(encoder_config=pretrained.config, pooling=pooling, **options)
+    return _model_on_encoder(encoder, open_encoder(encoder), tokenizer, prompt, make_config)
+
+
+def _model_on_encoder(
+    name: str | os.PathLike[str],
+    encoder: PreTrainedModel,
+    tokenizer: PreTrainedTokenizerBase,
+    prompt: str,
+    make_config: Callable[..., PreTrainedConfig],
+) -> AdaptedForConditionalGeneration:
+    """Return a new model with the weights of an encoder, whose name it says it comes from.
+
+    Args:
+        name: Folder or Hub id of the encoder.
+        encoder: The encoder.
+        tokenizer: The tokenizer of the model.
+        prompt: What the model reads before every text; "" for nothing.
+        make_config: Makes the configuration from the options that follow from the others.
+
+    Raises:
+        RecipeError: The tokenizer has ids without an embedding.
+    """
+    _check_ids(name, encoder, tokenizer)
+    config = make_config(
+        encoder_config=encoder.config,
+        name_or_path=os.fspath(name),
+        **token_settings(tokenizer),
+        **prompt_settings(prompt, tokenizer),
+    )
+    assert isinstance(config, AdaptedConfig)  # The architecture of these starts is `adapted`.
     model = AdaptedForConditionalGeneration(config)
-    model.take_encoder(pretrained)
+    model.take_encoder(encoder)
     return model
+
+
+def _check_ids(
+    name: str | os.PathLike[str], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
+) -> None:
+    """Refuse a tokenizer with ids that the encoder has no embeddings for."""
+    largest_id = max(tokenizer.get_vocab().values())
+    size = encoder.config.vocab_size
+    if largest_id >= size:
+        raise RecipeError(
+            f"Encoder {name}: its tokenizer has the id {largest_id}, but the model has {size} "
+            "embeddings"
+        )
 
 
 @dataclass(frozen=True)
@@ -93,13 +141,7 @@ class FromEncoder(Start):
         encoder = open_encoder(self.recipe.model.encoder)
         tokenizer = self.tokenizer(None)
         self._fit(encoder, tokenizer)
-        largest_id = max(tokenizer.get_vocab().values())
-        size = encoder.config.vocab_size
-        if largest_id >= size:
-            raise RecipeError(
-                f"Encoder {self.recipe.model.encoder}: its tokenizer has the id {largest_id}, but "
-                f"the model has {size} embeddings"
-            )
+        _check_ids(self.recipe.model.encoder, encoder, tokenizer)
         build_config(self.recipe, encoder_config=encoder.config)
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
@@ -116,14 +158,10 @@ class FromEncoder(Start):
             recipe = with_bag_options(recipe, open_config(checkpoint))
         encoder = open_encoder(recipe.model.encoder)
         self._fit(encoder, tokenizer)
-        prompt = self._prompt()
-        model = _new_model(
-            recipe,
-            encoder_config=encoder.config,
-            **token_settings(tokenizer),
-            **prompt_settings(prompt, tokenizer),
+        make_config = partial(build_config, recipe)
+        model = _model_on_encoder(
+            recipe.model.encoder, encoder, tokenizer, self._prompt(), make_config
         )
-        model.take_encoder(encoder)
         if checkpoint is None:
             return BegunModel(model)
         return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, recipe))

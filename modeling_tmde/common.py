@@ -7,7 +7,7 @@ import math
 import os
 import shutil
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, cast
 
@@ -1161,7 +1161,7 @@ class EmbeddingSeq2Seq(_Seq2SeqModel):
             self._check_language_ids(ids, batch_size, is_translation)
             return ids.to(self.device).expand(batch_size)
         else:
-            codes = list(target_language)
+            codes = list(cast(Iterable[str], target_language))
         unknown = sorted(set(codes) - set(known))
         if unknown:
             raise TmdeError(

@@ -70,7 +70,7 @@ class RunSchedule(TrainerCallback):
         if state.global_step and self.trainer.progress() >= 1.0:
             logger.warning(
                 f"The run has reached its limit ({_limits_of(self.trainer)}) at step "
-                f"{state.global_step:,} and makes no more steps. Raise the limit to go on."
+                f"{state.global_step:,} and makes no more steps."
             )
 
     def on_epoch_begin(

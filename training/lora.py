@@ -19,8 +19,6 @@ from transformers.utils import SAFE_WEIGHTS_NAME, is_peft_available
 from modeling_tmde import AdaptedForConditionalGeneration, TmdeError
 
 if TYPE_CHECKING:
-    from peft import PeftModel
-
     from tmde.training.recipe.sections import LoraSection
 
 ADAPTERS_NAME = "adapters.safetensors"
@@ -104,18 +102,19 @@ def merged_copy(model: PreTrainedModel) -> PreTrainedModel:
     return merged
 
 
-def unwrap_peft(model: PreTrainedModel | PeftModel) -> PreTrainedModel:
+def unwrap_peft(model: Any) -> PreTrainedModel:
     """Return the model inside a `PeftModel`, with its adapters; any other model as it is.
 
     Raises:
         TmdeError: The `PeftModel` learns a prompt, which is no part of the model inside it.
     """
+    plain_model: PreTrainedModel = model
     if not is_peft_available():
-        return model
+        return plain_model
     from peft import PeftModel
 
     if not isinstance(model, PeftModel):
-        return model
+        return plain_model
     config = model.active_peft_config
     if config.is_prompt_learning:
         raise TmdeError(

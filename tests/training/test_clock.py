@@ -215,5 +215,5 @@ def test_a_killed_run_goes_on_with_the_seconds_it_had(tokenizer, tmp_path, monke
     assert again.state.global_step == 6
     assert [record.message for record in caplog.records if "step" in record.message] == [
         "The run has reached its limit (max_cpu_minutes=0.5, max_steps=1000) at step 6 and makes "
-        "no more steps. Raise the limit to go on."
+        "no more steps."
     ]

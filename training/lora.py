@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -108,13 +108,12 @@ def unwrap_peft(model: Any) -> PreTrainedModel:
     Raises:
         TmdeError: The `PeftModel` learns a prompt, which is no part of the model inside it.
     """
-    plain_model: PreTrainedModel = model
     if not is_peft_available():
-        return plain_model
+        return cast(PreTrainedModel, model)
     from peft import PeftModel
 
     if not isinstance(model, PeftModel):
-        return plain_model
+        return cast(PreTrainedModel, model)
     config = model.active_peft_config
     if config.is_prompt_learning:
         raise TmdeError(
@@ -122,8 +121,7 @@ def unwrap_peft(model: Any) -> PreTrainedModel:
             "layers of the model: a learned prompt cannot be merged into the weights. Use "
             "peft.LoraConfig"
         )
-    base_model: PreTrainedModel = model.get_base_model()
-    return base_model
+    return cast(PreTrainedModel, model.get_base_model())
 
 
 # ---- Checkpoints

@@ -241,7 +241,7 @@ class TmdeTrainingArguments(TrainingArguments):
         self._choose_accumulation()
 
     def _choose_evaluation(self) -> None:
-        """Choose what evaluates, and what chooses the best model, where nobody has."""
+        """Fill in the evaluation and checkpoint defaults that the user left unset."""
         #: Whether nobody asked for evaluations: without data for them, the trainer makes none.
         self.evaluates_by_default = self.eval_strategy is None
         if self.eval_strategy is None:

@@ -254,7 +254,7 @@ class TmdeTrainer(HubTrainer):
     def _make_parallel(self, model: PreTrainedModel) -> None:
         """Make the module that data parallelism wraps: the model with its objectives.
 
-        Weights that are not trained are frozen while `train` runs, and then as they were.
+        Weights that are not trained are frozen only while `train` runs.
         """
         check_model(model)
         vocabulary = len(self.processing_class)
@@ -278,7 +278,7 @@ class TmdeTrainer(HubTrainer):
         self._unfreeze()
 
     def _unfreeze(self) -> None:
-        """Let all weights learn that did when the model was given."""
+        """Undo the freezing: every weight that was trainable in the user's model is again."""
         for weight in self._trained:
             weight.requires_grad_(True)
 
@@ -391,9 +391,9 @@ class TmdeTrainer(HubTrainer):
 
     @contextmanager
     def _wrapped(self) -> Iterator[None]:
-        """Let transformers take the model with its objectives for `model`."""
+        """Point `self.model` at the `ParallelModel`, which transformers wraps and optimizes."""
         model = self.model
-        self.model = self.parallel_model  # type: ignore[assignment]  # what is trained
+        self.model = self.parallel_model  # type: ignore[assignment]  # for this context alone
         try:
             yield
         finally:

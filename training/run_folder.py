@@ -170,6 +170,7 @@ def check_resumable(run: ResolvedRun) -> None:
             other training data.
     """
     if run.checkpoint is None and (run.folder / RESULTS_NAME).is_file():
+        check_same_settings(run.recipe, run.folder)
         _refuse_complete(run)
     if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
         raise TmdeError(

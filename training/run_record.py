@@ -100,8 +100,10 @@ def _describe_trainer(trainer: TmdeTrainer, folder: Path) -> None:
     else:
         write_atomically(folder / RECIPE_NAME, recipe.to_yaml())
         settings = recipe.settings()
-    # The folder or Hub id that `from_pretrained` opened.
-    settings["warm_start"] = {"checkpoint": trainer.model.name_or_path or None}
+    opened = trainer.model.name_or_path  # The folder or Hub id that `from_pretrained` opened.
+    # The section of an adapted encoder names it already.
+    if opened and settings.get("model", {}).get("encoder") != opened:
+        settings["warm_start"] = {"checkpoint": opened}
     origin = {"recipe": None, "sources": [], **describe_origins(settings)}
     write_run_record(trainer, folder, origin)
 

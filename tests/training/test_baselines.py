@@ -54,6 +54,7 @@ def test_a_resumed_run_is_not_measured_at_its_start_again(tmp_path, monkeypatch)
     monkeypatch.setattr(
         "tmde.training.resolving.find_checkpoint", lambda folder: folder / "checkpoint-4"
     )
+    monkeypatch.setattr("tmde.training.resolving.check_resumable", lambda folder: None)
     assert not resolve(recipe, tmp_path, resume=True).arguments.eval_on_start
 
 

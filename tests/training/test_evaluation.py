@@ -441,6 +441,6 @@ def test_curves_that_cannot_be_drawn_end_no_run(tokenizer, tmp_path, monkeypatch
     monkeypatch.setattr("tmde.training.callbacks.draw_training_curves", lambda *args: 1 / 0)
     dev = make_dataset(make_rows(8, seed=3))
 
-    make_trainer(tmp_path, tokenizer, dev, max_steps=1).train()
+    make_trainer(tmp_path, tokenizer, dev, max_steps=2).train()
 
     assert warnings == ["curves.png could not be drawn: ZeroDivisionError: division by zero"]

@@ -116,7 +116,7 @@ def test_keys_that_are_not_set_have_the_defaults_of_their_options():
     assert recipe.seed == TmdeTrainingArguments.seed
     assert recipe.model.activation_function == "relu"
     assert recipe.objectives.infonce is None
-    assert recipe.objectives.distance.settings()["hinge_weight"] == 3.0
+    assert recipe.objectives.distance.settings()["hinge_weight"] == 20.0
 
 
 @pytest.mark.parametrize("architecture", ARCHITECTURES)

@@ -228,7 +228,9 @@ def test_compute_metrics_gets_the_embeddings_and_can_choose_the_best_model(token
     assert metrics["eval_width"] == pytest.approx(np.nanmax(embeddings), abs=1e-6)
 
     trainer.train()
-    assert trainer.state.best_metric is not None
+    history = trainer.state.log_history
+    widths = [entry["eval_width"] for entry in history if "eval_width" in entry]
+    assert trainer.state.best_metric == max(widths)
 
 
 def test_predict_returns_embeddings_and_metrics(tokenizer, tmp_path):

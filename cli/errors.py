@@ -50,6 +50,10 @@ class CommandGroup(TyperGroup):
             typer.echo(str(interruption) or "Interrupted", err=True)
             raise typer.Exit(getattr(interruption, "exit_code", 130)) from None
         except Exception as error:
+            # Python's own locks raise a RuntimeError if Ctrl-C interrupts the start of a thread.
+            if isinstance(error.__context__, KeyboardInterrupt):
+                typer.echo("Interrupted", err=True)
+                raise typer.Exit(130) from None
             message = describe_error(error, ctx.invoked_subcommand)
             if message is None or os.environ.get("TMDE_TRACEBACK"):
                 raise

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -34,6 +35,9 @@ _RECIPE_FILE = "recipe.yaml"  # written when a run of training begins
 _MAX_REASON = 500  # characters of an error of another library
 # Errors whose message says what is wrong. Any other one is a failure inside of a library.
 _ERRORS_WITH_A_REASON = (OSError, ValueError, RuntimeError, AssertionError)
+
+# What `without_load_report` changes is shared by all threads, so loads run one after another.
+_LOADING = threading.RLock()
 
 
 @contextmanager
@@ -160,13 +164,14 @@ def without_load_report() -> Iterator[None]:
     unexpected, and the pooler of BERT, which no vector needs, is missing.
     """
     report_logger = logging.getLogger("transformers")
-    level = report_logger.level
-    report_logger.setLevel(logging.ERROR)
-    try:
-        with _without_weight_bars():
-            yield
-    finally:
-        report_logger.setLevel(level)
+    with _LOADING:
+        level = report_logger.level
+        report_logger.setLevel(logging.ERROR)
+        try:
+            with _without_weight_bars():
+                yield
+        finally:
+            report_logger.setLevel(level)
 
 
 @contextmanager

@@ -92,6 +92,7 @@ def test_an_interrupted_evaluation_keeps_finished_results(models, tmp_path):
     )
     while process.poll() is None and not list(cache.glob("results/*/eval.json")):
         time.sleep(0.02)
+    time.sleep(0.5)  # The result is counted after its file is there.
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate()
     assert process.returncode == 130, errors

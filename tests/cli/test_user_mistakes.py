@@ -207,6 +207,24 @@ def test_an_installed_package_has_no_constraints(monkeypatch, tmp_path):
     assert "pip install 'tmde[search]'" in missing_package("lancedb", "index")
 
 
+def test_ctrl_c_that_a_lock_of_python_turns_into_another_error():
+    app = typer.Typer(cls=CommandGroup, pretty_exceptions_enable=False)
+
+    @app.command()
+    def work() -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("release unlocked lock")
+
+    @app.command()
+    def rest() -> None: ...
+
+    result = CliRunner().invoke(app, ["work"])
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted\n"
+
+
 @pytest.mark.slow
 def test_ctrl_c_in_a_real_process(tmp_path):
     command = [sys.executable, "-m", "tmde", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]

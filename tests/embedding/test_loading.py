@@ -1,6 +1,8 @@
 """Weights that a checkpoint lacks: an error, unless no vector needs them; never a table."""
 
 import logging
+import threading
+import time
 
 import pytest
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
@@ -60,6 +62,22 @@ def test_the_report_of_others_stays(bert_folder, caplog, monkeypatch):
     load_encoder(str(bert_folder))
     BertModel.from_pretrained(bert_folder)
     assert "pooler.dense.weight" in caplog.text
+
+
+def test_loads_in_threads_leave_the_log_as_it_was():
+    """The second one begins while the first is inside, and ends after it."""
+    report_logger = logging.getLogger("transformers")
+    level = report_logger.level
+    second = threading.Thread(target=hide_report)
+    with without_load_report():
+        second.start()
+    second.join()
+    assert report_logger.level == level
+
+
+def hide_report() -> None:
+    with without_load_report():
+        time.sleep(0.1)
 
 
 def test_no_bar_of_weights(bert_folder, capfd, restored_bars):

@@ -159,9 +159,7 @@ def options(width: int = 8) -> dict:
 def test_a_wider_file_is_projected(english, tmp_path):
     path = tmp_path / "wide.parquet"
     expected = reference([vectors_of_file(path, english, 12)], 8)
-    teacher = vectors_of(
-        make_dataset(english), student(path, **options()), arguments(tmp_path)
-    )
+    teacher = vectors_of(make_dataset(english), student(path, **options()), arguments(tmp_path))
     vectors, is_taught = teacher(None, np.arange(60))
     assert is_taught.all()
     np.testing.assert_allclose(vectors, expected, atol=1e-3)  # They are stored in float16.

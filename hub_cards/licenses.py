@@ -15,9 +15,9 @@ from typing import Any
 
 from license_expression import (
     ExpressionError,
-    Licensing,
     LicenseSymbol,
     LicenseWithExceptionSymbol,
+    Licensing,
     get_spdx_licensing,
 )
 

@@ -39,7 +39,16 @@ def model_under(license: str | None) -> LicensedOrigin:
         ("cc-by-sa-3.0", "cc-by-sa-4.0", True),
         ("cc-by-sa-4.0", "cc-by-sa-3.0", False),
         ("gpl-3.0", "mit", False),
-        ("gpl-2.0", "gpl-3.0", True),
+        ("gpl-2.0", "gpl-3.0", False),  # SPDX reads it as GPL-2.0-only.
+        ("gpl-2.0", "GPL-2.0-only", True),
+        ("GPL-2.0-or-later", "gpl-3.0", True),
+        ("GPL-3.0-only", "mit", False),
+        ("CC-BY-SA-3.0-DE", "apache-2.0", False),
+        ("CC-BY-SA-3.0-DE", "cc-by-sa-4.0", True),
+        ("MIT OR GPL-3.0-only", "apache-2.0", True),
+        ("MIT AND CC-BY-SA-4.0", "apache-2.0", False),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", "mit", False),
+        ("gpl", "gpl-3.0", True),
         ("agpl-3.0", "gpl-3.0", False),
         ("cc-by-nc-4.0", "cc-by-nc-4.0", True),
         ("cc-by-nc-4.0", "cc-by-nc-sa-4.0", True),
@@ -64,6 +73,8 @@ def test_what_a_license_allows(origin, license, is_allowed):
     [
         (["mit", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
         (["CC-BY-NC-4.0"], "cc-by-nc-4.0"),
+        (["GPL-3.0-only"], "gpl-3.0"),
+        (["Apache-2.0 AND CC-BY-SA-4.0"], "cc-by-sa-4.0"),
         (["mit", None, "other"], None),
         (["cc-by-nd-4.0"], None),
         ([], None),
@@ -89,8 +100,8 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
     ]
     sentences = describe_start(license_chain([], sources))
     assert sentences == [
-        "License of the training text a.tsv: odbl. Read what it asks of you before you share what "
-        "you train"
+        "License: the model was trained on a.tsv, which is under odbl (its terms are not known to "
+        "tmde): read what that asks of you before you share the model"
     ]
 
 
@@ -98,7 +109,7 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
     ("license", "sentence"),
     [
         ("cc-by-nc-4.0", "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial);"),
-        ("llama3", "vectors of teacher, which is under llama3;"),
+        ("llama3", "which is under llama3 (its terms are not known to tmde);"),
         (None, "vectors of teacher, whose card states no license;"),
     ],
 )
@@ -195,6 +206,16 @@ def test_the_recipe_may_state_why_another_license_is_right(pushed_run, caplog):
     with caplog.at_level(logging.WARNING, logger="tmde.training"):
         pushed_run("card.license_override=its owner agreed")
     assert "trained on c.tsv, which is under cc-by-nc-4.0" in caplog.text
+
+
+def test_a_license_that_is_not_known_is_told(run, caplog):
+    start = {"name": "start", "hub": False, "license": "llama3", "sources": None}
+    change(run / "run.json", begun_with=[start])
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        _choose_license(run, "mit", None, None)
+    sentence = "begun with start, which is under llama3 (its terms are not known to tmde)"
+    assert sentence in caplog.text
+    assert sentence in model_card(run).text
 
 
 @pytest.fixture

@@ -14,11 +14,12 @@ def test_a_published_recipe_has_no_paths(run):
     recipe = public_recipe(run)
 
     assert recipe["data"]["train"] == ["words.jsonl", "Helsinki-NLP/europarl"]
-    assert recipe["description"] == "made in place by https://host/x"
+    assert recipe["teacher"] == "x"
 
 
 def test_a_published_recipe_has_no_tokens(run):
     assert public_recipe(run)["training"] == {"max_steps": 2, "output_dir": "here"}
+    assert "secret" not in str(public_recipe(run))
 
 
 def test_paths_by_language_and_of_tasks_are_published_by_name(run):

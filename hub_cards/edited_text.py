@@ -63,7 +63,10 @@ def merge_card(card: RepoCard, existing: str) -> RepoCard:
     text = existing_card.text
     if parts is not None:
         before, after = parts
-        text = before.rstrip("\n") + card.text.rstrip("\n") + after
+        before = before.rstrip()
+        if before:
+            before += "\n"  # The generated text begins with another one.
+        text = before + card.text.rstrip() + after
     metadata = _merge_metadata(existing_card.data.to_dict(), card.data.to_dict(), parts is None)
     metadata_text = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
     return RepoCard(f"---\n{metadata_text}---\n{text}")

@@ -94,13 +94,13 @@ def test_what_is_said_when_a_run_begins():
 
 def test_what_is_said_of_data_under_a_license_that_is_not_known():
     sources = [
-        {"name": "a.tsv", "kind": "files", "license": "odbl"},
+        {"name": "a.tsv", "kind": "files", "license": "openrail"},
         {"name": "b.tsv", "kind": "files", "license": "mit"},
         {"name": "c.tsv", "kind": "files", "license": None},
     ]
     sentences = describe_start(license_chain([], sources))
     assert sentences == [
-        "License: the model was trained on a.tsv, which is under odbl (its terms are not known to "
+        "License: the model was trained on a.tsv, which is under openrail (its terms are not known to "
         "tmde): read what that asks of you before you share the model"
     ]
 

@@ -44,6 +44,15 @@ MEANINGS = {
     Terms.NO_DERIVATIVES: "no derivatives",
 }
 
+DEMANDS = {
+    Terms.ATTRIBUTION: "name it where you share the model",
+    Terms.UNKNOWN: "read what that asks of you before you share the model",
+    Terms.NON_COMMERCIAL: "it may be shared under a non-commercial license only",
+    Terms.SHARE_ALIKE: "it may be shared under {license} only",
+    Terms.SHARE_ALIKE_NON_COMMERCIAL: "it may be shared under {license} only",
+    Terms.NO_DERIVATIVES: "a model made from it may not be shared",
+}
+
 # The terms of SPDX licenses by the beginning of their identifiers, without a version.
 FAMILIES = {
     "0BSD": Terms.ATTRIBUTION,
@@ -149,13 +158,16 @@ def _license_of(parsed: Any) -> License:
     return License(key, FAMILIES[family], family)
 
 
+VERBS = {"model": "was begun with", "data": "was trained on", "teacher": "learns the vectors of"}
+
+
 @dataclass(frozen=True)
 class LicensedOrigin:
     """Something that a model was made from, and its license.
 
     Attributes:
-        name: The public name of the model or of the source of training text.
-        kind: "model" or "data".
+        name: The public name of the model, of its teacher or of the source of training text.
+        kind: A key of `VERBS`.
         license: The license as it was stated; None if none was.
     """
 
@@ -180,21 +192,14 @@ class LicensedOrigin:
     @property
     def demand(self) -> str:
         """What its license asks, as a clause."""
-        verb = "was begun with" if self.kind == "model" else "was trained on"
-        clause = f"the model {verb} {self.name}"
+        clause = f"the model {VERBS[self.kind]} {self.name}"
         if self.license is None:
-            return f"{clause}, whose card states no license: ask its owner before you share it"
+            return f"{clause}, which states no license: ask its owner before you share the model"
         terms = self.parsed.terms
         clause = f"{clause}, which is under {self.license} ({MEANINGS[terms]})"
-        if terms == Terms.ATTRIBUTION:
-            return f"{clause}: name it where you share the model"
-        if terms == Terms.UNKNOWN:
-            return f"{clause}: read what that asks of you before you share the model"
-        if terms == Terms.NON_COMMERCIAL:
-            return f"{clause}: it may be shared under a non-commercial license only"
-        if terms == Terms.NO_DERIVATIVES:
-            return f"{clause}: a model made from it may not be shared"
-        return f"{clause}: it may be shared under {self.license} only"
+        if self.kind == "teacher":
+            return f"{clause}: read whether that covers models that learn from it"
+        return f"{clause}: {DEMANDS[terms].format(license=self.license)}"
 
 
 # ---- The chain of a run
@@ -279,23 +284,7 @@ def describe_teachers(teachers: Iterable[Mapping[str, Any]]) -> list[str]:
         teachers: Models, or files of vectors, with `name` and `license`, as `describe_origins`
             returns them.
     """
-    sentences = []
+    origins = []
     for teacher in teachers:
-        license = teacher.get("license")
-        clause = f"License: the model learns the vectors of {teacher['name']}"
-        if license is None and teacher.get("file"):
-            sentences.append(
-                f"{clause}, and the metadata of {teacher['file']} state no license; find out that "
-                "of the model which made them before you share yours"
-            )
-        elif license is None:
-            sentences.append(
-                f"{clause}, whose card states no license; ask its owner before you share the model"
-            )
-        elif parse_license(license).terms != Terms.ATTRIBUTION:
-            meaning = MEANINGS[parse_license(license).terms]
-            sentences.append(
-                f"{clause}, which is under {license} ({meaning}); read whether that covers models "
-                "that learn from it before you share this one"
-            )
-    return sentences
+        origins.append(LicensedOrigin(teacher["name"], "teacher", teacher.get("license")))
+    return describe_start(origins)

@@ -96,33 +96,6 @@ def hub_license(repo_id: str) -> str | None:
     return stated_license(Path(card).parent)
 
 
-def check_licenses(
-    sources: Sequence[Mapping[str, Any]], stated: Mapping[str, str] | None
-) -> dict[str, str]:
-    """Return stated licenses by the public name of their source.
-
-    Args:
-        sources: The training sources, as `describe_sources` returns them.
-        stated: The licenses by path, name or Hub id of a source.
-
-    Raises:
-        TmdeError: A license is stated for something that is no training source.
-    """
-    known = {source["name"] for source in sources}
-    license_by_name = {}
-    for key, license in (stated or {}).items():
-        name = key if key in known else public_name(key)
-        license_by_name[name] = license
-    unknown = [name for name in license_by_name if name not in known]
-    if unknown:
-        expected = ", ".join(sorted(known)) or "none is recorded"
-        raise TmdeError(
-            f"data_licenses: found {', '.join(unknown)}, "
-            f"expected some of the training sources: {expected}"
-        )
-    return license_by_name
-
-
 def licensed_sources(
     sources: Sequence[Mapping[str, Any]], *stated: Mapping[str, str] | None
 ) -> list[dict[str, Any]]:
@@ -133,16 +106,20 @@ def licensed_sources(
         stated: Licenses by path, name or Hub id of a source; the last one counts.
 
     Raises:
-        TmdeError: See `check_licenses`.
+        TmdeError: A license is stated for something that is no training source.
     """
-    license_by_name: dict[str, str] = {}
+    license_by_name = {source["name"]: source.get("license") for source in sources}
+    expected = ", ".join(sorted(license_by_name)) or "none is recorded"
     for licenses in stated:
-        license_by_name |= check_licenses(sources, licenses)
-    licensed = []
-    for source in sources:
-        license = license_by_name.get(source["name"], source.get("license"))
-        licensed.append({**source, "license": license})
-    return licensed
+        for key, license in (licenses or {}).items():
+            name = key if key in license_by_name else public_name(key)
+            if name not in license_by_name:
+                raise TmdeError(
+                    f"data_licenses: found {name}, expected some of the training sources: "
+                    f"{expected}"
+                )
+            license_by_name[name] = license
+    return [{**source, "license": license_by_name[source["name"]]} for source in sources]
 
 
 # ---- Models that a run starts or learns from

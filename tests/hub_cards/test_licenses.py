@@ -89,7 +89,7 @@ def test_what_is_said_when_a_run_begins():
     share_alike, unknown = describe_start(chain)
     assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
     assert "may be shared under cc-by-sa-4.0 only" in share_alike
-    assert "start, whose card states no license" in unknown
+    assert "start, which states no license: ask its owner" in unknown
 
 
 def test_what_is_said_of_data_under_a_license_that_is_not_known():
@@ -100,17 +100,20 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
     ]
     sentences = describe_start(license_chain([], sources))
     assert sentences == [
-        "License: the model was trained on a.tsv, which is under openrail (its terms are not known to "
-        "tmde): read what that asks of you before you share the model"
+        "License: the model was trained on a.tsv, which is under openrail (its terms are not known "
+        "to tmde): read what that asks of you before you share the model"
     ]
 
 
 @pytest.mark.parametrize(
     ("license", "sentence"),
     [
-        ("cc-by-nc-4.0", "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial);"),
-        ("llama3", "which is under llama3 (its terms are not known to tmde);"),
-        (None, "vectors of teacher, whose card states no license;"),
+        (
+            "cc-by-nc-4.0",
+            "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial): read",
+        ),
+        ("llama3", "which is under llama3 (its terms are not known to tmde): read"),
+        (None, "vectors of teacher, which states no license: ask its owner"),
     ],
 )
 def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, caplog):
@@ -123,7 +126,7 @@ def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, c
 def test_a_file_of_vectors_that_states_no_license_is_told(caplog):
     teacher = {"name": "use.parquet", "hub": False, "license": None, "file": "use.parquet"}
     tell_licenses({"begun_with": [], "teachers": [teacher]})
-    assert "the metadata of use.parquet state no license; find out that of the model" in caplog.text
+    assert "vectors of use.parquet, which states no license: ask its owner" in caplog.text
 
 
 def test_a_permissive_teacher_gets_no_sentence():

@@ -120,6 +120,14 @@ def test_the_card_names_several_teachers(run):
     assert "| Wall clock | 12.0 minutes |\n| Of it, reading by the teachers | 4.0 minutes |" in card
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "Started from: `mine`, trained on `words.jsonl` (license: not stated)",
+        "itself started from [first](https://huggingface.co/first)",
+        "Teacher: [a/b](https://huggingface.co/a/b), whose card names its training text.",
+    ],
+)
 def test_the_card_names_the_origins(run, origins, text):
     change(run / "run.json", **origins)
 

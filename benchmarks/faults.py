@@ -358,8 +358,6 @@ def published_state(hub: str, folder: Path) -> dict[str, Any]:
         name = sibling["rfilename"]
         data = get(f"user/{folder.name}/resolve/main/{name}")
         files[name] = data.replace(folder.name.encode(), b"NAME")
-    # The card holds a fingerprint, which differs with the name of the repository.
-    files["README.md"] = re.sub(rb"<!-- tmde:card \w+", b"", files["README.md"])
     return files
 
 

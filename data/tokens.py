@@ -193,7 +193,7 @@ class Tokens:
         self.order = order
         self.lengths = _matrix(table["lengths"])
         self.words = _matrix(table["words"])
-        self._id_lists = _ListColumn(table["ids"])
+        self._id_lists = ListColumn(table["ids"])
         filled_lengths = np.maximum(self.lengths, 0)
         # Where the tokens of each language begin in the ids of a row, (rows, languages).
         self._begins = np.cumsum(filled_lengths, axis=1) - filled_lengths
@@ -232,7 +232,7 @@ class Tokens:
         return self._id_lists.gather(rows, self._begins[rows, languages], lengths)
 
 
-class _ListColumn:
+class ListColumn:
     """A column of lists in several buffers, such as those of a memory-mapped file.
 
     The buffers are read in place: the tokens of a large corpus do not fit into memory.

@@ -19,7 +19,7 @@ from .licenses import (
 )
 from .model_cards import (
     check_model_license,
-    describe_recorded_teachers,
+    describe_recorded_licenses,
     model_card,
     write_model_card,
 )
@@ -33,7 +33,7 @@ __all__ = [
     "check_model_license",
     "dataset_card",
     "describe_origins",
-    "describe_recorded_teachers",
+    "describe_recorded_licenses",
     "describe_sources",
     "describe_start",
     "describe_teachers",

@@ -1,47 +1,53 @@
-"""Cards that people edit: a mark tells generated text, and edited text is never replaced."""
+"""Cards that people edit: generated text stands between two comments, and other text is kept."""
 
 from __future__ import annotations
 
-import hashlib
-import re
 from typing import Any
 
 import yaml
-from huggingface_hub import ModelCard, RepoCard
+from huggingface_hub import RepoCard
 
 from modeling_tmde import TmdeError
 
-# The mark at the end of a generated text holds a hash of the text.
-_MARK = re.compile(r"\n*<!-- tmde:card ([0-9a-f]{16})[^>]*-->\s*\Z")
-_NOTE = "delete this line to keep the text as it is; edited text is kept anyway"
+BEGIN = (
+    "<!-- tmde: begin. Later cards replace the text up to tmde: end. Write yours before or after "
+    "it, or delete both comments to keep it all. -->"
+)
+END = "<!-- tmde: end -->"
 
 # Metadata of a dataset that the Hub reads from its files.
 _METADATA_OF_FILES = {"dataset_info", "configs"}
 
 
 def mark_text(text: str) -> str:
-    """Return the text of a card with the mark by which `is_edited` knows it."""
-    return f"\n{text}\n\n<!-- tmde:card {_digest(text)} ({_NOTE}) -->\n"
+    """Return the generated text of a card between its comments."""
+    return f"\n{BEGIN}\n\n{text}\n\n{END}\n"
+
+
+def _split(text: str) -> tuple[str, str] | None:
+    """Return what stands before and after the generated text; None if there is none."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        return None
+    return before, after
 
 
 def is_edited(text: str) -> bool:
-    """Return whether a person wrote or edited the text of a card.
+    """Return whether a card has text that a person wrote.
 
     Args:
         text: The whole file. Its metadata do not count.
     """
-    body = ModelCard(text, ignore_metadata_errors=True).text
-    mark = _MARK.search(body)
-    if mark is None:
-        return True
-    return _digest(body[: mark.start()]) != mark[1]
+    parts = _split(RepoCard(text, ignore_metadata_errors=True).text)
+    return parts is None or any(part.strip() for part in parts)
 
 
 def merge_card(card: RepoCard, existing: str) -> RepoCard:
     """Return a new card with what a person wrote into the existing one.
 
-    The text is that of the existing card if a person edited it. Metadata that only the existing
-    card has are kept.
+    Its generated text replaces that of the existing card. Without such text there, the existing
+    text stays as it is. Metadata that only the existing card has are kept.
 
     Args:
         card: The new card.
@@ -53,10 +59,16 @@ def merge_card(card: RepoCard, existing: str) -> RepoCard:
     if not existing:
         return card
     existing_card = _parse_card(existing)
-    keeps_text = is_edited(existing)
-    metadata = _merge_metadata(existing_card.data.to_dict(), card.data.to_dict(), keeps_text)
+    parts = _split(existing_card.text)
+    text = existing_card.text
+    if parts is not None:
+        before, after = parts
+        before = before.rstrip()
+        if before:
+            before += "\n"  # The generated text begins with another one.
+        text = before + card.text.rstrip() + after
+    metadata = _merge_metadata(existing_card.data.to_dict(), card.data.to_dict(), parts is None)
     metadata_text = yaml.safe_dump(metadata, sort_keys=False, allow_unicode=True)
-    text = existing_card.text if keeps_text else card.text
     return RepoCard(f"---\n{metadata_text}---\n{text}")
 
 
@@ -82,9 +94,3 @@ def _merge_metadata(old: dict[str, Any], new: dict[str, Any], keeps_text: bool) 
     tags = [*(old.get("tags") or ()), *(new.get("tags") or ())]
     merged["tags"] = list(dict.fromkeys(tags))
     return merged
-
-
-def _digest(text: str) -> str:
-    """Return the first 16 hexadecimal digits of a SHA-256; ends of lines and of texts are alike."""
-    normalized = text.strip().replace("\r\n", "\n")
-    return hashlib.sha256(normalized.encode()).hexdigest()[:16]

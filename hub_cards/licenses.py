@@ -1,63 +1,164 @@
 """What the licenses of a model's origins allow for its own license. This is no legal advice.
 
-| license of the start or of the data | what it asks of a model that is shared |
-|---|---|
-| cc-by-sa-*, gpl-*, agpl-*, lgpl-* | the same license, or a later version (share-alike) |
-| cc-by-nc-sa-* | the same license, or a later version (share-alike, non-commercial) |
-| cc-by-nc-* | a non-commercial license, cc-by-nc-* or cc-by-nc-sa-* |
-| cc-by-nd-*, cc-by-nc-nd-* | that it is not shared at all (no derivatives) |
-| apache-2.0, mit, bsd*, cc-by-*, cc0-* ... | attribution at most |
-| any other, or none stated | not known here |
+Licenses are SPDX expressions, such as `cc-by-sa-4.0` or `MIT OR GPL-3.0-only`. Of `OR` the less
+demanding license counts, of `AND` the more demanding one. What is not in `FAMILIES` is unknown, and
+told as unknown.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from enum import IntEnum
+from functools import lru_cache
 from typing import Any
+
+from license_expression import (
+    ExpressionError,
+    LicenseSymbol,
+    LicenseWithExceptionSymbol,
+    Licensing,
+    get_spdx_licensing,
+)
 
 from modeling_tmde import TmdeError
 
 
+class Terms(IntEnum):
+    """What a license asks of a model that is made from what it covers, by how much it asks."""
+
+    ATTRIBUTION = 0
+    UNKNOWN = 1
+    NON_COMMERCIAL = 2
+    SHARE_ALIKE = 3
+    SHARE_ALIKE_NON_COMMERCIAL = 4
+    NO_DERIVATIVES = 5
+
+
+MEANINGS = {
+    Terms.ATTRIBUTION: "attribution",
+    Terms.UNKNOWN: "its terms are not known to tmde",
+    Terms.NON_COMMERCIAL: "non-commercial",
+    Terms.SHARE_ALIKE: "share-alike",
+    Terms.SHARE_ALIKE_NON_COMMERCIAL: "share-alike and non-commercial",
+    Terms.NO_DERIVATIVES: "no derivatives",
+}
+
+DEMANDS = {
+    Terms.ATTRIBUTION: "name it where you share the model",
+    Terms.UNKNOWN: "read what that asks of you before you share the model",
+    Terms.NON_COMMERCIAL: "it may be shared under a non-commercial license only",
+    Terms.SHARE_ALIKE: "it may be shared under {license} only",
+    Terms.SHARE_ALIKE_NON_COMMERCIAL: "it may be shared under {license} only",
+    Terms.NO_DERIVATIVES: "a model made from it may not be shared",
+}
+
+# The terms of SPDX licenses by the beginning of their identifiers, without a version.
+FAMILIES = {
+    "0BSD": Terms.ATTRIBUTION,
+    "AGPL": Terms.SHARE_ALIKE,
+    "Apache": Terms.ATTRIBUTION,
+    "BSD": Terms.ATTRIBUTION,
+    "CC-BY": Terms.ATTRIBUTION,
+    "CC-BY-NC": Terms.NON_COMMERCIAL,
+    "CC-BY-NC-ND": Terms.NO_DERIVATIVES,
+    "CC-BY-NC-SA": Terms.SHARE_ALIKE_NON_COMMERCIAL,
+    "CC-BY-ND": Terms.NO_DERIVATIVES,
+    "CC-BY-SA": Terms.SHARE_ALIKE,
+    "CC0": Terms.ATTRIBUTION,
+    "CDLA-Permissive": Terms.ATTRIBUTION,
+    "CDLA-Sharing": Terms.SHARE_ALIKE,
+    "GFDL": Terms.SHARE_ALIKE,
+    "GPL": Terms.SHARE_ALIKE,
+    "ISC": Terms.ATTRIBUTION,
+    "LGPL": Terms.SHARE_ALIKE,
+    "MIT": Terms.ATTRIBUTION,
+    "ODC-By": Terms.ATTRIBUTION,
+    "ODbL": Terms.SHARE_ALIKE,
+    "PDDL": Terms.ATTRIBUTION,
+    "PSF": Terms.ATTRIBUTION,
+    "Unlicense": Terms.ATTRIBUTION,
+    "WTFPL": Terms.ATTRIBUTION,
+    "Zlib": Terms.ATTRIBUTION,
+}
+
+
 @dataclass(frozen=True)
-class LicenseRule:
-    """What the licenses of one kind ask of a model that is made from what they cover.
+class License:
+    """A license of the expression that counts.
 
     Attributes:
-        pattern: The identifiers of the Hub, as a regular expression; `family` and `version` are its
-            parts.
-        meaning: What the licenses ask, for messages.
-        is_bound: Whether the model must have the same license, or a later version of it.
-        allowed: The licenses that the model may have, as a regular expression; None for any. With
-            `is_bound` it is not read.
+        key: Its SPDX identifier, or what was stated if it is none.
+        terms: What it asks.
+        family: The key of `FAMILIES`; "" if its terms are unknown.
     """
 
-    pattern: str
-    meaning: str
-    is_bound: bool = False
-    allowed: str | None = None
+    key: str
+    terms: Terms = Terms.UNKNOWN
+    family: str = ""
+
+    @property
+    def version(self) -> list[int]:
+        """The numbers of its version; none without a version."""
+        version = self.key[len(self.family) :].strip("-").partition("-")[0]
+        return [int(number) for number in version.split(".") if number.isdigit()]
+
+    @property
+    def hub_id(self) -> str:
+        """Its identifier on the Hub."""
+        return self.key.lower().removesuffix("-only").removesuffix("-or-later")
+
+    def allows(self, other: License) -> bool:
+        """Return whether a model made from what it covers may have another license."""
+        if self.terms <= Terms.UNKNOWN:
+            return True
+        if self.terms == Terms.NO_DERIVATIVES:
+            return False
+        if self.terms == Terms.NON_COMMERCIAL:
+            return other.terms in (Terms.NON_COMMERCIAL, Terms.SHARE_ALIKE_NON_COMMERCIAL)
+        if self.family != other.family:
+            return False
+        if self.key.endswith("-only"):
+            return self.version == other.version
+        return other.version >= self.version
 
 
-_NOTHING = r"(?!)"  # Matches no license.
+def parse_license(expression: str) -> License:
+    """Return the license of an SPDX expression that counts."""
+    try:
+        parsed = _licensing().parse(expression)
+    except ExpressionError:
+        return License(expression)
+    if parsed is None:
+        return License(expression)
+    return _license_of(parsed)
 
-# The first rule whose pattern matches is that of a license.
-RULES = (
-    LicenseRule(r"(?P<family>cc-by-(nc-)?nd)(-.*)?", "no derivatives", allowed=_NOTHING),
-    LicenseRule(
-        r"(?P<family>cc-by-nc-sa)(-(?P<version>[\d.]+))?",
-        "share-alike and non-commercial",
-        is_bound=True,
-    ),
-    LicenseRule(r"(?P<family>cc-by-nc)(-.*)?", "non-commercial", allowed=r"cc-by-nc(-sa)?(-\d.*)?"),
-    LicenseRule(r"(?P<family>cc-by-sa)(-(?P<version>[\d.]+))?", "share-alike", is_bound=True),
-    LicenseRule(r"(?P<family>[al]?gpl)(-(?P<version>[\d.]+))?", "share-alike", is_bound=True),
-    LicenseRule(
-        r"(apache|mit|bsd|cc-by|cc0|unlicense|isc|zlib|wtfpl|pddl|odc-by|cdla-permissive|psfl?)"
-        r"\b.*",
-        "attribution",
-    ),
-)
+
+@lru_cache
+def _licensing() -> Licensing:
+    return get_spdx_licensing()
+
+
+def _license_of(parsed: Any) -> License:
+    if isinstance(parsed, LicenseWithExceptionSymbol):
+        return _license_of(parsed.license_symbol)
+    if not isinstance(parsed, LicenseSymbol):
+        more_demanding = isinstance(parsed, _licensing().AND)
+        licenses = sorted(map(_license_of, parsed.args), key=lambda license: license.terms)
+        return licenses[-1] if more_demanding else licenses[0]
+    key = parsed.key
+    families = []
+    for family in FAMILIES:
+        is_version = key.startswith(f"{family}-") and key in _licensing().known_symbols
+        if is_version or key.lower() == family.lower():
+            families.append(family)
+    if not families:
+        return License(key)
+    family = max(families, key=len)  # CC-BY-SA-4.0 is of CC-BY-SA, not of CC-BY.
+    return License(key, FAMILIES[family], family)
+
+
+VERBS = {"model": "was begun with", "data": "was trained on", "teacher": "learns the vectors of"}
 
 
 @dataclass(frozen=True)
@@ -65,9 +166,9 @@ class LicensedOrigin:
     """Something that a model was made from, and its license.
 
     Attributes:
-        name: The public name of the model or of the source of training text.
-        kind: "model" or "data".
-        license: The identifier of its license as it was stated; None if none was.
+        name: The public name of the model, of its teacher or of the source of training text.
+        kind: A key of `VERBS`.
+        license: The license as it was stated; None if none was.
     """
 
     name: str
@@ -75,49 +176,30 @@ class LicensedOrigin:
     license: str | None
 
     @property
-    def rule(self) -> LicenseRule | None:
-        """What its license asks; None if that is not known."""
-        return rule_of(self.license)
+    def parsed(self) -> License:
+        """The license; one that is not stated is unknown."""
+        return parse_license(self.license or "")
 
     @property
     def is_demanding(self) -> bool:
         """Whether its license limits what license a model made from it may have."""
-        rule = self.rule
-        return rule is not None and (rule.is_bound or rule.allowed is not None)
+        return self.parsed.terms > Terms.UNKNOWN
 
     def allows(self, license: str) -> bool:
         """Return whether a model made from it may have a license, as far as is known."""
-        rule = self.rule
-        if rule is None or self.license is None:
-            return True
-        if rule.is_bound:
-            return _is_same_or_later(self.license, license, rule)
-        return rule.allowed is None or re.fullmatch(rule.allowed, license.lower()) is not None
+        return self.parsed.allows(parse_license(license))
 
-
-def rule_of(license: str | None) -> LicenseRule | None:
-    """Return what a license asks; None for one that is not stated or not known."""
-    if license is None:
-        return None
-    for rule in RULES:
-        if re.fullmatch(rule.pattern, license.lower()):
-            return rule
-    return None
-
-
-def _is_same_or_later(bound: str, license: str, rule: LicenseRule) -> bool:
-    """Return whether a license is the one that binds a model, or a later version of it."""
-    old = re.fullmatch(rule.pattern, bound.lower())
-    new = re.fullmatch(rule.pattern, license.lower())
-    if old is None or new is None or old["family"] != new["family"]:
-        return False
-    return _version(new) >= _version(old)
-
-
-def _version(match: re.Match) -> tuple[int, ...]:
-    """Return the version of a license as numbers that can be compared."""
-    text = match["version"] or "0"
-    return tuple(int(part) for part in text.strip(".").split("."))
+    @property
+    def demand(self) -> str:
+        """What its license asks, as a clause."""
+        clause = f"the model {VERBS[self.kind]} {self.name}"
+        if self.license is None:
+            return f"{clause}, which states no license: ask its owner before you share the model"
+        terms = self.parsed.terms
+        clause = f"{clause}, which is under {self.license} ({MEANINGS[terms]})"
+        if self.kind == "teacher":
+            return f"{clause}: read whether that covers models that learn from it"
+        return f"{clause}: {DEMANDS[terms].format(license=self.license)}"
 
 
 # ---- The chain of a run
@@ -144,26 +226,9 @@ def license_chain(
 def inherited_license(chain: Sequence[LicensedOrigin]) -> str | None:
     """Return the license that a model must have if it is shared; None if it is free to choose."""
     for origin in chain:
-        rule = origin.rule
-        if rule is not None and rule.allowed != _NOTHING and origin.is_demanding:
-            return str(origin.license).lower()
+        if origin.is_demanding and origin.parsed.terms != Terms.NO_DERIVATIVES:
+            return origin.parsed.hub_id
     return None
-
-
-def contradictions(license: str | None, chain: Sequence[LicensedOrigin]) -> list[LicensedOrigin]:
-    """Return the origins whose licenses do not allow the license of a model.
-
-    Args:
-        license: The license of the model; None, for a model whose license is not stated,
-            contradicts only what may not be shared at all.
-        chain: What the model was made from, as `license_chain` returns it.
-    """
-    refused = []
-    for origin in chain:
-        stated = origin.license if license is None else license
-        if stated is not None and not origin.allows(stated):
-            refused.append(origin)
-    return refused
 
 
 def check_license(
@@ -172,83 +237,45 @@ def check_license(
     """Refuse a license that the licenses of a model's origins do not allow.
 
     Args:
-        license: The license of the model; None if it is not stated.
+        license: The license of the model; None, for a model whose license is not stated,
+            contradicts only what may not be shared at all.
         chain: What the model was made from, as `license_chain` returns it.
         reason: Why the license is right nevertheless; the card repeats it.
 
     Raises:
         TmdeError: The license contradicts one of an origin, and no reason is stated.
     """
-    refused = contradictions(license, chain)
-    if not refused or reason:
+    if reason:
         return
-    origin = refused[0]
-    raise TmdeError(
-        f"license: found {license or 'none'}, but {describe_demand(origin)}. State a license "
-        'that it allows, or say with --license-override "REASON" why this one is right; the card '
-        "repeats the reason"
-    )
-
-
-def describe_demand(origin: LicensedOrigin) -> str:
-    """Return what an origin's license asks, as a clause.
-
-    Args:
-        origin: An origin whose license is known.
-    """
-    rule = origin.rule
-    assert rule is not None  # Only known licenses demand anything.
-    verb = "was begun with" if origin.kind == "model" else "was trained on"
-    clause = f"the model {verb} {origin.name}, which is under {origin.license} ({rule.meaning})"
-    if rule.allowed == _NOTHING:
-        return f"{clause}: a model made from it may not be shared"
-    if rule.is_bound:
-        return f"{clause}: it may be shared under {origin.license} only"
-    if rule.allowed is not None:
-        return f"{clause}: it may be shared under a non-commercial license only"
-    return f"{clause}: name it where you share the model"
+    for origin in chain:
+        stated = license or origin.license
+        if stated is not None and not origin.allows(stated):
+            raise TmdeError(
+                f"license: found {license or 'none'}, but {origin.demand}. State a license that it "
+                'allows, or say with --license-override "REASON" why this one is right; the card '
+                "repeats the reason"
+            )
 
 
 def describe_start(chain: Sequence[LicensedOrigin]) -> list[str]:
-    """Return the sentences that a run says of the licenses of its origins when it begins.
+    """Return what a run says of the licenses of its origins when it begins, and a push again.
 
-    Data without a stated license are the user's own, so they get no sentence; permissive licenses
-    get none either. What a license asks that is not known here, the user has to read.
+    Data without a stated license are the user's own, so they get no sentence; licenses that ask for
+    attribution at most get none either.
 
     Args:
-        chain: What the model will be made from, as `license_chain` returns it.
+        chain: What the model is made from, as `license_chain` returns it.
     """
     sentences = []
     for origin in chain:
-        rule = origin.rule
-        if rule is None:
-            if origin.kind == "model":
-                sentences.append(_describe_unknown(origin))
-            elif origin.license is not None:
-                sentences.append(
-                    f"License of the training text {origin.name}: {origin.license}. Read what it "
-                    "asks of you before you share what you train"
-                )
-        elif origin.is_demanding:
-            clause = describe_demand(origin)
-            sentences.append(f"License: {clause}")
+        is_own_data = origin.kind == "data" and origin.license is None
+        if origin.parsed.terms != Terms.ATTRIBUTION and not is_own_data:
+            sentences.append(f"License: {origin.demand}")
     return sentences
 
 
-def _describe_unknown(origin: LicensedOrigin) -> str:
-    if origin.license is None:
-        return (
-            f"License: the model begins with {origin.name}, whose card states no license; ask its "
-            "owner before you share what you train"
-        )
-    return (
-        f"License: the model begins with {origin.name}, which is under {origin.license}; read what "
-        "that asks of you before you share what you train"
-    )
-
-
 def describe_teachers(teachers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each teacher whose license is not permissive.
+    """Return a sentence for each teacher whose license asks for more than attribution.
 
     A teacher is no part of the chain: no weights come from it, and whether its license covers a
     model that learned its vectors is for the user to find out.
@@ -257,24 +284,7 @@ def describe_teachers(teachers: Iterable[Mapping[str, Any]]) -> list[str]:
         teachers: Models, or files of vectors, with `name` and `license`, as `describe_origins`
             returns them.
     """
-    sentences = []
+    origins = []
     for teacher in teachers:
-        origin = LicensedOrigin(teacher["name"], "model", teacher.get("license"))
-        clause = f"License: the model learns the vectors of {origin.name}"
-        rule = origin.rule
-        if origin.license is None and teacher.get("file"):
-            sentences.append(
-                f"{clause}, and the metadata of {teacher['file']} state no license; find out that "
-                "of the model which made them before you share yours"
-            )
-        elif origin.license is None:
-            sentences.append(
-                f"{clause}, whose card states no license; ask its owner before you share the model"
-            )
-        elif rule is None or origin.is_demanding:
-            meaning = "" if rule is None else f" ({rule.meaning})"
-            sentences.append(
-                f"{clause}, which is under {origin.license}{meaning}; read whether that covers "
-                "models that learn from it before you share this one"
-            )
-    return sentences
+        origins.append(LicensedOrigin(teacher["name"], "teacher", teacher.get("license")))
+    return describe_start(origins)

@@ -12,9 +12,9 @@ from huggingface_hub import ModelCard, ModelCardData
 
 from tmde.hub_cards.edited_text import merge_card
 from tmde.hub_cards.licenses import (
-    LicensedOrigin,
+    Terms,
     check_license,
-    describe_demand,
+    describe_start,
     describe_teachers,
     inherited_license,
     license_chain,
@@ -105,7 +105,12 @@ def model_card(
         sources=sources,
         begun_with=records.origins,
         teachers=records.teachers,
-        license_demands=[describe_demand(origin) for origin in _demanding(chain)],
+        license_demands=[origin.demand for origin in chain if origin.is_demanding],
+        unknown_licenses=[
+            origin.demand
+            for origin in chain
+            if origin.license is not None and origin.parsed.terms == Terms.UNKNOWN
+        ],
         license_override=license_override,
         dev_table=dev_table,
         perplexity=decoder_perplexity(records),
@@ -153,8 +158,8 @@ def _reason(records: RunRecords, license: str | None, license_override: str | No
     return license_override
 
 
-def describe_recorded_teachers(folder: str | os.PathLike) -> list[str]:
-    """Return what a push says of the licenses of the teachers of a model.
+def describe_recorded_licenses(folder: str | os.PathLike) -> list[str]:
+    """Return what a push says of the licenses that do not simply ask for attribution.
 
     Args:
         folder: See `model_card`.
@@ -162,17 +167,14 @@ def describe_recorded_teachers(folder: str | os.PathLike) -> list[str]:
     Raises:
         TmdeError: See `model_card`.
     """
-    return describe_teachers(RunRecords.read(Path(folder).expanduser()).teachers)
+    records = RunRecords.read(Path(folder).expanduser())
+    chain = license_chain(records.origins, _licensed_sources(records, None))
+    return [*describe_start(chain), *describe_teachers(records.teachers)]
 
 
 def stated_model_license(records: RunRecords) -> str | None:
     """Return the license that the recipe states for its model, or the card in its folder."""
     return records.card.get("license") or stated_license(records.folder)
-
-
-def _demanding(chain: Sequence[LicensedOrigin]) -> list[LicensedOrigin]:
-    """Return the origins of a model whose licenses limit what license it may have."""
-    return [origin for origin in chain if origin.is_demanding]
 
 
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:

@@ -3,28 +3,15 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
-# Names of values that must stay secret.
-_SECRET = re.compile(r"(?:.*_)?(?:hub_token|access_token|api_key|password|secret)")
-
-# Addresses: the scheme, a user with a password, the place, and a query or fragment.
-_ADDRESS = re.compile(r"(\w+://)(?:[^\s/@]*@)?([^\s?#)>\"'`]*)[^\s)>\"'`]*")
-_ADDRESS_WITHOUT_SECRETS = r"\1\2"
-
-# Paths that begin with `~`, `.`, `..`, `/` or a drive, anywhere in a text.
-_PATH = re.compile(
-    r"(?<![\w:/])(?:~[\w.-]*[/\\]|\.{1,2}[/\\]|/(?=[^/\s])|[A-Za-z]:[/\\])[^\s)\"'`]*"
-)
-
-# Texts that are a relative path as a whole, perhaps behind the name of a task and `=`. With only
-# one separator they may be an id of the Hub.
-_RELATIVE_PATH = re.compile(r"(?:\w+=)?[\w.-]+(?:[/\\][\w.-]+){2,}")
+# Ends of the names of values that must stay secret.
+_SECRETS = ("_token", "_key", "password", "secret")
 
 
 def public_name(source: Any) -> str:
@@ -35,8 +22,11 @@ def public_name(source: Any) -> str:
     """
     if isinstance(source, Mapping):
         return ", ".join(public_name(path) for _, path in sorted(source.items()))
-    address = _ADDRESS.sub(_ADDRESS_WITHOUT_SECRETS, str(source))
-    return re.split(r"[/\\]", address.rstrip("/\\"))[-1]
+    text = str(source)
+    if "://" in text:
+        address = urlsplit(text)
+        text = address.path.strip("/") or address.hostname or ""
+    return PureWindowsPath(text).name or text  # It splits at both kinds of slashes.
 
 
 def public_recipe(folder: str | os.PathLike) -> dict[str, Any]:
@@ -60,20 +50,23 @@ def _publish(value: Any) -> Any:
     if isinstance(value, Mapping):
         published = {}
         for name, item in value.items():
-            if not _SECRET.fullmatch(str(name)):
+            if name == "description":
+                published[name] = item  # It is prose, written to be read.
+            elif not str(name).endswith(_SECRETS):
                 published[name] = _publish(item)
         return published
     if isinstance(value, list | tuple):
         return [_publish(item) for item in value]
-    if isinstance(value, str):
-        return _publish_text(value)
-    return value
+    if not isinstance(value, str):
+        return value
+    if "://" in value:
+        return public_name(value)
+    # In `NAME=SOURCE` of a task only the source is a path.
+    name, equals, source = value.rpartition("=")
+    return f"{name}{equals}{public_name(source)}" if _is_path(source) else value
 
 
-def _publish_text(text: str) -> str:
-    if _RELATIVE_PATH.fullmatch(text):
-        # In `NAME=SOURCE` of a task only the source is a path.
-        name, equals, path = text.rpartition("=")
-        return f"{name}{equals}{public_name(path)}"
-    text = _ADDRESS.sub(_ADDRESS_WITHOUT_SECRETS, text)
-    return _PATH.sub(lambda match: public_name(match[0]), text)
+def _is_path(text: str) -> bool:
+    """Return whether a text is a path. With one slash alone it may be an id of the Hub."""
+    begins_as_path = text.startswith(("/", "~", "./", "../"))
+    return begins_as_path or "\\" in text or text.count("/") > 1

@@ -98,6 +98,4 @@ class RunRecords:
         teachers: list[dict[str, Any]] = []
         for stage in (self.run, self.first_stage_run):
             teachers.extend(stage.get("teachers") or [])
-            if stage.get("teacher"):  # Runs of earlier versions recorded one teacher.
-                teachers.append(stage["teacher"])
         return teachers

@@ -23,7 +23,7 @@ from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import batches_of
 from tmde.training.parallel_model import ParallelModel
-from tmde.training.teachers import RunTeachers
+from tmde.training.teachers import Teachers
 from tmde.training.throughput import ComponentSums
 
 # Measures of losses that are also averaged over the dev sets.
@@ -101,7 +101,7 @@ def dev_losses(
     tokenizer: PreTrainedTokenizerBase,
     rows: datasets.Dataset,
     args: TmdeTrainingArguments,
-    teachers: RunTeachers | None = None,
+    teachers: Teachers | None = None,
 ) -> dict[str, float]:
     """Return every component of every objective on the first rows of a dev set.
 
@@ -198,7 +198,7 @@ def evaluate_model(
     tasks: Mapping[str, ClassificationData],
     args: TmdeTrainingArguments,
     autocast: Callable[[], AbstractContextManager],
-    teachers: RunTeachers | None = None,
+    teachers: Teachers | None = None,
     compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None = None,
 ) -> dict[str, float]:
     """Measure retrieval and losses of every dev set, scores of every task, and their means.
@@ -252,7 +252,7 @@ def _measure_all(
     tasks: Mapping[str, ClassificationData],
     args: TmdeTrainingArguments,
     autocast: Callable[[], AbstractContextManager],
-    teachers: RunTeachers | None,
+    teachers: Teachers | None,
     compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None,
 ) -> dict[str, float]:
     """Do the work of `evaluate_model`."""

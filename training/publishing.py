@@ -116,10 +116,10 @@ def _choose_license(
 ) -> str | None:
     """Return the license that the card will state, and say so where the caller states none.
 
-    The licenses of the teachers are said as well.
+    What the licenses of origins and teachers ask is said as well.
     """
     chosen = hub_cards.check_model_license(folder, license, data_licenses, license_override)
-    for sentence in hub_cards.describe_recorded_teachers(folder):
+    for sentence in hub_cards.describe_recorded_licenses(folder):
         logger.warning(sentence)
     if chosen is None:
         logger.warning("No license is stated; --license states one, such as apache-2.0")

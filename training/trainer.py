@@ -92,7 +92,7 @@ from tmde.training.publishing import HubTrainer
 from tmde.training.recipe import Recipe
 from tmde.training.recipe.objective_classes import make_objectives
 from tmde.training.run_record import write_records
-from tmde.training.teachers import RunTeachers, prepare_teacher_vectors
+from tmde.training.teachers import Teachers, open_teachers
 from tmde.training.throughput import ComponentSums, RunMeter
 
 logger = logging.get_logger("tmde.training")
@@ -145,8 +145,6 @@ class TmdeTrainer(HubTrainer):
         callbacks: Callbacks, beside those of transformers and of this trainer.
         optimizers: An optimizer and a schedule in the place of those that `args` describes.
         optimizer_cls_and_kwargs: The class of the optimizer and its arguments.
-        teachers: The teachers of a distillation, from `prepare_teacher_vectors`. Default: they read
-            the rows when training begins.
         recipe: The recipe of `train_recipe`, which writes it into the folder of the run. Default:
             `save_model` describes the trainer in a recipe.
 
@@ -186,7 +184,6 @@ class TmdeTrainer(HubTrainer):
         callbacks: Sequence[TrainerCallback] | None = None,
         optimizers: tuple[Optimizer | None, LambdaLR | None] = (None, None),
         optimizer_cls_and_kwargs: tuple[type[Optimizer], dict[str, Any]] | None = None,
-        teachers: RunTeachers | None = None,
         recipe: Recipe | None = None,
         **refused: Any,
     ):
@@ -225,7 +222,7 @@ class TmdeTrainer(HubTrainer):
         if train_dataset is not None:
             is_stream = not isinstance(train_dataset, datasets.Dataset)
             self.step_limit = limit_steps(self.args, streaming=is_stream)
-        self.teachers = teachers
+        self.teachers: Teachers | None = None
         self.recipe = recipe
         self.interruption = Interruption()
         self._tokens: Tokens | None = None
@@ -947,10 +944,12 @@ class TmdeTrainer(HubTrainer):
         """Let the teachers read the rows, before the clock of the run begins."""
         if self.teachers is not None:
             return
-        measured = [loss_rows(rows, self.args) for rows in self.eval_dataset.values()]
-        self.teachers = prepare_teacher_vectors(
-            self.train_dataset, measured, self.parallel_model, self.args
-        )
+        run_folder = Path(self.args.output_dir)
+        teachers = open_teachers(self.parallel_model, self.args, run_folder)
+        if teachers is not None:
+            measured = [loss_rows(rows, self.args) for rows in self.eval_dataset.values()]
+            teachers.prepare(self.train_dataset, measured)
+        self.teachers = teachers
 
     def _finalize_training(self, trial: Any, num_train_samples: float, start_time: float) -> Any:
         """End the training, and report its speed in rows of parallel text.

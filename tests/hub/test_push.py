@@ -273,7 +273,7 @@ pushes = [tmde("push", run, "user/tiny", "--license", "mit")]
 for path in old_files:
     upload(path, "old")
 card = open(hf_hub_download("user/tiny", "README.md")).read()
-upload("README.md", card.replace("## Use it", "Edited on the Hub."))
+upload("README.md", card + "Written on the Hub.")
 pushes.append(tmde("push", run, "user/tiny", "--license", "apache-2.0"))
 open(f"{run}/README.md", "w").write("Edited here.")
 report([*pushes, tmde("push", run, "user/tiny")])
@@ -294,7 +294,7 @@ def test_stale_weights_go_and_edited_cards_stay(hub, client, model_folder, tmp_p
     files = repository.all_commits[last_commit.parent].files
     assert not set(stale) & set(files)
     assert files["notes.txt"] == b"old"
-    assert b"Edited on the Hub." in files["README.md"]
+    assert b"Written on the Hub." in files["README.md"]
     assert b"license: apache-2.0" in files["README.md"]
     last_card = last_commit.files["README.md"].decode()
     assert last_card.endswith("Edited here.")

@@ -27,7 +27,7 @@ FAMILIES = {
 }
 
 RECIPE = {
-    "description": "made in /home/somebody/place by https://me:secret@host/x?key=1",
+    "teacher": "https://me:secret@host/place/x?key=1",
     "data": {
         "train": ["/home/somebody/words.jsonl", "Helsinki-NLP/europarl"],
         "languages": ["de", "en", "fr"],

@@ -39,7 +39,16 @@ def model_under(license: str | None) -> LicensedOrigin:
         ("cc-by-sa-3.0", "cc-by-sa-4.0", True),
         ("cc-by-sa-4.0", "cc-by-sa-3.0", False),
         ("gpl-3.0", "mit", False),
-        ("gpl-2.0", "gpl-3.0", True),
+        ("gpl-2.0", "gpl-3.0", False),  # SPDX reads it as GPL-2.0-only.
+        ("gpl-2.0", "GPL-2.0-only", True),
+        ("GPL-2.0-or-later", "gpl-3.0", True),
+        ("GPL-3.0-only", "mit", False),
+        ("CC-BY-SA-3.0-DE", "apache-2.0", False),
+        ("CC-BY-SA-3.0-DE", "cc-by-sa-4.0", True),
+        ("MIT OR GPL-3.0-only", "apache-2.0", True),
+        ("MIT AND CC-BY-SA-4.0", "apache-2.0", False),
+        ("GPL-2.0-only WITH Classpath-exception-2.0", "mit", False),
+        ("gpl", "gpl-3.0", True),
         ("agpl-3.0", "gpl-3.0", False),
         ("cc-by-nc-4.0", "cc-by-nc-4.0", True),
         ("cc-by-nc-4.0", "cc-by-nc-sa-4.0", True),
@@ -64,6 +73,8 @@ def test_what_a_license_allows(origin, license, is_allowed):
     [
         (["mit", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
         (["CC-BY-NC-4.0"], "cc-by-nc-4.0"),
+        (["GPL-3.0-only"], "gpl-3.0"),
+        (["Apache-2.0 AND CC-BY-SA-4.0"], "cc-by-sa-4.0"),
         (["mit", None, "other"], None),
         (["cc-by-nd-4.0"], None),
         ([], None),
@@ -78,28 +89,31 @@ def test_what_is_said_when_a_run_begins():
     share_alike, unknown = describe_start(chain)
     assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
     assert "may be shared under cc-by-sa-4.0 only" in share_alike
-    assert "start, whose card states no license" in unknown
+    assert "start, which states no license: ask its owner" in unknown
 
 
 def test_what_is_said_of_data_under_a_license_that_is_not_known():
     sources = [
-        {"name": "a.tsv", "kind": "files", "license": "odbl"},
+        {"name": "a.tsv", "kind": "files", "license": "openrail"},
         {"name": "b.tsv", "kind": "files", "license": "mit"},
         {"name": "c.tsv", "kind": "files", "license": None},
     ]
     sentences = describe_start(license_chain([], sources))
     assert sentences == [
-        "License of the training text a.tsv: odbl. Read what it asks of you before you share what "
-        "you train"
+        "License: the model was trained on a.tsv, which is under openrail (its terms are not known "
+        "to tmde): read what that asks of you before you share the model"
     ]
 
 
 @pytest.mark.parametrize(
     ("license", "sentence"),
     [
-        ("cc-by-nc-4.0", "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial);"),
-        ("llama3", "vectors of teacher, which is under llama3;"),
-        (None, "vectors of teacher, whose card states no license;"),
+        (
+            "cc-by-nc-4.0",
+            "vectors of teacher, which is under cc-by-nc-4.0 (non-commercial): read",
+        ),
+        ("llama3", "which is under llama3 (its terms are not known to tmde): read"),
+        (None, "vectors of teacher, which states no license: ask its owner"),
     ],
 )
 def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, caplog):
@@ -112,7 +126,7 @@ def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, c
 def test_a_file_of_vectors_that_states_no_license_is_told(caplog):
     teacher = {"name": "use.parquet", "hub": False, "license": None, "file": "use.parquet"}
     tell_licenses({"begun_with": [], "teachers": [teacher]})
-    assert "the metadata of use.parquet state no license; find out that of the model" in caplog.text
+    assert "vectors of use.parquet, which states no license: ask its owner" in caplog.text
 
 
 def test_a_permissive_teacher_gets_no_sentence():
@@ -195,6 +209,16 @@ def test_the_recipe_may_state_why_another_license_is_right(pushed_run, caplog):
     with caplog.at_level(logging.WARNING, logger="tmde.training"):
         pushed_run("card.license_override=its owner agreed")
     assert "trained on c.tsv, which is under cc-by-nc-4.0" in caplog.text
+
+
+def test_a_license_that_is_not_known_is_told(run, caplog):
+    start = {"name": "start", "hub": False, "license": "llama3", "sources": None}
+    change(run / "run.json", begun_with=[start])
+    with caplog.at_level(logging.WARNING, logger="tmde.training"):
+        _choose_license(run, "mit", None, None)
+    sentence = "begun with start, which is under llama3 (its terms are not known to tmde)"
+    assert sentence in caplog.text
+    assert sentence in model_card(run).text
 
 
 @pytest.fixture

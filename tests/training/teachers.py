@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import datasets
 import torch
 from tokenizers import Tokenizer, models, pre_tokenizers
 
@@ -10,6 +11,7 @@ from tests.conftest import LANGUAGES, WORDS
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import Distillation
 from tmde.training.parallel_model import ParallelModel
+from tmde.training.teachers import Teachers, TeacherVectors, open_teachers
 
 WIDTH = 32
 ENGLISH = {word: number for number, word in enumerate(["[UNK]", *WORDS["en"]])}
@@ -61,3 +63,20 @@ def arguments(folder: Path, **options) -> TmdeTrainingArguments:
         "token_cache_dir": str(folder / "caches"),
     }
     return TmdeTrainingArguments(**fixed | options)
+
+
+def vectors_of(rows, parallel: ParallelModel, args: TmdeTrainingArguments) -> TeacherVectors:
+    """Return the vectors of rows by the newest versions of the teachers."""
+    return open_teachers(parallel, args).vectors_of(rows)
+
+
+def prepared(
+    train: datasets.Dataset | datasets.IterableDataset,
+    dev: list[datasets.Dataset],
+    parallel: ParallelModel,
+    args: TmdeTrainingArguments,
+) -> Teachers:
+    """Return the teachers of a run that have read its rows."""
+    teachers = open_teachers(parallel, args, Path(args.output_dir))
+    teachers.prepare(train, dev)
+    return teachers

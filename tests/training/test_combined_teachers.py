@@ -9,11 +9,18 @@ import scipy.linalg
 from scipy.spatial.distance import pdist
 
 from tests.conftest import make_dataset, make_rows
-from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
+from tests.training.teachers import (
+    WIDTH,
+    arguments,
+    expected_vector,
+    prepared,
+    static_teacher,
+    student,
+    vectors_of,
+)
 from tests.training.test_teacher_files import write_vectors
 from tmde.training.objectives import Distillation
-from tmde.training.teachers import open_teacher_vectors, prepare_teacher_vectors, storage
-from tmde.training.teachers.combination import combine_once, fit_combination
+from tmde.training.teachers.combination import Combination, fit_combination, fit_once
 from tmde.training.teachers.models import ModelTeacher
 from tmde.training.teachers.versions import RECORD
 
@@ -47,6 +54,14 @@ def reference(teachers: list[np.ndarray], width: int) -> np.ndarray:
     return projected
 
 
+def fit(teachers: list[np.ndarray], width: int, block_rows: int = 40) -> Combination:
+    """Return the combination of teachers, whose rows are read in blocks."""
+    blocks = []
+    for begin in range(0, len(teachers[0]), block_rows):
+        blocks.append([vectors[begin : begin + block_rows] for vectors in teachers])
+    return fit_combination(blocks, [vectors.shape[1] for vectors in teachers], width)
+
+
 def random_vectors(rows: int, width: int, seed: int) -> np.ndarray:
     rng = np.random.default_rng(seed)
     return (rng.standard_normal((rows, width)) * rng.uniform(0.5, 2, width) + 3).astype(np.float16)
@@ -59,31 +74,30 @@ def test_two_directions_by_hand():
     """Means (2, 0) and (0, 5): one teacher tells left from right, the other up from down."""
     first = np.array([[1.0, 0.0], [3.0, 0.0], [1.0, 0.0], [3.0, 0.0]])
     second = np.array([[0.0, 6.0], [0.0, 6.0], [0.0, 4.0], [0.0, 4.0]])
-    combination = fit_combination([first, second], width=4)
+    combination = fit([first, second], width=4)
     half = np.sqrt(0.5)
     expected = [[-half, 0, 0, half], [half, 0, 0, half], [-half, 0, 0, -half], [half, 0, 0, -half]]
     np.testing.assert_allclose(combination([first, second]), expected, atol=1e-12)
 
 
 @pytest.mark.parametrize("widths", [(5, 4), (9,), (3, 3, 2)])
-def test_the_projection_is_that_of_the_singular_vectors(widths, monkeypatch):
-    monkeypatch.setattr("tmde.training.teachers.combination.BLOCK_ROWS", 7)
+def test_the_projection_is_that_of_the_singular_vectors(widths):
     teachers = [random_vectors(40, width, seed) for seed, width in enumerate(widths)]
-    combination = fit_combination(teachers, width=4)
+    combination = fit(teachers, width=4, block_rows=7)
     np.testing.assert_allclose(combination(teachers), reference(teachers, 4), atol=1e-9)
 
 
 def test_a_teacher_and_a_copy_of_it_are_that_teacher():
     """A student that begins as this teacher, and has its directions, is where it should be."""
     teacher = random_vectors(400, 6, seed=0)
-    combined = fit_combination([teacher, teacher], width=6)([teacher, teacher])
+    combined = fit([teacher, teacher], width=6)([teacher, teacher])
     expected = directions(teacher)
     np.testing.assert_allclose(combined, expected - expected.mean(0), atol=1e-9)
 
 
 def test_the_rotation_is_the_closest_and_changes_no_distance():
     teachers = [random_vectors(40, width, seed) for seed, width in enumerate((3, 4))]
-    combined = fit_combination(teachers, width=4)(teachers)
+    combined = fit(teachers, width=4)(teachers)
     target = directions(teachers[1])
     squared_error = np.square(combined - target).sum()
     rng = np.random.default_rng(2)
@@ -100,14 +114,14 @@ def test_the_rotation_is_the_closest_and_changes_no_distance():
 
 def test_as_wide_as_the_student_there_is_no_projection():
     teachers = [random_vectors(40, width, seed) for seed, width in enumerate((5, 4))]
-    combined = fit_combination(teachers, width=9)(teachers)
+    combined = fit(teachers, width=9)(teachers)
     np.testing.assert_allclose(combined, reference(teachers, 9), atol=1e-12)
     np.testing.assert_allclose(np.linalg.norm(combined, axis=1), 1)
 
 
 def test_with_fewer_rows_than_coordinates_distances_stay_and_the_rest_is_zero():
     teachers = [random_vectors(4, width, seed) for seed, width in enumerate((8, 8))]
-    combined = fit_combination(teachers, width=6)(teachers)
+    combined = fit(teachers, width=6)(teachers)
     whole = reference(teachers, 16)
     for row in range(4):
         distances = np.linalg.norm(combined - combined[row], axis=1)
@@ -119,7 +133,7 @@ def test_with_fewer_rows_than_coordinates_distances_stay_and_the_rest_is_zero():
 
 def test_a_vector_that_is_the_mean_becomes_zero():
     vectors = np.array([[1.0, 1.0], [1.0, 1.0]])
-    assert fit_combination([vectors], width=1)([vectors]).tolist() == [[0], [0]]
+    assert fit([vectors], width=1)([vectors]).tolist() == [[0], [0]]
 
 
 # ---- Teachers of a run
@@ -145,9 +159,7 @@ def options(width: int = 8) -> dict:
 def test_a_wider_file_is_projected(english, tmp_path):
     path = tmp_path / "wide.parquet"
     expected = reference([vectors_of_file(path, english, 12)], 8)
-    teacher = open_teacher_vectors(
-        make_dataset(english), student(path, **options()), arguments(tmp_path)
-    )
+    teacher = vectors_of(make_dataset(english), student(path, **options()), arguments(tmp_path))
     vectors, is_taught = teacher(None, np.arange(60))
     assert is_taught.all()
     np.testing.assert_allclose(vectors, expected, atol=1e-3)  # They are stored in float16.
@@ -167,7 +179,7 @@ def both(tmp_path: Path, english) -> tuple[list[str], np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("folder", ["caches", None])
 def test_a_row_is_taught_if_all_teachers_know_it(folder, both, english, tmp_path, monkeypatch):
     monkeypatch.setattr(ModelTeacher, "half_precision", False)
-    monkeypatch.setattr(storage, "CHUNK_ROWS", 16)
+    monkeypatch.setattr("tmde.training.teachers.vectors.SHARD_ROWS", 16)
     names, model_vectors, file_vectors = both
     known = {row["en"] for row in english[10:]}
     is_known = np.array([row["en"] in known for row in english])
@@ -175,7 +187,7 @@ def test_a_row_is_taught_if_all_teachers_know_it(folder, both, english, tmp_path
     cache = None if folder is None else str(tmp_path / folder)
     args = arguments(tmp_path, token_cache_dir=cache)
 
-    teacher = open_teacher_vectors(make_dataset(english), student(names, **options()), args)
+    teacher = vectors_of(make_dataset(english), student(names, **options()), args)
     vectors, is_taught = teacher(None, np.arange(60))
 
     assert is_taught.tolist() == is_known.tolist()
@@ -194,18 +206,19 @@ def test_dev_rows_are_projected_as_the_training_rows_are(both, english, tmp_path
     train = make_dataset(english)
     dev = make_dataset(english[20:27])
 
-    teachers = prepare_teacher_vectors(train, [dev], parallel, args)
+    teachers = prepared(train, [dev], parallel, args)
     monkeypatch.setattr(ModelTeacher, "model", None)  # All vectors are there.
-    stores = sorted((tmp_path / "caches").glob("*.teacher"))
-    train_vectors, _ = open_teacher_vectors(train, parallel, args, teachers)(None, np.arange(60))
-    dev_vectors, _ = open_teacher_vectors(dev, parallel, args, teachers)(None, np.arange(7))
+    files = sorted((tmp_path / "caches").iterdir())
+    train_vectors, _ = teachers.vectors_of(train)(None, np.arange(60))
+    dev_vectors, _ = teachers.vectors_of(dev)(None, np.arange(7))
 
     assert dev_vectors.tolist() == train_vectors[20:27].tolist()
     assert np.abs(dev_vectors).max() > 0.1
     # Two teachers and their combination, of train and of dev, and nothing is made again.
-    assert len(stores) == 6
-    assert sorted((tmp_path / "caches").glob("*.teacher")) == stores
-    again = prepare_teacher_vectors(train, [dev], parallel, args)
+    assert sum(file.suffix == ".arrow" for file in files) == 6
+    assert sum(file.suffix == ".npz" for file in files) == 1
+    assert sorted((tmp_path / "caches").iterdir()) == files
+    again = prepared(train, [dev], parallel, args)
     assert again.combination.components.tolist() == teachers.combination.components.tolist()
     # Vectors that an earlier run left have taken their time as well.
     assert again.seconds == teachers.seconds > 0
@@ -217,7 +230,7 @@ def test_a_list_of_teachers_shares_what_one_of_them_read_alone(english, tmp_path
         static_teacher(tmp_path / str(seed), seed=seed)
     rows = make_dataset(english)
     args = arguments(tmp_path)
-    open_teacher_vectors(rows, student([str(tmp_path / "0")], **options()), args)
+    vectors_of(rows, student([str(tmp_path / "0")], **options()), args)
     texts: list[str] = []
     encode = ModelTeacher.encode
 
@@ -227,7 +240,7 @@ def test_a_list_of_teachers_shares_what_one_of_them_read_alone(english, tmp_path
 
     monkeypatch.setattr(ModelTeacher, "encode", count)
     names = [str(tmp_path / "0"), str(tmp_path / "1")]
-    open_teacher_vectors(rows, student(names, **options()), args)
+    vectors_of(rows, student(names, **options()), args)
     assert len(texts) == 60  # Those of the second teacher alone.
 
 
@@ -239,7 +252,7 @@ def test_a_wider_model_is_projected_only_if_it_is_in_a_list(count, english, tmp_
     names = [str(tmp_path / "model")] * count
     rows = make_dataset(english)
     read = np.stack([expected_vector(table, row["en"]).numpy() for row in english])
-    vectors, _ = open_teacher_vectors(rows, student(names, **options()), arguments(tmp_path))(
+    vectors, _ = vectors_of(rows, student(names, **options()), arguments(tmp_path))(
         None, np.arange(60)
     )
     expected = directions(read)
@@ -249,7 +262,7 @@ def test_a_wider_model_is_projected_only_if_it_is_in_a_list(count, english, tmp_
     with pytest.raises(
         ValueError, match=r"d=32, .* has d=8; .*teacher=\[.*model\], which is projected"
     ):
-        open_teacher_vectors(rows, student(names[0], **options()), arguments(tmp_path))
+        vectors_of(rows, student(names[0], **options()), arguments(tmp_path))
 
 
 # ---- What is refused
@@ -259,26 +272,26 @@ def test_teachers_that_are_narrower_together_are_refused(both, english, tmp_path
     names, _, _ = both
     parallel = student(names, **options(width=50))
     with pytest.raises(ValueError, match=r"d=32 \+ 12, .* has d=50; .*model.d_model=44 or less"):
-        open_teacher_vectors(make_dataset(english), parallel, arguments(tmp_path))
+        vectors_of(make_dataset(english), parallel, arguments(tmp_path))
 
 
 def test_several_teachers_cannot_teach_a_stream(both, english, tmp_path):
     rows = make_dataset(english).to_iterable_dataset()
     with pytest.raises(ValueError, match=r"found 2 teachers and a stream; .*streaming=false"):
-        prepare_teacher_vectors(rows, [], student(both[0], **options()), arguments(tmp_path))
+        prepared(rows, [], student(both[0], **options()), arguments(tmp_path))
 
 
 def test_a_run_keeps_all_of_its_teachers(both, english, tmp_path):
     names, _, _ = both
     rows = make_dataset(english)
     args = arguments(tmp_path)
-    prepare_teacher_vectors(rows, [], student(names, **options()), args)
+    prepared(rows, [], student(names, **options()), args)
     record = json.loads((tmp_path / "run" / RECORD).read_text())
     assert [version["name"] for version in record] == names
     with pytest.raises(ValueError, match="found 1 teachers, and the run began with 2"):
-        prepare_teacher_vectors(rows, [], student(names[1], **options()), args)
+        prepared(rows, [], student(names[1], **options()), args)
     with pytest.raises(ValueError, match="the run began with .*put that back"):
-        prepare_teacher_vectors(rows, [], student(names[::-1], **options()), args)
+        prepared(rows, [], student(names[::-1], **options()), args)
 
 
 @pytest.mark.parametrize("teacher", [None, "", [], ["one", ""]])
@@ -304,22 +317,14 @@ def test_each_model_has_its_prompt(english, tmp_path):
     static_teacher(tmp_path / "model")
     prompts = {"teacher_prompt": ["house ", "dog "]}
     parallel = student([str(tmp_path / "model")] * 2, **options(width=2 * WIDTH), **prompts)
-    teacher = open_teacher_vectors(make_dataset(english), parallel, arguments(tmp_path))
-    assert [reader.teacher.prompt for reader in teacher.readers] == ["house ", "dog "]
-    first, second = teacher.parts
-    assert first.vectors.tolist() != second.vectors.tolist()
+    vectors = vectors_of(make_dataset(english), parallel, arguments(tmp_path))
+    first, second = vectors.parts
+    assert first["vector"][:] != second["vector"][:]
 
 
-def test_a_combination_is_found_again_where_the_cache_was_deleted_during_a_run(tmp_path):
-    """The run that fitted it writes its vectors anew; the next run has to find how it did so."""
-    progress = storage.Progress(rows_done=20, taught=20, width=6)
-    rows = np.arange(20)
-    stores = [
-        storage.StoredVectors(20, progress, rows, random_vectors(20, 6, seed), f"teacher {seed}")
-        for seed in (0, 1)
-    ]
-    first, combination = combine_once(stores, 4, tmp_path / "first")
-    combine_once(stores, 4, tmp_path / "second", combination)
-    again, loaded = combine_once(stores, 4, tmp_path / "second")
-    np.testing.assert_array_equal(loaded.components, combination.components)
-    np.testing.assert_array_equal(again.vectors, first.vectors)
+def test_a_combination_is_fitted_once(tmp_path):
+    teachers = [random_vectors(20, 6, seed) for seed in (0, 1)]
+    first = fit_once([teachers], [6, 6], 4, tmp_path, "name")
+    again = fit_once([], [6, 6], 4, tmp_path, "name")
+    np.testing.assert_array_equal(again.components, first.components)
+    np.testing.assert_array_equal(again(teachers), first(teachers))

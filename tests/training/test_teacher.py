@@ -10,21 +10,20 @@ import pytest
 import torch
 
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
-from tests.training.teachers import WIDTH, arguments, expected_vector, static_teacher, student
+from tests.training.teachers import (
+    WIDTH,
+    arguments,
+    expected_vector,
+    prepared,
+    static_teacher,
+    student,
+    vectors_of,
+)
 from tmde import DocumentEmbedder
-from tmde.data import tokens
 from tmde.data.tokens import open_tokens
 from tmde.training.batches import ParallelBatches
-from tmde.training.teachers import (
-    TeacherVectors,
-    TeacherVersion,
-    find_version,
-    open_teacher_vectors,
-    prepare_teacher_vectors,
-)
+from tmde.training.teachers import Teachers, find_version, open_teachers
 from tmde.training.teachers.models import ModelTeacher
-from tmde.training.teachers.selection import TextSelection
-from tmde.training.teachers.vectors import TeacherReader
 from tmde.training.teachers.versions import RECORD, pin_versions
 
 pytest.importorskip("sentence_transformers")
@@ -43,14 +42,16 @@ def english_of(text: str) -> str:
     return " ".join(translations[word] for word in text.split())
 
 
-def english_reader(name: str) -> TeacherReader:
-    """Return a reader of English whose vectors have two numbers."""
-    return TeacherReader(ModelTeacher(TeacherVersion(name), 2), TextSelection(("en",)))
+def english_teachers(folder: Path) -> Teachers:
+    """Return a teacher of English whose vectors have two numbers."""
+    static_teacher(folder / "any")
+    parallel = student(folder / "any", width=2, teacher_languages=["en"])
+    return open_teachers(parallel, arguments(folder))
 
 
 def read_vectors(rows, parallel, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the teacher's vectors of all rows, and whether it has read each of them."""
-    teacher = open_teacher_vectors(make_dataset(rows), parallel, arguments(folder))
+    teacher = vectors_of(make_dataset(rows), parallel, arguments(folder))
     return teacher(None, np.arange(len(rows)))
 
 
@@ -77,7 +78,7 @@ def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
 def test_a_row_has_the_vector_of_the_first_language_it_has(
     languages, taught, tmp_path, monkeypatch
 ):
-    monkeypatch.setattr("tmde.training.teachers.storage.CHUNK_ROWS", 4)
+    monkeypatch.setattr("tmde.training.teachers.vectors.SHARD_ROWS", 4)
     folder, table = taught
     rows = make_rows(13, seed=3)
     for row in rows[::3]:
@@ -104,7 +105,7 @@ def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypat
     vectors, _ = read_vectors(rows, parallel, tmp_path)
     monkeypatch.setattr(ModelTeacher, "encode", None)
 
-    again = open_teacher_vectors(make_dataset(rows), parallel, arguments(tmp_path))
+    again = vectors_of(make_dataset(rows), parallel, arguments(tmp_path))
     picked, _ = again(None, np.array([5, 0, 5]))
 
     assert picked.tolist() == vectors[[5, 0, 5]].tolist()
@@ -114,17 +115,14 @@ def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypat
 def test_a_log_says_how_far_the_teacher_is(
     folder, taught, tmp_path, every_line, capsys, monkeypatch
 ):
-    storage = "tmde.training.teachers.storage"
-    monkeypatch.setattr(f"{storage}.CHUNK_ROWS", 4)
-    monkeypatch.setattr(f"{storage}.progress_bar", tokens.progress_bar)  # Every line of it.
+    monkeypatch.setattr("tmde.training.teachers.vectors.SHARD_ROWS", 4)
     folder = None if folder is None else str(tmp_path / folder)
     args = arguments(tmp_path, token_cache_dir=folder)
-    open_teacher_vectors(make_dataset(make_rows(10)), student(taught[0]), args)
+    vectors_of(make_dataset(make_rows(10)), student(taught[0]), args)
     stderr_lines = capsys.readouterr().err.splitlines()
     lines = [line for line in stderr_lines if line.startswith("Teacher reading")]
-    assert lines[0] == "Teacher reading: 10 rows"
-    assert "40%" in lines[1]
-    assert "4/10" in lines[1]
+    assert any(line.startswith("Teacher reading (part 2 of 3): 100%") for line in lines)
+    assert "2/2" in lines[-1]
     assert "rows/s" in lines[-1]
 
 
@@ -136,7 +134,7 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
     state = SimpleNamespace(is_main_process=is_main_process)
     monkeypatch.setattr("tmde.training.teachers.vectors.PartialState", lambda: state)
     monkeypatch.setattr("tmde.training.teachers.vectors.logger.warning_once", messages.append)
-    TeacherVectors([english_reader("any")], 2).warn(truncated=0, unread=1)
+    english_teachers(tmp_path).warn(truncated=0, unread=1)
     assert len(messages) == warnings
 
 
@@ -148,7 +146,7 @@ def test_rows_with_another_text_in_a_language_are_not_taught(
     rows = make_rows(60, seed=4)
     dataset = make_dataset(rows).add_column("doc_id", [str(row // 6) for row in range(60)])
     args = arguments(tmp_path)
-    teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
+    teacher = vectors_of(dataset, student(folder, teacher_languages=["en"]), args)
     token_ids = open_tokens(dataset, spaced_tokenizer, LANGUAGES, args.token_cache_dir)
     options = {"pivots_only": False, "epochs": 2, "tokens": token_ids, "teacher": teacher}
     options[option] = 0.5
@@ -187,7 +185,7 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
     dataset = make_dataset(rows)
     if kind == "stream":
         dataset = dataset.to_iterable_dataset()
-    teacher = open_teacher_vectors(dataset, student(folder, teacher_languages=["en"]), args)
+    teacher = vectors_of(dataset, student(folder, teacher_languages=["en"]), args)
     assert teacher.is_of_stream == (kind == "stream")
     token_ids = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
@@ -216,28 +214,35 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
     assert seen >= 2 * 60
 
 
-def test_longer_texts_than_the_teacher_reads_are_counted(tokenizer, monkeypatch):
+def fake_model(tokenizer, **prompts) -> SimpleNamespace:
+    """Return a model that reads six tokens, but for `encode`."""
     model = SimpleNamespace(max_seq_length=6, tokenizer=tokenizer, get_model_kwargs=list)
+    model.prompts = prompts
+    model.default_prompt_name = next(iter(prompts), None)
+    return model
+
+
+def test_longer_texts_than_the_teacher_reads_are_counted(tokenizer, monkeypatch, tmp_path):
+    model = fake_model(tokenizer)
     model.encode = lambda texts, **options: np.ones((len(texts), 2))
     monkeypatch.setattr(ModelTeacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
-    read = english_reader("any").read(rows.with_format("arrow")[:])
-    assert read.truncated == 1
-    assert read.rows.tolist() == [0, 1]
-    assert read.vectors.tolist() == [[1, 1], [1, 1]]
+    vectors = english_teachers(tmp_path).vectors_of(rows)
+    assert vectors.truncated == 1
+    numbers, is_taught = vectors(None, np.arange(3))
+    assert is_taught.tolist() == [True, True, False]
+    assert numbers.tolist() == [[1, 1], [1, 1], [0, 0]]
 
 
 def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, tmp_path):
-    prompts = {"prompts": {"query": "house " * 5}, "default_prompt_name": "query"}
-    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(prompts))
-    model = SimpleNamespace(max_seq_length=6, tokenizer=tokenizer, get_model_kwargs=list)
+    model = fake_model(tokenizer, query="house " * 5)
     model.encode = lambda texts, prompt, **options: np.full((len(texts), 2), len(prompt.split()))
     monkeypatch.setattr(ModelTeacher, "model", model)
-    rows = make_dataset([{"de": "haus", "en": "house"}]).with_format("arrow")[:]
-    read = english_reader(str(tmp_path)).read(rows)
-    assert read.vectors.tolist() == [[5, 5]]
-    assert read.truncated == 1
-    assert ModelTeacher(TeacherVersion(str(tmp_path)), 2, "house ").prompt == "house "
+    rows = make_dataset([{"de": "haus", "en": "house"}])
+    vectors = english_teachers(tmp_path).vectors_of(rows)
+    assert vectors(None, np.arange(1))[0].tolist() == [[5, 5]]
+    assert vectors.truncated == 1
+    assert ModelTeacher(find_version(str(tmp_path / "any")), 2, "house ").prompt == "house "
 
 
 def test_a_run_keeps_the_teacher_with_which_it_began(taught, tmp_path):
@@ -288,7 +293,7 @@ def test_what_cannot_teach_is_refused(options, training, message, taught, tmp_pa
     rows = make_dataset(make_rows(4))
     parallel = student(options.pop("teacher", taught[0]), **options)
     with pytest.raises(ValueError, match=message):
-        open_teacher_vectors(rows, parallel, arguments(tmp_path, **training))
+        vectors_of(rows, parallel, arguments(tmp_path, **training))
 
 
 def test_vectors_without_numbers_are_refused(tmp_path):
@@ -301,7 +306,7 @@ def test_rows_without_the_teacher_s_language_are_refused_before_training(taught,
     rows = make_dataset([{"de": "haus", "fr": "maison", "en": None}] * 4)
     parallel = student(taught[0], teacher_languages=["en"])
     with pytest.raises(ValueError, match="found no row of the training data in en"):
-        prepare_teacher_vectors(rows, [], parallel, arguments(tmp_path))
+        prepared(rows, [], parallel, arguments(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["default", "accurate"])

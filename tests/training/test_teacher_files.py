@@ -8,8 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.conftest import make_dataset
-from tests.training.teachers import arguments, student
-from tmde.training.teachers import find_version, open_teacher_vectors, prepare_teacher_vectors
+from tests.training.teachers import arguments, prepared, student, vectors_of
+from tmde.training.teachers import find_version
 from tmde.training.teachers.files import read_vector_table
 
 TEXTS = ["house", "dog", "cat"]
@@ -30,7 +30,7 @@ def write_vectors(path: Path, texts=TEXTS, vectors=VECTORS, kind=None, **metadat
 def look_up(teacher, rows, folder: Path, width: int = 2, **options):
     options = {"teacher_languages": ["en"]} | options
     parallel = student(teacher, width=width, **options)
-    vectors = open_teacher_vectors(make_dataset(rows), parallel, arguments(folder))
+    vectors = vectors_of(make_dataset(rows), parallel, arguments(folder))
     return vectors(None, np.arange(len(rows)))
 
 
@@ -72,7 +72,7 @@ def test_a_stream_is_looked_up_as_it_is_drawn(tokenizer, tmp_path):
 
     path = write_vectors(tmp_path / "vectors.parquet")
     rows = make_dataset(ROWS).to_iterable_dataset()
-    teacher = open_teacher_vectors(
+    teacher = vectors_of(
         rows, student(path, width=2, teacher_languages=["en"]), arguments(tmp_path)
     )
     assert teacher.is_of_stream
@@ -92,11 +92,11 @@ def test_a_run_keeps_the_content_of_its_file(tmp_path):
     path = write_vectors(tmp_path / "vectors.parquet")
     parallel = student(path, width=2, teacher_languages=["en"])
     rows = make_dataset(ROWS)
-    before = prepare_teacher_vectors(rows, [], parallel, arguments(tmp_path))
+    before = prepared(rows, [], parallel, arguments(tmp_path))
     assert before.versions == (find_version(str(path)),)
     write_vectors(path, vectors=VECTORS[::-1])
     with pytest.raises(ValueError, match="the run began with .*put that back"):
-        prepare_teacher_vectors(rows, [], parallel, arguments(tmp_path))
+        prepared(rows, [], parallel, arguments(tmp_path))
 
 
 # ---- What is refused
@@ -199,7 +199,7 @@ def test_a_file_with_none_of_the_texts_shows_one_of_its_own(tmp_path):
     path = write_vectors(tmp_path / "vectors.parquet", texts=["House.", "Dog.", "Cat."])
     parallel = student(path, width=2, teacher_languages=["en"])
     with pytest.raises(ValueError, match=r"found no text of the training data in en .*'House\.'"):
-        prepare_teacher_vectors(make_dataset(ROWS), [], parallel, arguments(tmp_path))
+        prepared(make_dataset(ROWS), [], parallel, arguments(tmp_path))
 
 
 def test_a_wider_file_cannot_teach_a_stream(tmp_path):
@@ -207,4 +207,4 @@ def test_a_wider_file_cannot_teach_a_stream(tmp_path):
     rows = make_dataset(ROWS).to_iterable_dataset()
     parallel = student(path, width=1, teacher_languages=["en"])
     with pytest.raises(ValueError, match=r"a projection needs all vectors.*data.streaming=false"):
-        prepare_teacher_vectors(rows, [], parallel, arguments(tmp_path))
+        prepared(rows, [], parallel, arguments(tmp_path))

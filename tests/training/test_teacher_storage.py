@@ -1,9 +1,9 @@
 """The stored vectors of a teacher: of the rows that are read alone, kept after a kill too."""
 
-import multiprocessing
 import os
 import pickle
 import signal
+from multiprocessing import get_context
 from pathlib import Path
 
 import numpy as np
@@ -11,139 +11,132 @@ import pyarrow as pa
 import pytest
 
 from tests.conftest import make_dataset
-from tmde.training.teachers import storage
-from tmde.training.teachers.storage import (
-    PROGRESS_NAME,
-    VECTORS_NAME,
-    ReadRows,
-    StoredVectors,
-    read_once,
-    read_progress,
-)
+from tests.training.teachers import arguments, static_teacher, student
+from tmde.training.teachers import open_teachers, vectors
+from tmde.training.teachers.models import ModelTeacher
+from tmde.training.teachers.vectors import StoredVectors
 
-NUM_ROWS = 22  # Six chunks of 4 rows; the last one has two.
-ROWS = make_dataset([{"de": str(number), "en": str(number)} for number in range(NUM_ROWS)])
+pytest.importorskip("sentence_transformers")
+
+NUM_ROWS = 22  # Six files of 4 rows; the last one has two.
+TAUGHT = list(range(1, NUM_ROWS, 2))
+ROWS = []
+for number in range(NUM_ROWS):
+    ROWS.append({"de": str(number), "en": str(number) if number % 2 else None})
 
 
 @pytest.fixture(autouse=True)
-def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(storage, "CHUNK_ROWS", 4)
+def small_shards(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(vectors, "SHARD_ROWS", 4)
+
+
+class Numbers:
+    """Encodes a number as three, and counts the calls.
+
+    Args:
+        killed_at: The call at which the process is killed.
+    """
+
+    def __init__(self, killed_at: int | None = None):
+        self.killed_at = killed_at
+        self.calls = 0
+
+    def __call__(self, texts: list[str], language: str) -> np.ndarray:
+        if self.calls == self.killed_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+        self.calls += 1
+        return np.array([vector_of(int(text)) for text in texts])
 
 
 def vector_of(number: int) -> list[float]:
     return [number, number + 0.5, -number]
 
 
-class OddRows:
-    """Reads the rows with odd numbers, and counts the chunks.
+@pytest.fixture
+def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A function that reads the rows by a teacher that encodes as it is told."""
+    static_teacher(tmp_path / "teacher")
 
-    Args:
-        killed_at: The chunk at which the process is killed, with half of it on the disk.
-    """
+    def read_rows(encode: Numbers, folder: Path | None = tmp_path / "caches") -> StoredVectors:
+        monkeypatch.setattr(ModelTeacher, "encode", lambda self, *texts: encode(*texts))
+        cache = None if folder is None else str(folder)
+        args = arguments(tmp_path, token_cache_dir=cache)
+        parallel = student(tmp_path / "teacher", width=3, teacher_languages=["en"])
+        return open_teachers(parallel, args).vectors_of(make_dataset(ROWS))
 
-    def __init__(self, folder: Path | None = None, killed_at: int | None = None):
-        self.folder = folder
-        self.killed_at = killed_at
-        self.chunks = 0
-
-    def __call__(self, table: pa.Table) -> ReadRows:
-        if self.chunks == self.killed_at:
-            (store,) = self.folder.glob("*.teacher")
-            with (store / VECTORS_NAME).open("ab") as file:
-                file.write(b"half of a chunk")
-            os.kill(os.getpid(), signal.SIGKILL)
-        self.chunks += 1
-        numbers = [int(row["en"]) for row in table["translation"].to_pylist()]
-        places = [place for place, number in enumerate(numbers) if number % 2]
-        vectors = [vector_of(numbers[place]) for place in places]
-        return ReadRows(np.array(places), np.array(vectors, np.float16), truncated=1)
-
-
-def read(folder: Path | None, reader: OddRows) -> StoredVectors:
-    return read_once(ROWS, reader, "name", folder, "Teacher reading")
+    return read_rows
 
 
 def assert_complete(stored: StoredVectors) -> None:
-    assert stored.rows.tolist() == list(range(1, NUM_ROWS, 2))
-    assert stored.vectors.tolist() == [vector_of(number) for number in range(1, NUM_ROWS, 2)]
-    assert stored.progress.truncated == 6
+    numbers, is_taught = stored(None, np.arange(NUM_ROWS))
+    assert np.flatnonzero(is_taught).tolist() == TAUGHT
+    assert numbers[TAUGHT].tolist() == [vector_of(number) for number in TAUGHT]
 
 
 @pytest.mark.parametrize("is_in_memory", [False, True])
-def test_only_the_rows_that_are_read_have_vectors(is_in_memory, tmp_path):
-    stored = read(None if is_in_memory else tmp_path, OddRows())
+def test_rows_are_looked_up_in_any_order(is_in_memory, read, tmp_path):
+    stored = read(Numbers(), None if is_in_memory else tmp_path / "caches")
     assert_complete(stored)
-    vectors, is_taught = stored.look_up(np.array([21, 4, 3, 3, 0]), 3)
+    numbers, is_taught = stored(None, np.array([21, 4, 3, 3, 0]))
     assert is_taught.tolist() == [True, False, True, True, False]
+    assert numbers.dtype == np.float16
     expected = [vector_of(21), [0, 0, 0], vector_of(3), vector_of(3), [0, 0, 0]]
-    assert vectors.tolist() == expected
-    assert isinstance(stored.vectors, np.memmap) != is_in_memory
+    assert numbers.tolist() == expected
+    assert bool(stored.rows.cache_files) != is_in_memory
 
 
-def test_the_file_holds_the_vectors_that_are_read_and_no_zeros(tmp_path):
-    stored = read(tmp_path, OddRows())
-    assert (stored.folder / VECTORS_NAME).stat().st_size == NUM_ROWS // 2 * 3 * 2
+def test_rows_that_are_not_read_take_no_room(read):
+    columns = read(Numbers()).rows.with_format("arrow")[:]
+    values = sum(len(chunk.values) for chunk in columns["vector"].chunks)
+    assert values == 3 * len(TAUGHT)
+    assert columns["vector"].type == pa.list_(pa.float16())
 
 
-def test_what_was_read_is_not_read_again(tmp_path):
-    read(tmp_path, OddRows())
-    again = OddRows()
-    assert_complete(read(tmp_path, again))
-    assert again.chunks == 0
+def test_what_was_read_is_not_read_again(read):
+    read(Numbers())
+    again = Numbers()
+    assert_complete(read(again))
+    assert again.calls == 0
 
 
-def test_reading_that_was_killed_continues_behind_its_last_chunk(tmp_path):
-    killed = OddRows(tmp_path, killed_at=4)
-    process = multiprocessing.get_context("fork").Process(target=read, args=(tmp_path, killed))
+def test_reading_that_was_killed_continues_behind_its_last_file(read):
+    process = get_context("fork").Process(target=read, args=(Numbers(killed_at=4),))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert read_progress(tmp_path / "name.teacher").rows_done == 16
 
-    rest = OddRows()
-    stored = read(tmp_path, rest)
+    rest = Numbers()
+    stored = read(rest)
 
-    assert rest.chunks == 2
+    assert rest.calls == 2
     assert_complete(stored)
 
 
-def test_the_seconds_before_an_interruption_count(tmp_path):
-    read(tmp_path, OddRows())
-    progress = tmp_path / "name.teacher" / PROGRESS_NAME
-    text = progress.read_text().replace(f'"rows_done": {NUM_ROWS}', '"rows_done": 20')
-    seconds = read_progress(progress.parent).seconds
-    progress.write_text(text)
-    assert read(tmp_path, OddRows()).progress.seconds > seconds > 0
+def test_the_seconds_of_what_was_read_before_count(read, monkeypatch):
+    clock = iter(range(0, 10**6, 10))
+    monkeypatch.setattr(vectors, "perf_counter", lambda: next(clock))
+    assert read(Numbers()).seconds == pytest.approx(60)  # Ten for each of six blocks.
+    assert read(Numbers()).seconds == pytest.approx(60)
 
 
-def test_vectors_that_were_lost_are_read_again(tmp_path):
-    read(tmp_path, OddRows())
-    (tmp_path / "name.teacher" / VECTORS_NAME).write_bytes(b"")
-    again = OddRows()
-    assert_complete(read(tmp_path, again))
-    assert again.chunks == 6
-
-
-def test_a_dataset_of_which_nothing_is_read(tmp_path):
-    def read_nothing(table: pa.Table) -> ReadRows:
-        return ReadRows(np.zeros(0, np.int64), np.zeros((0, 0), np.float16))
-
-    stored = read_once(ROWS, read_nothing, "none", tmp_path, "Teacher reading")
-    vectors, is_taught = stored.look_up(np.array([0, 21]), 3)
-    assert vectors.tolist() == [[0, 0, 0]] * 2
+def test_a_dataset_of_which_nothing_is_read(read, monkeypatch):
+    monkeypatch.setattr("tests.training.test_teacher_storage.ROWS", [{"de": "1", "en": None}] * 9)
+    numbers, is_taught = read(Numbers())(None, np.array([0, 8]))
+    assert numbers.tolist() == [[0, 0, 0]] * 2
     assert not is_taught.any()
 
 
 @pytest.mark.parametrize("is_in_memory", [False, True])
-def test_a_process_that_loads_data_opens_the_same_vectors(is_in_memory, tmp_path):
-    stored = read(None if is_in_memory else tmp_path, OddRows())
+def test_a_process_that_loads_data_opens_the_same_vectors(is_in_memory, read, tmp_path):
+    stored = read(Numbers(), None if is_in_memory else tmp_path / "caches")
     content = pickle.dumps(stored)
     assert_complete(pickle.loads(content))
     if not is_in_memory:
-        assert b"vectors" not in content  # It holds the name of the folder, and no vector.
+        # It holds the names of the files, and no vector.
+        assert np.array(vector_of(1), np.float16).tobytes() not in content
 
 
-def test_a_folder_that_cannot_be_written_says_what_to_do(tmp_path):
+def test_a_folder_that_cannot_be_written_says_what_to_do(read, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="set token_cache_dir to a folder with room"):
-        read(tmp_path / "file", OddRows())
+        read(Numbers(), tmp_path / "file")

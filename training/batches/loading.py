@@ -37,7 +37,7 @@ from tmde.training.objectives.targets import (
     decoder_directions,
     target_columns,
 )
-from tmde.training.teachers import RunTeachers, TeacherVectors, open_teacher_vectors
+from tmde.training.teachers import Teachers, TeacherVectors, open_teachers
 
 if TYPE_CHECKING:
     from tmde.training.arguments import TmdeTrainingArguments
@@ -145,7 +145,7 @@ class ParallelBatches(IterableDataset):
         start: Where to begin, for resuming.
         tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, those of a
             stream chunk by chunk.
-        teacher: Gives batches a teacher's vectors of `dataset`, from `open_teacher_vectors`.
+        teacher: Gives batches a teacher's vectors of `dataset`, from `Teachers.vectors_of`.
         targets: What the decoder predicts, see `TranslationObjective`. Rows that lack a target are
             left out, and counted as `rows_without_next` or `rows_without_column`. Columns stand in
             `translation` beside the languages. `"next"` keeps the rows of a stream in order.
@@ -531,7 +531,7 @@ def batches_of(
     tokenizer: PreTrainedTokenizerBase,
     model: ParallelModel,
     args: TmdeTrainingArguments,
-    teachers: RunTeachers | None = None,
+    teachers: Teachers | None = None,
     **options: Any,
 ) -> ParallelBatches:
     """Return the batches on which a model with its objectives is trained or measured.
@@ -544,6 +544,7 @@ def batches_of(
         teachers: The teachers of the run; None for their newest versions.
         options: Options of `ParallelBatches` that they do not share.
     """
+    teachers = teachers or open_teachers(model, args)
     return ParallelBatches(
         rows,
         tokenizer,
@@ -552,7 +553,7 @@ def batches_of(
         micro_batch_tokens=args.micro_batch_tokens,
         pivots_only=args.pivot_pairs or model.needs_pivot,
         max_length=args.train_max_length,
-        teacher=open_teacher_vectors(rows, model, args, teachers),
+        teacher=None if teachers is None else teachers.vectors_of(rows),
         targets=model.targets or (PIVOTS,),
         fewest_languages=2 if model.needs_several_languages else 1,
         **options,

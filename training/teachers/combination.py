@@ -3,30 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
 
 import numpy as np
-from datasets.fingerprint import Hasher
+from filelock import FileLock
 
 from tmde.data.io import replacing
-from tmde.training.teachers.storage import (
-    PROGRESS_NAME,
-    Clock,
-    FolderWriter,
-    MemoryWriter,
-    ReadRows,
-    StoredVectors,
-    folder_writer,
-    locked_store,
-    open_stored,
-    read_progress,
-)
+from tmde.data.tokens import writable_cache
 
-BLOCK_ROWS = 16384  # The rows that are computed at a time, in float64.
-COMBINATION_NAME = "combination.npz"
 SMALLEST_LENGTH = 1e-12  # A vector that equals the mean has no direction, and becomes 0.
 
 
@@ -41,34 +26,20 @@ class Combination:
     wide as the student. A student that begins as that teacher then has the least to change.
 
     Attributes:
-        widths: The width of each teacher's vectors.
         means: (sum of widths,), the mean of each teacher's vectors, one after the other.
         center: (sum of widths,), the mean of the concatenated vectors, which the projection
             subtracts.
-        components: (sum of widths, d), the projection; None where there is none.
-        fingerprint: Identifies the rows, the teachers and the width.
+        components: (sum of widths, d), the projection.
     """
 
-    widths: tuple[int, ...]
     means: np.ndarray
     center: np.ndarray
-    components: np.ndarray | None
-    fingerprint: str = ""
+    components: np.ndarray
 
     def __call__(self, vectors: Sequence[np.ndarray]) -> np.ndarray:
         """Return the combined vectors (rows, d) float64 of each teacher's vectors."""
-        concatenated = concatenate(vectors, self.means)
-        if self.components is None:
-            return concatenated
-        projected: np.ndarray = (concatenated - self.center) @ self.components
+        projected: np.ndarray = (concatenate(vectors, self.means) - self.center) @ self.components
         return projected
-
-    @property
-    def width(self) -> int:
-        """The width of the combined vectors."""
-        if self.components is None:
-            return sum(self.widths)
-        return self.components.shape[1]
 
 
 def concatenate(vectors: Sequence[np.ndarray], means: np.ndarray) -> np.ndarray:
@@ -94,7 +65,7 @@ def concatenate(vectors: Sequence[np.ndarray], means: np.ndarray) -> np.ndarray:
 
 
 def fit_combination(
-    vectors: Sequence[np.ndarray], width: int, fingerprint: str = ""
+    blocks: Iterable[Sequence[np.ndarray]], widths: Sequence[int], width: int
 ) -> Combination:
     """Return the combination of teachers, from the vectors of all rows that they read.
 
@@ -107,28 +78,33 @@ def fit_combination(
     The components are then rotated, which changes no distance: see [`Combination`].
 
     Args:
-        vectors: (rows, width) of each teacher, perhaps memory-mapped.
+        blocks: Some rows at a time, (rows, width) of each teacher. They are read twice.
+        widths: The width of each teacher's vectors.
         width: The width of the combined vectors, at most the sum of the teachers' widths.
-        fingerprint: Identifies the result.
     """
-    widths = tuple(teacher_vectors.shape[1] for teacher_vectors in vectors)
-    means = np.concatenate([_mean(teacher_vectors) for teacher_vectors in vectors])
+    num_rows = 0
+    total = np.zeros(sum(widths))
+    for block in blocks:
+        num_rows += len(block[0])
+        sums = [vectors.sum(axis=0, dtype=np.float64) for vectors in block]
+        total += np.concatenate(sums)
+    means = total / num_rows
     if sum(widths) == width:
-        return Combination(widths, means, np.zeros_like(means), None, fingerprint)
-    num_rows = len(vectors[0])
+        return Combination(means, np.zeros(width), np.eye(width))
     total = np.zeros(sum(widths))
     products = np.zeros((sum(widths), sum(widths)))
-    for block in _blocks(vectors):
+    for block in blocks:
         concatenated = concatenate(block, means)
         total += concatenated.sum(axis=0)
         products += concatenated.T @ concatenated
     center = total / num_rows
     covariance = products / num_rows - np.outer(center, center)
     components = _principal_components(covariance, width)
-    columns = _columns_of_width(widths, width)
-    if columns is not None:
-        components = components @ _closest_rotation(components.T @ covariance[:, columns])
-    return Combination(widths, means, center, components, fingerprint)
+    if width in widths:
+        begin = sum(widths[: widths.index(width)])
+        shared = components.T @ covariance[:, begin : begin + width]
+        components = components @ _closest_rotation(shared)
+    return Combination(means, center, components)
 
 
 def _principal_components(covariance: np.ndarray, width: int) -> np.ndarray:
@@ -144,14 +120,6 @@ def _principal_components(covariance: np.ndarray, width: int) -> np.ndarray:
     return np.where(variances > rounding, components, 0.0)
 
 
-def _columns_of_width(widths: tuple[int, ...], width: int) -> slice | None:
-    """Return the columns of the first teacher of a width; None if there is none."""
-    if width not in widths:
-        return None
-    begin = sum(widths[: widths.index(width)])
-    return slice(begin, begin + width)
-
-
 def _closest_rotation(covariance: np.ndarray) -> np.ndarray:
     """Return the orthogonal matrix R with which x R is closest to y (orthogonal Procrustes).
 
@@ -163,105 +131,32 @@ def _closest_rotation(covariance: np.ndarray) -> np.ndarray:
     return rotation
 
 
-def _mean(vectors: np.ndarray) -> np.ndarray:
-    total = np.zeros(vectors.shape[1])
-    for (block,) in _blocks([vectors]):
-        total += block.sum(axis=0, dtype=np.float64)
-    return total / len(vectors)
-
-
-def _blocks(vectors: Sequence[np.ndarray]) -> Iterator[list[np.ndarray]]:
-    """Yield some rows of all teachers at a time."""
-    for begin in range(0, len(vectors[0]), BLOCK_ROWS):
-        yield [teacher_vectors[begin : begin + BLOCK_ROWS] for teacher_vectors in vectors]
-
-
-# ---- Combined once
-
-
-def combine_once(
-    stores: Sequence[StoredVectors],
+def fit_once(
+    blocks: Iterable[Sequence[np.ndarray]],
+    widths: Sequence[int],
     width: int,
     folder: str | os.PathLike | None,
-    combination: Combination | None = None,
-) -> tuple[StoredVectors, Combination]:
-    """Return the combined vectors of the rows that all teachers read, and the combination.
+    fingerprint: str,
+) -> Combination:
+    """Return the combination of teachers, which is kept in a file of the cache.
 
     Args:
-        stores: The vectors of each teacher, of the same rows.
-        width: The width of the student.
-        folder: The folder of all caches. None keeps the vectors in memory.
-        combination: The combination that was fitted on other rows; None to fit it on these.
+        blocks: See `fit_combination`, as are `widths` and `width`.
+        widths: The width of each teacher's vectors.
+        width: The width of the combined vectors.
+        folder: The folder of all caches, see `tmde.data.tokens.map_once`.
+        fingerprint: Identifies the vectors and the width.
 
     Raises:
         OSError: The folder can't be written.
     """
-    content = ["combined and rotated teachers", [store.fingerprint for store in stores], width]
-    fingerprint = Hasher.hash(content)
-    if combination is not None and combination.fingerprint != fingerprint:
-        # It was fitted on other rows than these.
-        fingerprint = Hasher.hash([*content, combination.fingerprint])
     if folder is None:
-        clock = Clock()
-        if combination is None:
-            combination = fit_combination(_vectors_of(stores), width, fingerprint)
-        memory_writer = MemoryWriter()
-        _write_combined(stores, combination, memory_writer, clock)
-        return memory_writer.finish(stores[0].total, fingerprint), combination
-    with locked_store(folder, fingerprint) as store:
-        if read_progress(store).rows_done < stores[0].total:
-            clock = Clock()
-            (store / PROGRESS_NAME).unlink(missing_ok=True)
-            if combination is None:
-                combination = fit_combination(_vectors_of(stores), width, fingerprint)
-            if combination.fingerprint == fingerprint:
-                # It was fitted on these rows, and a later run will look for it here.
-                _save(combination, store / COMBINATION_NAME)
-            with folder_writer(store) as writer:
-                _write_combined(stores, combination, writer, clock)
-        elif combination is None:
-            combination = _load(store / COMBINATION_NAME, fingerprint)
-        return open_stored(store, stores[0].total, fingerprint), combination
-
-
-def _vectors_of(stores: Sequence[StoredVectors]) -> list[np.ndarray]:
-    return [store.vectors for store in stores]
-
-
-def _write_combined(
-    stores: Sequence[StoredVectors],
-    combination: Combination,
-    writer: MemoryWriter | FolderWriter,
-    clock: Clock,
-) -> None:
-    rows = stores[0].rows
-    begin = 0
-    if len(rows):
-        for block in _blocks(_vectors_of(stores)):
-            end = begin + len(block[0])
-            combined = combination(block).astype(np.float16)
-            writer.write(ReadRows(rows[begin:end], combined), 0, clock)
-            clock = Clock()
-            begin = end
-    # Only now all rows are done: what was killed before begins again.
-    nothing = ReadRows(rows[:0], np.zeros((0, combination.width), np.float16))
-    writer.write(nothing, stores[0].total, clock)
-
-
-def _save(combination: Combination, path: Path) -> None:
-    arrays: dict[str, Any] = {
-        "widths": np.array(combination.widths),
-        "means": combination.means,
-        "center": combination.center,
-    }
-    if combination.components is not None:
-        arrays["components"] = combination.components
-    with replacing(path) as temporary:
-        np.savez(temporary, **arrays)
-
-
-def _load(path: Path, fingerprint: str) -> Combination:
-    with np.load(path, allow_pickle=False) as arrays:
-        components = arrays.get("components")
-        widths = tuple(arrays["widths"].tolist())
-        return Combination(widths, arrays["means"], arrays["center"], components, fingerprint)
+        return fit_combination(blocks, widths, width)
+    with writable_cache(folder) as parent, FileLock(parent / f"{fingerprint}.lock"):
+        path = parent / f"{fingerprint}.npz"
+        if not path.exists():
+            fitted = fit_combination(blocks, widths, width)
+            with replacing(path) as temporary:
+                np.savez(temporary, **vars(fitted))
+        with np.load(path, allow_pickle=False) as arrays:
+            return Combination(**arrays)

@@ -14,12 +14,12 @@ import pyarrow.parquet as pq
 
 from modeling_tmde import TmdeError
 from tmde.embedding.loading import reading
-from tmde.training.teachers.half_precision import first_invalid_row
 from tmde.training.teachers.versions import KEY, TeacherVersion
 
 TEXT = "text"
 VECTOR = "vector"
 SHOWN_CHARACTERS = 60  # The length at which an error cuts a text that it quotes.
+LARGEST = float(np.finfo(np.float16).max)  # Vectors are stored in float16.
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,6 @@ class FileTeacher:
         return read_vector_table(self.version.path)
 
     @property
-    def width(self) -> int:
-        """The width of the vectors."""
-        width: int = self.table.vectors.shape[1]
-        return width
-
-    @property
     def content(self) -> list[Any]:
         """What decides the vector of a text."""
         return [self.version.identity]
@@ -76,14 +70,14 @@ class FileTeacher:
         return text in self.table.row_of
 
     def encode(self, texts: list[str], language: str) -> np.ndarray:
-        """Return the vectors (texts, d) float32 of texts that the file knows."""
+        """Return the vectors (texts, d) of texts that the file knows."""
         rows = [self.table.row_of[text] for text in texts]
-        vectors: np.ndarray = self.table.vectors[rows].astype(np.float32)
+        vectors: np.ndarray = self.table.vectors[rows]
         return vectors
 
-    def count_truncated(self, texts: list[str]) -> int:
-        """Return 0: the file does not say what its model has read of a text."""
-        return 0
+    def is_truncated(self, texts: list[str]) -> np.ndarray:
+        """Return False for each text: the file does not say what its model has read of it."""
+        return np.zeros(len(texts), bool)
 
 
 def read_vector_table(path: Path, place: str | None = None) -> VectorTable:
@@ -174,6 +168,14 @@ def _index(texts: list[str], vectors: np.ndarray, place: str) -> dict[str, int]:
                 f"and {row + 1}, expected one; leave one of the rows out"
             )
     return row_of
+
+
+def first_invalid_row(vectors: np.ndarray) -> int | None:
+    """Return the first row (of rows, d) with NaN or a number that float16 can't hold, if any."""
+    is_valid = (np.abs(vectors) <= LARGEST).all(axis=1)  # NaN is not.
+    if is_valid.all():
+        return None
+    return int(is_valid.argmin())
 
 
 def _shown(text: str) -> str:

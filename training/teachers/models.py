@@ -12,16 +12,15 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
-from tmde.embedding.loading import default_prompt, reading
+from tmde.embedding.loading import reading
 from tmde.training.precision import has_fast_bf16
-from tmde.training.teachers.half_precision import first_invalid_row
+from tmde.training.teachers.files import SHOWN_CHARACTERS, first_invalid_row
 from tmde.training.teachers.versions import KEY, TeacherVersion
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
 
 BATCH_SIZE = 64  # The number of texts that a teacher reads at a time.
-SHOWN_CHARACTERS = 60  # The length at which an error cuts a text that it quotes.
 
 
 @dataclass(frozen=True)
@@ -72,13 +71,13 @@ class ModelTeacher:
         """Free the memory of the weights. They are loaded again when they are needed."""
         self.__dict__.pop("model", None)
 
-    @cached_property
+    @property
     def prompt(self) -> str:
         """The prompt before every text: the chosen one, or else the model's default."""
         if self.chosen_prompt is not None:
             return self.chosen_prompt
-        name = self.version.name if self.version.commit else str(self.version.path)
-        return default_prompt(name, revision=self.version.commit)
+        prompt: str = self.model.prompts.get(self.model.default_prompt_name, "")
+        return prompt
 
     @property
     def half_precision(self) -> bool:
@@ -88,7 +87,7 @@ class ModelTeacher:
     @property
     def content(self) -> list[Any]:
         """What decides the vector of a text; the width is part of it because it is checked."""
-        return [self.version.identity, self.prompt, self.width, self.half_precision]
+        return [self.version.identity, self.chosen_prompt, self.width, self.half_precision]
 
     @torch.no_grad()
     def encode(self, texts: list[str], language: str) -> np.ndarray:
@@ -137,13 +136,13 @@ class ModelTeacher:
                 "another teacher"
             )
 
-    def count_truncated(self, texts: list[str]) -> int:
-        """Return how many texts are longer than the teacher reads, as far as that is known."""
+    def is_truncated(self, texts: list[str]) -> np.ndarray:
+        """Return whether each text is longer than the teacher reads, as far as that is known."""
         limit = self.model.max_seq_length
         tokenizer = self.model.tokenizer
         # Models without a limit of their own say inf or 1e30.
         if limit is None or limit >= NO_LIMIT or not isinstance(tokenizer, PreTrainedTokenizerBase):
-            return 0
+            return np.zeros(len(texts), bool)
         prompted = [self.prompt + text for text in texts]
         encoded = tokenizer(prompted, truncation=False, verbose=False)
-        return sum(len(ids) > limit for ids in encoded["input_ids"])
+        return np.array([len(ids) > limit for ids in encoded["input_ids"]])

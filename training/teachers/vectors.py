@@ -1,33 +1,33 @@
 """The teachers of a run, and their vectors of its rows.
 
-The vectors of a map-style dataset are read once and kept beside its tokens. Rows of a stream are
-read as they are drawn.
+The vectors of a map-style dataset are read once and kept beside its tokens, in float16: 2 d bytes,
+1.5 GB for a million rows of LaBSE. Storing moves a vector of length 1 by less than 0.0005, its
+cosine with others by less than 1e-6. Rows of a stream are read as they are drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import zlib
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from pathlib import Path
+from time import perf_counter, process_time
 from typing import TYPE_CHECKING
 
 import datasets
 import numpy as np
 import pyarrow as pa
-import torch
+import pyarrow.compute as pc
 from accelerate import PartialState
 from datasets.fingerprint import Hasher
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.tokens import Tokens
+from tmde.data.tokens import BLOCK_ROWS, ListColumn, Tokens, map_once
 from tmde.training.objectives import Distillation
-from tmde.training.teachers.combination import Combination, combine_once
+from tmde.training.teachers.combination import Combination, fit_once
 from tmde.training.teachers.files import FileTeacher
 from tmde.training.teachers.models import ModelTeacher
-from tmde.training.teachers.selection import TextSelection
-from tmde.training.teachers.storage import ReadRows, StoredVectors, read_once
 from tmde.training.teachers.versions import (
     KEY,
     TeacherVersion,
@@ -42,377 +42,317 @@ if TYPE_CHECKING:
 
 logger = logging.get_logger("tmde.training")
 
+SHARD_ROWS = 16 * BLOCK_ROWS  # The rows of a file. A run that is killed reads no more again.
 
-@dataclass(frozen=True)
-class RunTeachers:
-    """The teachers of a run, from `prepare_teacher_vectors`.
+# The columns of a row that was read; `vector` is null where the row is not taught. The seconds are
+# those of its block, divided by the rows of the block.
+FEATURES = datasets.Features(
+    {
+        "vector": datasets.List(datasets.Value("float16")),
+        "is_truncated": datasets.Value("bool"),
+        "seconds": datasets.Value("float32"),
+        "cpu_seconds": datasets.Value("float32"),
+    }
+)
+
+
+def open_teachers(
+    parallel: ParallelModel, args: TmdeTrainingArguments, run_folder: Path | None = None
+) -> Teachers | None:
+    """Return the teachers of a model's distillation; None without this objective.
+
+    Args:
+        parallel: Its objectives name the teachers, its config the languages and the width of the
+            student.
+        args: `token_cache_dir`, the device, and the options that a teacher rules out.
+        run_folder: Keeps the versions of the teachers until the end of the run, see `pin_versions`.
+            Every process must give it. None for their newest versions.
+
+    Raises:
+        TmdeError: There is no such teacher; or the run began with other teachers; or a teacher
+            reads a language that is not trained; or rows are joined.
+    """
+    for objective in parallel.objectives.values():
+        if isinstance(objective, Distillation):
+            if run_folder is None:
+                versions = find_versions(objective)
+            else:
+                versions = pin_versions(objective, run_folder)
+            return Teachers(versions, objective, parallel, args)
+    return None
+
+
+class Teachers:
+    """The teachers of a run.
+
+    They read one text of a row, the same one for all teachers: that in the first of their languages
+    that the row has, that belongs to the share, and that all files know. A row without such a text
+    is not taught.
+
+    Args:
+        versions: Their versions.
+        objective: Names the teachers, and says what they read.
+        parallel: The student.
+        args: The training arguments.
 
     Attributes:
-        versions: Their versions.
-        combination: How their vectors become one, fitted on the training rows; None for one teacher
-            whose vectors are taken as they are.
-        seconds: The seconds that reading took, in this run or in an earlier one that left the
-            vectors.
+        combination: How their vectors become one, fitted on the first rows that they read; None for
+            one teacher whose vectors are taken as they are.
+        seconds: The seconds that it took to read the rows of `prepare`, in this run or in an
+            earlier one that left the vectors.
         cpu_seconds: The seconds of CPU time that it took, of all threads.
-    """
-
-    versions: tuple[TeacherVersion, ...]
-    combination: Combination | None = None
-    seconds: float = 0.0
-    cpu_seconds: float = 0.0
-
-
-# ---- Reading rows
-
-
-@dataclass(frozen=True)
-class TeacherReader:
-    """Reads the chosen text of each row.
-
-    Args:
-        teacher: The teacher.
-        selection: Chooses the texts.
-    """
-
-    teacher: ModelTeacher | FileTeacher
-    selection: TextSelection
-
-    def read(self, table: pa.Table) -> ReadRows:
-        """Return the vectors of the rows of a table that have a chosen text."""
-        rows: list[int] = []
-        blocks = []
-        truncated = 0
-        for language, texts_by_row in self.selection.choose(table).items():
-            texts = list(texts_by_row.values())
-            rows.extend(texts_by_row)
-            blocks.append(self.teacher.encode(texts, language).astype(np.float16))
-            truncated += self.teacher.count_truncated(texts)
-        if not blocks:
-            return ReadRows(np.zeros(0, np.int64), np.zeros((0, 0), np.float16))
-        order = np.argsort(rows)
-        vectors = np.concatenate(blocks)[order]
-        return ReadRows(np.array(rows, np.int64)[order], vectors, truncated)
-
-    @property
-    def content(self) -> list[object]:
-        """What decides the vectors beside the rows."""
-        selection = self.selection
-        files = [file.version.identity for file in selection.files]
-        return ["teacher", self.teacher.content, selection.languages, selection.share, files]
-
-
-class TeacherVectors:
-    """The vectors that a model learns, by row.
-
-    Args:
-        readers: One for each teacher. A stream has one, which reads its rows as they are asked for.
-        width: The width of the vectors.
-        stored: The vectors of all rows that are read; None for a stream.
-        parts: Each teacher's own vectors of these rows; None for a stream.
     """
 
     def __init__(
         self,
-        readers: Sequence[TeacherReader],
-        width: int,
-        stored: StoredVectors | None = None,
-        parts: Sequence[StoredVectors] = (),
+        versions: tuple[TeacherVersion, ...],
+        objective: Distillation,
+        parallel: ParallelModel,
+        args: TmdeTrainingArguments,
     ):
-        self.readers = readers
-        self.width = width
-        self.stored = stored
-        self.parts = parts
-        if stored is not None:
-            truncated = sum(part.progress.truncated for part in parts)
-            self.warn(truncated, unread=stored.total - len(stored.rows))
+        if args.max_joined_rows > 1:
+            raise TmdeError(
+                "objectives.distillation: the teacher's vectors are of single rows, and found "
+                f"max_joined_rows={args.max_joined_rows}, which puts texts together that it has "
+                "not read: set training.max_joined_rows=1"
+            )
+        self.versions = versions
+        self.names = names_of(versions)
+        self.languages = _languages_of(objective, parallel)
+        self.share = objective.teacher_share
+        self.width: int = parallel.config.hidden_size
+        self.cache_folder = args.token_cache_dir
+        self.combination: Combination | None = None
+        self._combination_fingerprint = ""
+        self.seconds = 0.0
+        self.cpu_seconds = 0.0
+        # The vectors of one model are taken as they are, unless it is given as a list.
+        width = self.width if isinstance(objective.teacher, str) else None
+        self.files: list[FileTeacher] = []
+        self.models: list[ModelTeacher] = []
+        self.teachers: list[ModelTeacher | FileTeacher] = []
+        for version, prompt in zip(versions, objective.prompts, strict=True):
+            if version.is_file:
+                file = FileTeacher(version)
+                self.files.append(file)
+                self.teachers.append(file)
+                continue
+            model = ModelTeacher(version, width, prompt, objective.trust_remote_code, args.device)
+            self.models.append(model)
+            self.teachers.append(model)
 
-    @property
-    def is_of_stream(self) -> bool:
-        """Whether the rows are a stream, which the teacher reads in the process that trains."""
-        return self.stored is None
-
-    def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors (rows, d), and bool (rows,), which rows have one.
+    def prepare(
+        self,
+        train: datasets.Dataset | datasets.IterableDataset,
+        dev: Iterable[datasets.Dataset] = (),
+    ) -> None:
+        """Read the rows of a run, before its clock begins. Every process must call it.
 
         Args:
-            tokens: The tokens of a stream's chunk, with its texts; not used of a dataset.
-            rows: (rows,), the numbers of the rows.
+            train: The training rows.
+            dev: The dev rows on which losses are measured.
+
+        Raises:
+            TmdeError: As `vectors_of`; or no row to train on has a text that the teachers read.
         """
-        if self.stored is not None:
-            return self.stored.look_up(rows, self.width)
-        assert tokens.texts is not None  # The tokens of a stream's chunk keep its texts.
-        read_rows = self.readers[0].read(tokens.texts.take(rows))
-        self.warn(read_rows.truncated, unread=len(rows) - len(read_rows.rows))
-        vectors = np.zeros((len(rows), self.width), np.float16)
-        is_taught = np.zeros(len(rows), bool)
-        if len(read_rows.rows):
-            vectors[read_rows.rows] = read_rows.vectors
-            is_taught[read_rows.rows] = True
-        return vectors, is_taught
+        for rows in (train, *dev):
+            vectors = self.vectors_of(rows)
+            if isinstance(vectors, StoredVectors):
+                if rows is train and not vectors.is_taught.any():
+                    raise self._no_row()
+                self.seconds += vectors.seconds
+                self.cpu_seconds += vectors.cpu_seconds
+        if isinstance(train, datasets.Dataset):
+            for model in self.models:
+                model.release()  # All rows are read.
+
+    def vectors_of(self, rows: datasets.Dataset | datasets.IterableDataset) -> TeacherVectors:
+        """Return the vectors that a model learns for rows.
+
+        Those of a map-style dataset are made at once, if they are not there. Several processes may
+        call this at once: one reads, the others wait for it. Reading that was killed continues
+        behind the last file that it finished.
+
+        Args:
+            rows: Rows `{"translation": {language: text or None}}`.
+
+        Raises:
+            TmdeError: A teacher can't be opened, or returns NaN or infinity; or the vectors are
+                narrower than the student's, or must be combined, and the rows are a stream.
+            OSError: The folder of the cache can't be written.
+        """
+        if not isinstance(rows, datasets.Dataset):
+            self._check_stream()
+            return StreamVectors(self)
+        parts = self._read_all(rows)
+        widths = [_width(part) for part in parts]
+        taught = parts[0]
+        if widths[0] and widths != [self.width]:
+            taught = self._combine(parts, widths)
+        vectors = StoredVectors(taught, parts, self.width)
+        self.warn(vectors.truncated, unread=int((~vectors.is_taught).sum()))
+        return vectors
+
+    def _read_all(self, rows: datasets.Dataset) -> list[datasets.Dataset]:
+        """Return the columns `FEATURES` of each teacher, read once."""
+        translations = rows.select_columns("translation")
+        parts = []
+        for number, teacher in enumerate(self.teachers, start=1):
+            name = "Teacher" if len(self.teachers) == 1 else f"Teacher {number}"
+            parts.append(self._read_once(translations, teacher, f"{name} reading"))
+            if len(self.models) > 1 and isinstance(teacher, ModelTeacher):
+                teacher.release()  # One model at a time is in memory.
+        return parts
+
+    def _read_once(
+        self, rows: datasets.Dataset, teacher: ModelTeacher | FileTeacher, desc: str
+    ) -> datasets.Dataset:
+        files = [file.version.identity for file in self.files]
+        content = ["teacher", teacher.content, self.languages, self.share, files]
+
+        def read_table(table: pa.Table) -> pa.Table:
+            return self.read(table, teacher)
+
+        shards = []
+        count = -(-len(rows) // SHARD_ROWS)
+        for number in range(count):
+            begin = number * SHARD_ROWS
+            shard = rows.select(range(begin, min(begin + SHARD_ROWS, len(rows))))
+            part = f" (part {number + 1} of {count})" if count > 1 else ""
+            shards.append(
+                map_once(shard, read_table, FEATURES, content, self.cache_folder, desc + part)
+            )
+        return datasets.concatenate_datasets(shards)
+
+    def read(self, table: pa.Table, teacher: ModelTeacher | FileTeacher) -> pa.Table:
+        """Return what a teacher makes of rows, the columns `FEATURES`.
+
+        Args:
+            table: Rows with `translation`.
+            teacher: The teacher.
+        """
+        begin = perf_counter()
+        cpu_begin = process_time()
+        rows: list[int] = []
+        blocks = [np.zeros((0, 0), np.float16)]
+        is_taught = np.zeros(len(table), bool)
+        is_truncated = np.zeros(len(table), bool)
+        for language, texts_by_row in self._choose(table).items():
+            chosen_rows = list(texts_by_row)
+            texts = list(texts_by_row.values())
+            rows += chosen_rows
+            blocks.append(teacher.encode(texts, language).astype(np.float16))
+            is_taught[chosen_rows] = True
+            is_truncated[chosen_rows] = teacher.is_truncated(texts)
+        vectors = blocks[0]
+        if rows:
+            vectors = np.concatenate(blocks[1:])[np.argsort(rows)]
+        share_of_block = np.ones(len(table), np.float32) / len(table)
+        return pa.table(
+            {
+                "vector": _vector_column(vectors, is_taught),
+                "is_truncated": is_truncated,
+                "seconds": (perf_counter() - begin) * share_of_block,
+                "cpu_seconds": (process_time() - cpu_begin) * share_of_block,
+            }
+        )
+
+    def _choose(self, table: pa.Table) -> dict[str, dict[int, str]]:
+        """Return the texts that are read by the number of their row, for each language."""
+        rows = table["translation"].to_pylist()
+        chosen_rows: set[int] = set()
+        texts_by_language: dict[str, dict[int, str]] = {}
+        for language in self.languages:
+            texts_by_row = {}
+            for index, row in enumerate(rows):
+                text = row.get(language) if row else None
+                if text and index not in chosen_rows and self._includes(text):
+                    texts_by_row[index] = text
+            if texts_by_row:
+                texts_by_language[language] = texts_by_row
+                chosen_rows.update(texts_by_row)
+        return texts_by_language
+
+    def _includes(self, text: str) -> bool:
+        # The text itself decides, wherever it is.
+        if zlib.crc32(text.encode()) >= self.share * 2**32:
+            return False
+        return all(file.knows(text) for file in self.files)
+
+    def _combine(self, parts: Sequence[datasets.Dataset], widths: list[int]) -> datasets.Dataset:
+        """Return the combined vectors of rows, made once."""
+        if sum(widths) < self.width:
+            of_each = " + ".join(str(width) for width in widths)
+            raise TmdeError(
+                f"{KEY}={self.names}: found vectors of d={of_each}, and the model that learns them "
+                f"has d={self.width}; set its width (model.d_model={sum(widths)} or less), or add "
+                "a teacher"
+            )
+        columns = []
+        for number, part in enumerate(parts):
+            column = part.select_columns("vector").rename_column("vector", str(number))
+            columns.append(column)
+        joint = datasets.concatenate_datasets(columns, axis=1)
+        if self.combination is None:
+            fingerprint = Hasher.hash(["combination", joint._fingerprint, self.width])
+            blocks = _Blocks(joint, widths)
+            self.combination = fit_once(blocks, widths, self.width, self.cache_folder, fingerprint)
+            self._combination_fingerprint = fingerprint
+        combination = self.combination
+
+        def combine(table: pa.Table) -> pa.Table:
+            combined = combination(_matrices(table, widths)).astype(np.float16)
+            is_taught = table["0"].is_valid().to_numpy()
+            return pa.table({"vector": _vector_column(combined, is_taught)})
+
+        features = datasets.Features({"vector": FEATURES["vector"]})
+        content = ["combined", self._combination_fingerprint]
+        desc = "Combining the teachers of"
+        return map_once(joint, combine, features, content, self.cache_folder, desc)
+
+    def _check_stream(self) -> None:
+        """Check that the rows of a stream can be taught: by one teacher's vectors as they are."""
+        if len(self.versions) > 1:
+            raise TmdeError(
+                f"{KEY}: found {len(self.versions)} teachers and a stream; they are combined by "
+                "all of their vectors, which a stream does not have: set data.streaming=false, or "
+                "name one teacher"
+            )
+        for file in self.files:
+            width = file.table.vectors.shape[1]
+            if width != self.width:
+                raise TmdeError(
+                    f"{KEY}={self.names}: found vectors of d={width}, and the model that learns "
+                    f"them has d={self.width}; a projection needs all vectors, which a stream does "
+                    f"not have: set data.streaming=false, or model.d_model={width}"
+                )
+
+    def _no_row(self) -> TmdeError:
+        languages = ", ".join(self.languages)
+        if not self.files:
+            return TmdeError(f"{KEY}_languages: found no row of the training data in {languages}")
+        names = names_of([file.version for file in self.files])
+        example = next(iter(self.files[0].table.row_of))
+        return TmdeError(
+            f"{KEY}={names}: found no text of the training data in {languages} "
+            f"({KEY}_languages); expected its texts as they stand there, and the file has, for "
+            f"example, {example!r}"
+        )
 
     def warn(self, truncated: int, unread: int) -> None:
         """Warn once, in the main process, if rows were truncated, or not read."""
         if not PartialState().is_main_process:
             return
-        names = names_of([reader.teacher.version for reader in self.readers])
-        teachers = "The teacher" if len(self.readers) == 1 else "The teachers"
+        teachers = "The teacher" if len(self.versions) == 1 else "The teachers"
         if truncated:
-            logger.warning_once(f"{teachers} {names}: some rows were longer than a teacher takes")
-        if unread:
-            logger.warning_once(f"{teachers} {names}: some rows are not read")
-
-
-# ---- The teachers of a run
-
-
-def prepare_teacher_vectors(
-    train: datasets.Dataset | datasets.IterableDataset,
-    dev: Iterable[datasets.Dataset],
-    parallel: ParallelModel,
-    args: TmdeTrainingArguments,
-) -> RunTeachers | None:
-    """Pin the teachers of a run, and make the vectors that `open_teacher_vectors` will open.
-
-    This is done before the clock of the run begins. Every process must call it.
-
-    Args:
-        train: The training rows.
-        dev: The dev rows on which losses are measured.
-        parallel: The model with its objectives.
-        args: The training arguments.
-
-    Returns:
-        The teachers; None if no objective has any.
-
-    Raises:
-        TmdeError: As `open_teacher_vectors`; or the run in `args.output_dir` began with other
-            teachers, or no row to train on has a text that the teachers read.
-    """
-    objective = _distillation_of(parallel)
-    if objective is None:
-        return None
-    versions = pin_versions(objective, Path(args.output_dir))
-    setup = _Setup(objective, parallel, args, versions)
-    if not isinstance(train, datasets.Dataset):
-        _stream_vectors(setup)  # This checks that the teacher can read a stream.
-        teachers = RunTeachers(versions)
-    else:
-        vectors, combination = _fit(setup, train)
-        teachers = RunTeachers(versions, combination)
-        teachers = _count_time(teachers, vectors)
-    for rows in dev:
-        dev_vectors = open_teacher_vectors(rows, parallel, args, teachers)
-        assert dev_vectors is not None  # The objective was found above.
-        teachers = _count_time(teachers, dev_vectors)
-    if isinstance(train, datasets.Dataset):
-        _open_readers.cache_clear()  # All rows are read; the weights of a teacher take memory.
-    return teachers
-
-
-def open_teacher_vectors(
-    rows: datasets.Dataset | datasets.IterableDataset,
-    parallel: ParallelModel,
-    args: TmdeTrainingArguments,
-    teachers: RunTeachers | None = None,
-) -> TeacherVectors | None:
-    """Return the vectors that a model learns for a dataset; None if no objective has a teacher.
-
-    Those of a map-style dataset are made at once, if they are not there. Several processes may call
-    this at once.
-
-    Args:
-        rows: Rows `{"translation": {language: text or None}}`.
-        parallel: Its objectives name the teachers, its config the languages and the width of the
-            student.
-        args: `token_cache_dir`, the device, and the options that a teacher rules out.
-        teachers: The teachers of the run, from `prepare_teacher_vectors`. None for their newest
-            versions, combined by the vectors of these rows.
-
-    Raises:
-        TmdeError: A teacher can't be opened, reads a language that is not trained, or returns NaN
-            or infinity; the vectors are narrower than the student's, or must be combined, and the
-            rows are a stream; or rows are joined or paired with their neighbors.
-    """
-    objective = _distillation_of(parallel)
-    if objective is None:
-        return None
-    versions = find_versions(objective) if teachers is None else teachers.versions
-    setup = _Setup(objective, parallel, args, versions)
-    if not isinstance(rows, datasets.Dataset):
-        return _stream_vectors(setup)
-    if teachers is None:
-        vectors, _ = _fit(setup, rows, is_train=False)
-        return vectors
-    readers = setup.readers()
-    parts = setup.read(rows, readers)
-    stored = parts[0]
-    if teachers.combination is not None:
-        folder = args.token_cache_dir
-        stored, _ = combine_once(parts, setup.width, folder, teachers.combination)
-    return TeacherVectors(readers, setup.width, stored, parts)
-
-
-@dataclass(frozen=True)
-class _Setup:
-    """What decides the vectors of any rows.
-
-    Args:
-        objective: The objective.
-        parallel: The model with its objectives.
-        args: The training arguments.
-        versions: The versions of the teachers.
-    """
-
-    objective: Distillation
-    parallel: ParallelModel
-    args: TmdeTrainingArguments
-    versions: tuple[TeacherVersion, ...]
-
-    def __post_init__(self) -> None:
-        _check_single_rows(self.args)
-
-    @property
-    def width(self) -> int:
-        """The width of the student."""
-        width: int = self.parallel.config.hidden_size
-        return width
-
-    def readers(self, is_stream: bool = False) -> tuple[TeacherReader, ...]:
-        """Return the readers, one for each teacher."""
-        return _open_readers(
-            self.versions,
-            self.objective,
-            self.width,
-            _languages_of_teacher(self.objective, self.parallel),
-            self.args.device,
-            is_stream,
-        )
-
-    def read(self, rows: datasets.Dataset, readers: Sequence[TeacherReader]) -> list[StoredVectors]:
-        """Return each teacher's vectors of rows, read once and kept in a folder."""
-        translations = rows.select_columns("translation")
-        models = [reader for reader in readers if isinstance(reader.teacher, ModelTeacher)]
-        parts = []
-        for number, reader in enumerate(readers, start=1):
-            desc = "Teacher reading"
-            if len(readers) > 1:
-                desc = f"Teacher reading, {number} of {len(readers)}"
-            # `datasets` has no public name for the fingerprint of a dataset.
-            content = [translations._fingerprint, len(rows), reader.content]
-            fingerprint = Hasher.hash(content)
-            folder = self.args.token_cache_dir
-            parts.append(read_once(translations, reader.read, fingerprint, folder, desc))
-            if len(models) > 1 and isinstance(reader.teacher, ModelTeacher):
-                reader.teacher.release()  # One model at a time is in memory.
-        return parts
-
-
-def _fit(
-    setup: _Setup, rows: datasets.Dataset, is_train: bool = True
-) -> tuple[TeacherVectors, Combination | None]:
-    """Return the vectors of rows, and the combination that they determine."""
-    readers = setup.readers()
-    parts = setup.read(rows, readers)
-    width = setup.width
-    if len(parts[0].rows) == 0:
-        if is_train:
-            raise _no_row(readers)
-        return TeacherVectors(readers, width, parts[0], parts), None
-    widths = [part.width for part in parts]
-    if widths == [width]:
-        return TeacherVectors(readers, width, parts[0], parts), None
-    if sum(widths) < width:
-        raise _too_narrow(readers, widths, width)
-    stored, combination = combine_once(parts, width, setup.args.token_cache_dir)
-    return TeacherVectors(readers, width, stored, parts), combination
-
-
-def _stream_vectors(setup: _Setup) -> TeacherVectors:
-    """Return the vectors of a stream, which are those of one teacher as they are."""
-    width = setup.width
-    if len(setup.versions) > 1:
-        raise TmdeError(
-            f"{KEY}: found {len(setup.versions)} teachers and a stream; they are combined by "
-            "all of their vectors, which a stream does not have: set data.streaming=false, or "
-            "name one teacher"
-        )
-    readers = setup.readers(is_stream=True)
-    teacher = readers[0].teacher
-    if isinstance(teacher, FileTeacher) and teacher.width != width:
-        raise TmdeError(
-            f"{KEY}={teacher.version.name}: found vectors of d={teacher.width}, and the model that "
-            f"learns them has d={width}; a projection needs all vectors, which a stream does not "
-            f"have: set data.streaming=false, or model.d_model={teacher.width}"
-        )
-    return TeacherVectors(readers, width)
-
-
-def _count_time(teachers: RunTeachers, vectors: TeacherVectors) -> RunTeachers:
-    """Add the time that vectors took."""
-    stores = list(vectors.parts)
-    if vectors.stored is not None and teachers.combination is not None:
-        stores.append(vectors.stored)
-    return RunTeachers(
-        teachers.versions,
-        teachers.combination,
-        teachers.seconds + sum(store.progress.seconds for store in stores),
-        teachers.cpu_seconds + sum(store.progress.cpu_seconds for store in stores),
-    )
-
-
-def _distillation_of(parallel: ParallelModel) -> Distillation | None:
-    """Return the objective that has a teacher."""
-    for objective in parallel.objectives.values():
-        if isinstance(objective, Distillation):
-            return objective
-    return None
-
-
-# The training rows and the dev rows of every evaluation share the teachers.
-@lru_cache(maxsize=1)
-def _open_readers(
-    versions: tuple[TeacherVersion, ...],
-    objective: Distillation,
-    width: int,
-    languages: tuple[str, ...],
-    device: torch.device,
-    is_stream: bool,
-) -> tuple[TeacherReader, ...]:
-    # The vectors of one model are taken as they are, unless it is given as a list.
-    has_same_width = is_stream or isinstance(objective.teacher, str)
-    teachers: list[ModelTeacher | FileTeacher] = []
-    for version, prompt in zip(versions, objective.prompts, strict=True):
-        if version.is_file:
-            teachers.append(FileTeacher(version))
-            continue
-        teachers.append(
-            ModelTeacher(
-                version,
-                width if has_same_width else None,
-                prompt,
-                objective.trust_remote_code,
-                device,
+            logger.warning_once(
+                f"{teachers} {self.names}: some rows were longer than a teacher takes"
             )
-        )
-    files = tuple(teacher for teacher in teachers if isinstance(teacher, FileTeacher))
-    selection = TextSelection(languages, objective.teacher_share, files)
-    return tuple(TeacherReader(teacher, selection) for teacher in teachers)
+        if unread:
+            logger.warning_once(f"{teachers} {self.names}: some rows are not read")
 
 
-# ---- Checks
-
-
-def _check_single_rows(args: TmdeTrainingArguments) -> None:
-    """Check that rows are not joined to texts that the teacher has not read as one."""
-    if args.max_joined_rows > 1:
-        raise TmdeError(
-            "objectives.distillation: the teacher's vectors are of single rows, and found "
-            f"max_joined_rows={args.max_joined_rows}, which puts texts together that it has not "
-            "read: set training.max_joined_rows=1"
-        )
-
-
-def _languages_of_teacher(objective: Distillation, parallel: ParallelModel) -> tuple[str, ...]:
+def _languages_of(objective: Distillation, parallel: ParallelModel) -> list[str]:
     """Return the languages that the teachers read, by preference."""
     languages: Sequence[str] = parallel.config.pivot_languages
     if objective.teacher_languages:
@@ -424,27 +364,141 @@ def _languages_of_teacher(objective: Distillation, parallel: ParallelModel) -> t
             f"{KEY}_languages: found {unknown}, expected some of "
             f"data.languages=[{', '.join(trained)}]"
         )
-    return tuple(languages)
+    return list(languages)
 
 
-def _no_row(readers: Sequence[TeacherReader]) -> TmdeError:
-    selection = readers[0].selection
-    languages = ", ".join(selection.languages)
-    if not selection.files:
-        return TmdeError(f"{KEY}_languages: found no row of the training data in {languages}")
-    names = names_of([file.version for file in selection.files])
-    example = next(iter(selection.files[0].table.row_of))
-    return TmdeError(
-        f"{KEY}={names}: found no text of the training data in {languages} "
-        f"({KEY}_languages); expected its texts as they stand there, and the file has, for "
-        f"example, {example!r}"
+# ---- The vectors of rows
+
+
+class StoredVectors:
+    """The vectors of a map-style dataset, memory-mapped if they are in the cache.
+
+    Args:
+        rows: The column `vector`, null where a row is not taught.
+        parts: What each teacher made of the rows, the columns `FEATURES`.
+        width: The width of the vectors, which is not known if there are none.
+
+    Attributes:
+        is_taught: (rows,), whether each row has a vector.
+        truncated: The number of texts that were longer than a teacher reads.
+        seconds: The seconds that reading took.
+        cpu_seconds: The seconds of CPU time that it took.
+    """
+
+    is_of_stream = False
+
+    def __init__(self, rows: datasets.Dataset, parts: Sequence[datasets.Dataset], width: int):
+        self.rows = rows
+        self.parts = parts
+        self.width = width
+        column = _column(rows, "vector")
+        self.is_taught = column.is_valid().to_numpy()
+        self._lists = ListColumn(column)
+        self.truncated = int(self._sum("is_truncated"))
+        self.seconds = self._sum("seconds")
+        self.cpu_seconds = self._sum("cpu_seconds")
+
+    def __reduce__(self) -> tuple:
+        # A process that loads data maps the files itself.
+        return StoredVectors, (self.rows, self.parts, self.width)
+
+    def _sum(self, name: str) -> float:
+        return sum(float(pc.sum(_column(part, name)).as_py() or 0) for part in self.parts)
+
+    def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors (rows, d) float16, and bool (rows,), which rows have one.
+
+        Args:
+            tokens: Not used.
+            rows: (rows,), the numbers of the rows.
+        """
+        is_taught = self.is_taught[rows]
+        taught_rows = rows[is_taught]
+        numbers = self._lists.gather(
+            taught_rows, np.zeros_like(taught_rows), np.full(len(taught_rows), self.width)
+        )
+        vectors = np.zeros((len(rows), self.width), np.float16)
+        vectors[is_taught] = numbers.reshape(-1, self.width)
+        return vectors, is_taught
+
+
+@dataclass
+class StreamVectors:
+    """The vectors of a stream, which are those of one teacher as they are.
+
+    Args:
+        teachers: Reads the rows as they are asked for, in the process that trains.
+    """
+
+    teachers: Teachers
+    is_of_stream = True
+
+    def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Return the vectors (rows, d) float16, and bool (rows,), which rows have one.
+
+        Args:
+            tokens: The tokens of a stream's chunk, with its texts.
+            rows: (rows,), the numbers of the rows.
+        """
+        assert tokens.texts is not None  # The tokens of a stream's chunk keep its texts.
+        width = self.teachers.width
+        read_rows = self.teachers.read(tokens.texts.take(rows), self.teachers.teachers[0])
+        column = read_rows["vector"]
+        is_taught = column.is_valid().to_numpy()
+        truncated = int(pc.sum(read_rows["is_truncated"]).as_py())
+        self.teachers.warn(truncated, unread=int((~is_taught).sum()))
+        vectors = np.zeros((len(rows), width), np.float16)
+        vectors[is_taught] = _matrix(column, width)
+        return vectors, is_taught
+
+
+TeacherVectors = StoredVectors | StreamVectors
+
+
+@dataclass
+class _Blocks:
+    """Yields the vectors of some rows at a time, (taught rows, width) of each teacher."""
+
+    joint: datasets.Dataset
+    widths: list[int]
+
+    def __iter__(self) -> Iterator[list[np.ndarray]]:
+        for table in self.joint.with_format("arrow").iter(batch_size=SHARD_ROWS):
+            yield _matrices(table, self.widths)
+
+
+def _matrices(table: pa.Table, widths: list[int]) -> list[np.ndarray]:
+    """Return a matrix (taught rows, width) of each column."""
+    return [_matrix(column, width) for column, width in zip(table.columns, widths, strict=True)]
+
+
+def _matrix(column: pa.ChunkedArray, width: int) -> np.ndarray:
+    """Return the lists of a column that are not null, (taught rows, width)."""
+    numbers: np.ndarray = pc.list_flatten(column).to_numpy()
+    return numbers.reshape(-1, width)
+
+
+def _vector_column(vectors: np.ndarray, is_taught: np.ndarray) -> pa.ListArray:
+    """Return a list for each row: its vector, or null where it is not taught.
+
+    A null takes no room, as it would in lists of a fixed size.
+
+    Args:
+        vectors: (taught rows, d) float16.
+        is_taught: bool (rows,).
+    """
+    lengths = np.where(is_taught, vectors.shape[1], 0)
+    offsets = np.concatenate([[0], lengths.cumsum()])
+    return pa.ListArray.from_arrays(
+        pa.array(offsets, pa.int32()), pa.array(vectors.ravel()), mask=pa.array(~is_taught)
     )
 
 
-def _too_narrow(readers: Sequence[TeacherReader], widths: Sequence[int], width: int) -> TmdeError:
-    names = names_of([reader.teacher.version for reader in readers])
-    vectors = "vectors of d=" + " + ".join(str(teacher_width) for teacher_width in widths)
-    return TmdeError(
-        f"{KEY}={names}: found {vectors}, and the model that learns them has d={width}; set its "
-        f"width (model.d_model={sum(widths)} or less), or add a teacher"
-    )
+def _width(rows: datasets.Dataset) -> int:
+    """Return the length of the vectors; 0 if no row has one."""
+    lengths = pc.list_value_length(_column(rows, "vector"))
+    return pc.max(lengths).as_py() or 0
+
+
+def _column(rows: datasets.Dataset, name: str) -> pa.ChunkedArray:
+    return rows.select_columns(name).with_format("arrow")[:][name]

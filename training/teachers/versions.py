@@ -7,7 +7,6 @@ import json
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from accelerate import PartialState
 from huggingface_hub import snapshot_download
@@ -57,25 +56,13 @@ class TeacherVersion:
     @property
     def identity(self) -> str:
         """Identifies the weights: it changes when they change, not when a folder is copied."""
-        if self.sha256 is not None:
-            return self.sha256
-        return f"{self.name}@{self.commit}"
-
-    def pins(self, name: str, revision: str | None) -> bool:
-        """Return whether this commit is what a name and revision stand for in a run."""
-        if name != self.name or self.commit is None:
-            return False
-        return revision in (None, self.revision, self.commit)
-
-
-# ---- What a name stands for now
+        return self.sha256 or f"{self.name}@{self.commit}"
 
 
 def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     """Return what a name stands for now.
 
-    This is a commit on the Hub (offline: in its cache), the checksum of a file, or the checksum of
-    the names and contents of a folder's files, without reports of runs beside them.
+    This is a commit on the Hub (offline: in its cache), or the digest of a file or of a folder.
 
     Args:
         name: A folder, Hub id or parquet file.
@@ -88,13 +75,19 @@ def find_version(name: str, revision: str | None = None) -> TeacherVersion:
     path = packaged_folder(name) or Path(name).expanduser()
     if not path.exists():
         return _find_on_hub(name, revision)
+    kind = "file" if path.is_file() else "folder"
     if revision is not None:
-        kind = "file" if path.is_file() else "folder"
         raise TmdeError(f"{KEY}_revision: found {revision!r} of the {kind} {name}, expected null")
-    if path.is_file():
-        return TeacherVersion(name, sha256=_digest_of_file(path))
-    checksums = digests(_files_of_teacher(path), path)
-    return TeacherVersion(name, sha256=hashlib.sha256(checksums.encode()).hexdigest())
+    if kind == "folder":
+        checksums = digests(_files_of_model(path), path)
+        return TeacherVersion(name, sha256=hashlib.sha256(checksums.encode()).hexdigest())
+    if path.suffix != FILE_SUFFIX:
+        raise TmdeError(
+            f"{KEY}={path}: found a file {path.suffix or 'without a suffix'}, expected "
+            f"{FILE_SUFFIX}, a folder or a Hub id"
+        )
+    checksum, _, _ = digests([path], path.parent).partition(" ")
+    return TeacherVersion(name, sha256=checksum)
 
 
 def _find_on_hub(name: str, revision: str | None) -> TeacherVersion:
@@ -108,28 +101,17 @@ def _find_on_hub(name: str, revision: str | None) -> TeacherVersion:
     return TeacherVersion(name, revision, commit=Path(snapshot).name)  # snapshots/<commit>
 
 
-def _digest_of_file(path: Path) -> str:
-    if path.suffix != FILE_SUFFIX:
-        raise TmdeError(
-            f"{KEY}={path}: found a file {path.suffix or 'without a suffix'}, expected "
-            f"{FILE_SUFFIX}, a folder or a Hub id"
-        )
-    checksum, _, _ = digests([path], path.parent).partition(" ")
-    return checksum
-
-
-def _files_of_teacher(folder: Path) -> list[Path]:
+def _files_of_model(folder: Path) -> list[Path]:
     """Return the files that decide the vectors of a folder's model."""
     modules = folder / "modules.json"
-    has_modules = modules.is_file()
     # Without modules, sentence-transformers takes the mean of an encoder's outputs.
-    if not has_modules and not (folder / "config.json").is_file():
+    if not modules.is_file() and not (folder / "config.json").is_file():
         raise TmdeError(
             f"{KEY}={folder}: found no modules.json and no config.json, expected the folder of an "
             "encoder"
         )
     folders = {folder}
-    if has_modules:
+    if modules.is_file():
         for module in json.loads(modules.read_text()):
             folders.add(folder / module["path"])
     files = []
@@ -141,16 +123,9 @@ def _files_of_teacher(folder: Path) -> list[Path]:
 
 
 def find_versions(objective: Distillation) -> tuple[TeacherVersion, ...]:
-    """Return what the names of an objective's teachers stand for now.
-
-    Raises:
-        TmdeError: As `find_version`.
-    """
+    """Return what the names of an objective's teachers stand for now; see `find_version`."""
     names_and_revisions = zip(objective.teachers, objective.revisions, strict=True)
     return tuple(find_version(name, revision) for name, revision in names_and_revisions)
-
-
-# ---- What a run keeps
 
 
 def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVersion, ...]:
@@ -170,10 +145,9 @@ def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVers
     with PartialState().main_process_first():
         if not record.exists():
             run_folder.mkdir(parents=True, exist_ok=True)
-            versions = find_versions(objective)
-            content = [asdict(version) for version in versions]
+            content = [asdict(version) for version in find_versions(objective)]
             write_atomically(record, json.dumps(content, indent=2) + "\n")
-    recorded_versions = _read_record(record)
+    recorded_versions = [TeacherVersion(**version) for version in json.loads(record.read_text())]
     if len(recorded_versions) != len(objective.teachers):
         raise TmdeError(
             f"{KEY}: found {len(objective.teachers)} teachers, and the run began with "
@@ -181,33 +155,21 @@ def pin_versions(objective: Distillation, run_folder: Path) -> tuple[TeacherVers
             "folder or with --overwrite"
         )
     names_and_revisions = zip(objective.teachers, objective.revisions, strict=True)
-    current_versions = []
+    versions = []
     for recorded, (name, revision) in zip(recorded_versions, names_and_revisions, strict=True):
-        current_versions.append(_check_pinned(recorded, name, revision, record))
-    return tuple(current_versions)
-
-
-def _read_record(record: Path) -> list[TeacherVersion]:
-    content: Any = json.loads(record.read_text(encoding="utf-8"))
-    if isinstance(content, dict):
-        # Runs of earlier versions had one teacher, and no list.
-        content = [content]
-    return [TeacherVersion(**version) for version in content]
-
-
-def _check_pinned(
-    recorded: TeacherVersion, name: str, revision: str | None, record: Path
-) -> TeacherVersion:
-    """Return the current version of a teacher, after a check that it is the recorded one."""
-    # A commit stays, whatever is the newest by now; files may have changed.
-    current = recorded if recorded.pins(name, revision) else find_version(name, revision)
-    if current.identity != recorded.identity:
-        raise TmdeError(
-            f"{KEY}={name}: found {current.identity}, and the run began with {recorded.name} "
-            f"({recorded.identity}, in {record}): put that back, or begin a new run, in another "
-            "folder or with --overwrite"
-        )
-    return current
+        is_same_name = recorded.commit is not None and name == recorded.name
+        if is_same_name and revision in (None, recorded.revision, recorded.commit):
+            versions.append(recorded)  # The commit stays, whatever is the newest by now.
+            continue
+        current = find_version(name, revision)
+        versions.append(current)
+        if current.identity != recorded.identity:
+            raise TmdeError(
+                f"{KEY}={name}: found {current.identity}, and the run began with {recorded.name} "
+                f"({recorded.identity}, in {record}): put that back, or begin a new run, in "
+                "another folder or with --overwrite"
+            )
+    return tuple(versions)
 
 
 def names_of(versions: Sequence[TeacherVersion]) -> str:

@@ -4,8 +4,8 @@
 
 The pooled states of the encoder are the document embedding.
 
-Sources: thesis 000, sections 2.1.4 and 4.3 (LASER); paper 001, section 2 (seq2seq with similarity
-loss).
+Sources: Artetxe and Schwenk 2019 (LASER), as Li 2021 describes it in sections 2.1.4 and 4.3; Yu et
+al. 2018, *Multilingual seq2seq training with similarity loss*, section 2.
 """
 
 from collections.abc import Iterable
@@ -20,9 +20,10 @@ from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutp
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import EmbeddingSeq2Seq, TmdeOutputProjection, check_inputs
+from .common import TmdeOutputProjection, check_inputs
 from .configuration_laser import LaserConfig
 from .recurrent import TmdeRecurrentPreTrainedModel, TmdeSequenceReader
+from .seq2seq import EmbeddingSeq2Seq
 
 
 class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
@@ -39,8 +40,8 @@ class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
 class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
     """Document embedder of LSTM layers over the tokens, without a language signal.
 
-    The embedding P is the maximum (thesis 2.1.4) or the mean (paper 001) over the last layer's
-    states at the tokens, or made as [`LaserConfig`] says. There is no longest text.
+    The embedding P is the maximum (Li 2021, section 2.1.4) or the mean (Yu et al. 2018) over the
+    last layer's states at the tokens, or made as [`LaserConfig`] says. There is no longest text.
 
     Example:
     ```python

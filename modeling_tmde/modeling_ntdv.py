@@ -243,11 +243,11 @@ class NtdvLanguageDecoder(nn.Module):
     """One language's decoder: a GRU, then attention of its states over the memory.
 
     The decoder of Li 2021 (Nematus) attends with every state before it reads the next token, one
-    step after the other. Here all states of a text are computed first, in one call, from the words alone
-    and the initial state `s_0 = tanh(W mean(memory))`; each state then attends the memory (Luong et
-    al. 2015, "general", scaled by sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output. This is
-    several times faster, and trains the encoders and shared layers for the same purpose: a memory
-    to translate from.
+    step after the other. Here all states of a text are computed first, in one call, from the words
+    alone and the initial state `s_0 = tanh(W mean(memory))`; each state then attends the memory
+    (Luong et al. 2015, "general", scaled by sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output.
+    This is several times faster, and trains the encoders and shared layers for the same purpose: a
+    memory to translate from.
     """
 
     def __init__(self, config: NtdvConfig):

@@ -17,11 +17,9 @@ from modeling_tmde import (
     AdaptedConfig,
     AdaptedForConditionalGeneration,
     AdaptedModel,
-    TmdeConfig,
-    TmdeForConditionalGeneration,
 )
 from modeling_tmde.inspection import position_limit
-from tests.conftest import jittered, make_rows
+from tests.conftest import make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 from tests.modeling_tmde.families import padded
 from tmde import DocumentEmbedder

@@ -14,7 +14,6 @@ from torch import nn
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
-    GenerationMixin,
     PreTrainedConfig,
     PreTrainedModel,
 )
@@ -249,6 +248,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
             attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
         first_columns = self._first_columns(attention_mask)
         encoder_inputs = kwargs | {"attention_mask": attention_mask}
+        # `generate` passes the arguments of the decoder to the encoder as well.
+        encoder_inputs.pop("target_language", None)
         encoder_inputs["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
             encoder_inputs["token_type_ids"] = token_type_ids
@@ -366,8 +367,6 @@ class AdaptedModel(AdaptedPreTrainedModel):
         Returns:
             The arguments, those (batch, prompt + length, ...).
         """
-        # `generate` passes the arguments of the decoder to the encoder as well.
-        inputs.pop("target_language", None)
         turned = {name: _turn(value, first_columns, shape) for name, value in inputs.items()}
         return self._with_prompt(turned)
 
@@ -485,7 +484,7 @@ def _turn(value: Any, shifts: torch.Tensor, shape: tuple[int, int]) -> Any:
 # ---- Encoder and decoder
 
 
-class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, GenerationMixin):
+class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel):
     """The encoder with T-MDE's decoder, for training and for decoding an embedding back into text.
 
     The decoder is that of T-MDE's `first`: it sees one slot, P and the target language.
@@ -501,6 +500,7 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
         ```
     """
 
+    config: AdaptedConfig
     model: AdaptedModel
     decoder: TmdeDecoder
 

@@ -15,7 +15,6 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
-from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
@@ -255,7 +254,7 @@ class LaserDecoder(LaserPreTrainedModel):
         return LaserState(hidden, cell, 0)
 
 
-class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, GenerationMixin):
+class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel):
     """The encoder with its translation decoder.
 
     It is what is trained, and it decodes an embedding back into text.
@@ -273,6 +272,8 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
 
     # An LSTM cannot go back, so assisted generation is not supported.
     _is_stateful = True
+
+    config: LaserConfig
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)

@@ -13,7 +13,6 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
@@ -341,7 +340,7 @@ class NtdvDecoder(NtdvPreTrainedModel):
         return BaseModelOutput(last_hidden_state=self.dropout(states))
 
 
-class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):
+class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel):
     """NTDV with its decoders, for training and translation.
 
     Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the
@@ -363,6 +362,8 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
 
     decoder_sees_states = True
     decodes_embeddings = False
+
+    config: NtdvConfig
 
     def __init__(self, config: NtdvConfig):
         super().__init__(config)

@@ -10,7 +10,6 @@ from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
@@ -305,7 +304,7 @@ class TmdeModel(TmdePreTrainedModel):
         return self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
 
 
-class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, GenerationMixin):
+class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
     """T-MDE with its decoder, for training and for decoding an embedding back into text.
 
     Example:
@@ -318,6 +317,8 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         >>> model.generate(encoder_outputs=embedding, target_language="es")
         ```
     """
+
+    config: TmdeConfig
 
     def __init__(self, config: TmdeConfig):
         super().__init__(config)

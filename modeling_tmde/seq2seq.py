@@ -3,12 +3,12 @@
 """What models with a translation decoder share: target languages, labels, losses, generation."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import numpy as np
 import torch
 from torch import nn
-from transformers import PreTrainedModel
+from transformers import GenerationMixin, PreTrainedModel
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import (
     BaseModelOutput,
@@ -20,14 +20,6 @@ from transformers.utils import ModelOutput, can_return_tuple, is_tracing
 from .common import EmbedderPreTrainedModel, TmdeError, first_places, text_mask
 
 __all__ = ["EmbeddingOutput", "EmbeddingSeq2Seq", "is_embedding"]
-
-if TYPE_CHECKING:
-    from transformers import GenerationMixin
-
-    class _Seq2SeqModel(EmbedderPreTrainedModel, GenerationMixin):
-        """What every class with the mixin inherits beside it, for type checkers."""
-else:
-    _Seq2SeqModel = object
 
 
 class EmbeddingOutput(BaseModelOutputWithPooling):
@@ -67,14 +59,14 @@ def _are_ids(target_language: Any) -> bool:
     return isinstance(target_language, (int, np.integer, np.ndarray, torch.Tensor))
 
 
-class EmbeddingSeq2Seq(_Seq2SeqModel):
-    """Mixin for models with a translation decoder.
+class EmbeddingSeq2Seq(EmbedderPreTrainedModel, GenerationMixin):
+    """Base of the models with a translation decoder.
 
     They have an encoder `model`, whose `pooler_output` is the embedding, a `decoder` that takes the
     target language, and an output projection `lm_head`.
 
-    The mixin is the first base and, as transformers requires, `GenerationMixin` the last:
-    `class XForConditionalGeneration(EmbeddingSeq2Seq, XPreTrainedModel, GenerationMixin)`.
+    It is the first base, and the class says which configuration it has:
+    `class XForConditionalGeneration(EmbeddingSeq2Seq, XPreTrainedModel)` with `config: XConfig`.
 
     Attributes:
         decoder_sees_states: Whether the decoder attends all outputs of the encoder, not only the

@@ -25,7 +25,7 @@ from common import markdown, write_json
 from tmde.data.translation_memories import unit_rows
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import MIN_PROBABILITY, RowCleaner
-from tmde.documents.findings import Reason
+from tmde.documents.pair_checker import Reason
 from tmde.embedding import DocumentEmbedder
 
 LENGTHS = ("1", "2", "3-4", "5-8", "9+")  # words

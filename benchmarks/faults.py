@@ -371,7 +371,7 @@ def check_whole(case: Case, folder: Path) -> None:
         ".json": lambda path: json.loads(path.read_text()),
         ".safetensors": load_file,
     }
-    unfinished = re.compile(r"(^|/)\.|tmp|checkpoint-|\.lance")
+    unfinished = re.compile(r"(^|/)[._]|tmp|\.lance")
     for path in folder.rglob("*"):
         is_final = not unfinished.search(str(path.relative_to(folder)))
         if is_final and path.is_file() and path.suffix in openers:

@@ -80,7 +80,6 @@ class MeasuredRun:
         if cost == "words_per_second":
             return words_per_second(self.record)
         if cost == "peak_memory_mib":
-            # Runs of earlier versions lack it.
             return self.record.get("peak_memory_mib")
         return training_cpu_minutes(self.record)
 

@@ -15,7 +15,7 @@ from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
 from tmde.documents.cleaning import FEWEST_TEXTS, CheckedRow, RowCleaner
-from tmde.documents.findings import Reason
+from tmde.documents.pair_checker import Reason
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 

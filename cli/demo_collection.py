@@ -4,17 +4,32 @@ import random
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.demo_languages import LanguageGuesser
-from tmde.cli.demo_sample import QUESTIONS
 from tmde.documents.collection_map import CollectionMap, drawn_rows, map_collection
 from tmde.documents.index import DocumentIndex, Hit
 from tmde.embedding import split_sentences
 
+# The passages that are shown without documents, and questions that they answer.
+FOLDER = Path(__file__).with_name("demo_passages")
+# 60 passages of FLORES-200, each in five languages. They belong to a benchmark, so nothing may be
+# trained, chosen or reported on them.
+PASSAGES = FOLDER / "passages.jsonl"
+NAME = "FLORES-200"
+
+# The language and the text of each.
+QUESTIONS = (
+    ("de", "Dürfen Drohnen am Flughafen fliegen?"),
+    ("en", "Which wild animals can one see in Kenya?"),
+    ("es", "¿Qué río lleva más agua?"),
+    ("fr", "Où skier en hiver ?"),
+    ("it", "Quali animali attirano i cibi in campeggio?"),
+)
 NOTHING = "(none)"  # the value of documents without one
 OTHERS = "(others)"  # the value that stands for all rare ones
 # The colors and markers of so many groups, and of both values above, can still be told apart.

@@ -1,6 +1,5 @@
 """`tmde export`: a model written in another form, for other software to run."""
 
-import random
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,8 +21,6 @@ from tmde.cli.options import (
 from tmde.embedding.weight_files import holds_weights
 
 _CHUNK_SIZE = 8192  # documents that are read at once
-# Chosen on development data, see docs/experiments.md.
-_WHITENING_POWER = 0.6
 
 NewFolderOption = Annotated[
     Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")
@@ -189,122 +186,6 @@ def vocabulary(
         f"{output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens differ by "
         f"{difference:.1e} at most"
     )
-
-
-@app.command()
-@with_options(loading=model_options("prompt", "trust_remote_code", "revision"))
-def whitened(
-    model: ModelArgument,
-    output: NewFolderOption,
-    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")],
-    languages: RowLanguagesOption = None,
-    columns: ColumnsOption = None,
-    pairs: Annotated[int, Option(min=1, help="Rows that are read at most.")] = 20_000,
-    power: Annotated[
-        float, Option(min=0.0, max=1.0, help="0 changes nothing, 1 whitens wholly.")
-    ] = _WHITENING_POWER,
-    seed: Annotated[int, Option(help="Of the choice of rows.")] = 0,
-    *,
-    loading: dict[str, Any],
-) -> None:
-    """Write a bag whose vectors depend less on what translations do not share.
-
-        tmde export whitened runs/bag -o runs/whitened --train corpus/
-
-    Directions in which the vectors of translations differ become shorter, and the others longer.
-    Questions then find their paragraphs more often, and similarities are closer to those that
-    people see. Embedding is as fast as before.
-
-    For models of the recipes bag and default, after training. The corpus may be that of the
-    training.
-    """
-    check_new(output)
-    from tmde.cli.models import load_embedder
-    from tmde.embedding.export_whitened import bag_of, export_whitened
-
-    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    bag_of(embedder)  # An encoder is refused before the rows are read.
-    codes = languages.split(",") if languages else None
-    translations = _draw_pairs(train, codes, columns_of(columns), pairs, seed)
-    export_whitened(embedder, translations, output, power)
-    typer.echo(f"{output}: whitened by {len(translations):,} pairs of translations")
-
-
-@app.command()
-@with_options(loading=model_options("prompt", "trust_remote_code", "revision"))
-def pca(
-    model: ModelArgument,
-    output: NewFolderOption,
-    text: TextOption = None,
-    field: FieldOption = None,
-    train: RowsOption = None,
-    languages: RowLanguagesOption = None,
-    columns: ColumnsOption = None,
-    samples: Annotated[int, Option(min=1, help="Texts that are drawn at most.")] = 5_000,
-    seed: Annotated[int, Option(help="Of the choice of texts.")] = 0,
-    *,
-    loading: dict[str, Any],
-) -> None:
-    """Rotate the vectors of a model, so that those of texts like yours can be cut.
-
-        tmde export pca accurate -o runs/sorted --text documents.jsonl
-
-    The new axes are the principal components of the vectors of your texts. Whole vectors have the
-    same cosines as before. The first numbers of a vector (--truncate-dim) hold most of it, for
-    texts of that kind.
-
-    For bags and for encoders of the recipe adapted, after training.
-    """
-    check_new(output)
-    if not text and not train:
-        raise OptionError("Found no texts to read; give --text FILE or --train SOURCE")
-    from tmde.cli.models import load_embedder
-    from tmde.embedding.export_pca import export_pca, rotatable_model
-
-    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
-    rotatable_model(embedder)  # Another model is refused before the texts are read.
-    texts = _texts_of(text or (), field, train or (), languages, columns_of(columns))
-    drawn_texts = _draw(texts, samples, seed)
-    export_pca(embedder, drawn_texts, output)
-    typer.echo(f"{output}: rotated to the principal components of {len(drawn_texts):,} texts")
-
-
-def _draw(texts: Iterator[str], count: int, seed: int) -> list[str]:
-    """Return some of the texts, each with the same probability, or all if they are fewer."""
-    generator = random.Random(seed)
-    drawn: list[str] = []
-    for position, text in enumerate(texts):
-        if position < count:
-            drawn.append(text)
-            continue
-        # Reservoir sampling: the texts are read once, and only the drawn ones are kept.
-        place = generator.randrange(position + 1)
-        if place < count:
-            drawn[place] = text
-    return drawn
-
-
-def _draw_pairs(
-    sources: Sequence[str],
-    languages: list[str] | None,
-    columns: dict[str, str] | None,
-    count: int,
-    seed: int,
-) -> list[tuple[str, str]]:
-    """Return two texts of each of some parallel rows, in languages drawn at random."""
-    from tmde.data import load_parallel
-
-    generator = random.Random(seed)
-    rows = load_parallel(list(sources), languages, columns=columns)
-    order = list(range(len(rows)))
-    generator.shuffle(order)
-    pairs = []
-    for row in rows.select(order[:count])["translation"]:
-        texts = list(filter(None, row.values()))
-        if len(texts) >= 2:
-            first, second = generator.sample(texts, 2)
-            pairs.append((first, second))
-    return pairs
 
 
 def _texts_of(

@@ -16,8 +16,7 @@ from tmde.cli.mined_vectors import MinedVectors
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents import mining
 from tmde.documents.calibration import Calibration, mined_pair_evidence
-from tmde.documents.chosen_texts import ChosenTexts
-from tmde.documents.mining import ScoredPairs
+from tmde.documents.mining import ChosenTexts, ScoredPairs
 from tmde.documents.quality import pair_quality
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.packaged_models import DEFAULT_MODEL

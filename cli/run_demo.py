@@ -14,8 +14,7 @@ from typing import Any
 
 import typer
 
-from tmde.cli.demo_collection import draw_collection
-from tmde.cli.demo_sample import NAME, PASSAGES
+from tmde.cli.demo_collection import NAME, PASSAGES, draw_collection
 from tmde.cli.models import suggest_accurate, without_truncation_warnings
 from tmde.cli.update_index import IndexJob, open_index, update_index
 from tmde.data.documents import InputFormat

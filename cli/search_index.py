@@ -1,16 +1,18 @@
 """The work of `tmde search`: queries are searched in an index, and their hits printed."""
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import typer
+from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from modeling_tmde import TmdeError
-from tmde.cli.console import table_console
 from tmde.cli.models import suggest_accurate, without_truncation_warnings
 from tmde.cli.update_index import open_index, read_texts
 from tmde.data.languages import language_of_locale
@@ -21,6 +23,8 @@ from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 # Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
 WEAK_COSINE = 0.2
+# A table takes the width that it needs, up to this one, where no terminal limits it.
+_PIPED_WIDTH = 10_000
 _LISTED_VALUES = 20  # of a field, in the message of a filter that matches nothing
 
 
@@ -171,7 +175,7 @@ def _print_table(
         mode: What the search went by.
         weak_below: The score below which a hit is marked as weak; None if none is.
     """
-    console = table_console()
+    console = _table_console()
     if query is not None:
         console.print(f"[bold]{escape(query)}[/bold]")
     if not hits:
@@ -203,3 +207,14 @@ def _describe_document(hit: Hit) -> str:
         lines.append(escape(hit.snippet))
     lines.append(f"[dim]{escape(hit.id)}[/dim]")
     return "\n".join(lines)
+
+
+def _table_console() -> Console:
+    """Return a console for tables.
+
+    rich takes a file or a pipe for a terminal of 80 columns, and would cut what is wider. The
+    variable COLUMNS still says another width.
+    """
+    if sys.stdout.isatty() or "COLUMNS" in os.environ:
+        return Console()
+    return Console(width=_PIPED_WIDTH)

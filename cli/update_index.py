@@ -109,7 +109,7 @@ def update_index(job: IndexJob) -> None:
             stack.enter_context(index.writing())
             update.deleted = index.delete(unwanted_ids, missing_ok=True)
             left_out = _metadata_left_out(job, id_field)
-            id_prefix = _find_id_prefix(documents, id_field, index)
+            id_prefix = _find_id_prefix(documents, id_field)
             columns = _Columns(id_field, language_field, left_out, id_prefix)
             _add_documents(job, documents, columns, index, update)
             # It costs little here, and later nobody who only searches writes to the folder.
@@ -231,19 +231,13 @@ def _find_id_field(job: IndexJob, documents: Documents, index: DocumentIndex) ->
     return None
 
 
-def _find_id_prefix(documents: Documents, id_field: str | None, index: DocumentIndex) -> str:
+def _find_id_prefix(documents: Documents, id_field: str | None) -> str:
     """Return what is put before the ids of documents: their folder, if their names are the ids.
 
-    So files of one name in two folders keep their documents apart. Indexes that were made without
-    the folder know the same texts by their names alone, and keep these ids.
+    So files of one name in two folders keep their documents apart.
     """
-    chunk = documents.first_chunk
-    if documents.text_folder is None or id_field != "id" or chunk is None:
+    if documents.text_folder is None or id_field != "id":
         return ""
-    text_of_id = dict(zip(column_values(chunk, id_field), chunk.texts, strict=True))
-    for document in index.documents(index.known_ids(list(text_of_id))):
-        if document.text == text_of_id[document.id]:
-            return ""
     return os.path.normpath(documents.text_folder.folder) + "/"
 
 

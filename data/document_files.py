@@ -16,15 +16,15 @@ from typing import Literal
 from modeling_tmde import TmdeError
 
 from .checks import Unquoted, bad_value
-from .files import NumberedRows, read_lines
+from .files import SETTINGS_SUFFIX, TABLE_FORMATS, NumberedRows, read_lines
 from .lines import GZIP_ERRORS
 from .locales import language_of_locale, names_a_language
-from .side_files import without_side_files
-from .suffixes import SETTINGS_SUFFIX, TABLE_FORMATS
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
 _FORMAT_BY_SUFFIX: dict[str, InputFormat] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl"}
+# The names of files beside the data of a folder.
+_ABOUT_THE_FOLDER = ("readme", "license", "licence", "notice", "changelog")
 # A file with one of these suffixes is not taken for text, unless the user says so.
 _NO_TEXT = {
     ".bz2",
@@ -312,3 +312,33 @@ def files_of(documents: list[DocumentFile] | TextFolder) -> Iterator[Path]:
         return
     for file in documents:
         yield Path(file.path)
+
+
+def without_side_files(names: Sequence[str]) -> list[str]:
+    """Return the files of a folder that hold its data.
+
+    Hidden files hold none. Neither does README.md, LICENSE.txt or the like, nor .json, which is
+    often settings; but they are data where a folder has nothing else.
+
+    Args:
+        names: Files of known suffixes, relative to the folder, with `/` between the parts.
+    """
+    data_names = [name for name in names if not _is_hidden(name)]
+    for is_side_file in (_is_about_the_folder, _is_json):
+        remaining_names = [name for name in data_names if not is_side_file(name)]
+        if remaining_names:
+            data_names = remaining_names
+    return data_names
+
+
+def _is_hidden(name: str) -> bool:
+    return any(part.startswith(".") for part in name.split("/"))
+
+
+def _is_about_the_folder(name: str) -> bool:
+    path = PurePosixPath(name.lower().removesuffix(".gz"))
+    return path.suffix in (".md", ".txt") and path.stem in _ABOUT_THE_FOLDER
+
+
+def _is_json(name: str) -> bool:
+    return name.lower().removesuffix(".gz").endswith(".json")

@@ -5,7 +5,7 @@ import json
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, overload
+from typing import Literal, TypeAlias, overload
 
 import datasets
 import huggingface_hub
@@ -19,12 +19,23 @@ from .lines import NumberedRows as NumberedRows
 from .lines import Row as Row
 from .lines import read_lines as read_lines
 from .locales import names_a_language
-from .suffixes import SETTINGS_SUFFIX, TABLE_FORMATS
 from .tables import open_table
 from .translation_memories import unit_rows
 
 AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 
+TableFormat = Literal["jsonl", "csv", "tsv", "parquet"]
+
+TABLE_FORMATS: dict[str, TableFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+}
+# Such a file of rows is read if the user names it. In folders, it is often one of settings.
+SETTINGS_SUFFIX = ".json"
 _PLAIN_FORMATS: dict[str, str] = {**TABLE_FORMATS, ".tmx": "tmx"}
 _GZIPPED_FORMATS = {
     f"{suffix}.gz": format for suffix, format in _PLAIN_FORMATS.items() if format != "parquet"

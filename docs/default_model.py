@@ -18,6 +18,8 @@ The last is written to `--output` in 8 bits. The model of a single run is writte
 
 import json
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -125,7 +127,8 @@ def whiten(bag: Path, data: Path, target: Path) -> None:
     temporary = target.with_name(f".{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
     options = sources("--train", data, TRAIN)
-    run_command("export", "whitened", bag, "-o", temporary, *options)
+    script = Path(__file__).with_name("whitening.py")
+    subprocess.run([sys.executable, script, bag, "-o", temporary, *map(str, options)], check=True)
     temporary.rename(target)
 
 

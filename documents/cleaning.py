@@ -20,9 +20,8 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import Calibration, check_share
-from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
-from tmde.documents.pair_checker import PairChecker, TextPair
+from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair
 from tmde.documents.pair_checks import has_letters, log_length_ratio, near_duplicate_key
 from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.document_embedder import DocumentEmbedder

@@ -23,8 +23,7 @@ import scipy.sparse
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
-from tmde.documents.chosen_texts import ChosenTexts
-from tmde.documents.mining import first_occurrences, mine_bitext
+from tmde.documents.mining import ChosenTexts, first_occurrences, mine_bitext
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.shingles import ShingleSketches, comparable_text, resemblance, shingles
 from tmde.documents.unit_rows import slices, unit_vectors

@@ -18,7 +18,7 @@ from tmde.embedding.packaged_models import packaged_name
 from tmde.embedding.sentence_density import SentenceDensity
 
 SETTINGS = "index.json"  # A folder with this file is an index.
-FORMAT = 2  # of the table; 1 had the metadata as JSON in one column
+FORMAT = 2  # of the table
 DENSITY = "density.npz"  # the density by which an embedder weights sentences, if it does
 
 # An embedder is recognized by its vectors of these texts. A moved folder, an update of the package
@@ -56,17 +56,17 @@ def read_settings(folder: Path) -> dict[str, Any]:
     """
     try:
         settings = json.loads((folder / SETTINGS).read_text(encoding="utf-8"))
-        for name in ("dimension", "embedding"):
+        for name in ("dimension", "embedding", "format"):
             settings[name]
     except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise TmdeError(
             f"{folder}: no index there that tmde index has written, or a damaged one ({error})"
         ) from None
-    stored_format = settings.get("format", 1)  # The first format had no number.
-    if stored_format != FORMAT:
+    if settings["format"] != FORMAT:
         raise TmdeError(
-            f"{folder}: made by another version of tmde (found format {stored_format}, expected "
-            f"{FORMAT}); build the index anew: delete the folder, and run `tmde index` again"
+            f"{folder}: made by another version of tmde (found format {settings['format']}, "
+            f"expected {FORMAT}); build the index anew: delete the folder, and run `tmde index` "
+            "again"
         )
     return settings
 
@@ -110,7 +110,7 @@ def check_embedder(
     embedder: DocumentEmbedder, settings: dict[str, Any], dimension: int, folder: Path
 ) -> None:
     """Raise TmdeError if an embedder makes other vectors than the one with the stored settings."""
-    stored = {"prompt": ""} | settings | {"dimension": dimension}
+    stored = settings | {"dimension": dimension}
     for name, value in _comparable_settings(embedder).items():
         if value != stored.get(name):
             raise TmdeError(

@@ -15,6 +15,7 @@ import os
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import overload
 
 import numpy as np
 
@@ -450,3 +451,30 @@ def best_threshold(
     threshold = float(scores[best : best + 2].mean())
     quality = PairQuality(correct=int(correct[best]), found=best + 1, gold=len(gold))
     return threshold, quality
+
+
+class ChosenTexts(Sequence[str]):
+    """Some of the texts of a sequence, which are not copied.
+
+    Args:
+        texts: All texts, (n,).
+        rows: The numbers of those that are chosen, (m,).
+    """
+
+    def __init__(self, texts: Sequence[str], rows: np.ndarray) -> None:
+        self.texts = texts
+        self.rows = rows
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @overload
+    def __getitem__(self, place: int) -> str: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> list[str]: ...
+
+    def __getitem__(self, place: int | slice) -> str | list[str]:
+        if isinstance(place, slice):
+            return [self.texts[row] for row in self.rows[place].tolist()]
+        return self.texts[int(self.rows[place])]

@@ -11,6 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from modeling_tmde import BagModel
+from modeling_tmde.bags import padded_bag
 from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import is_ours
 from tmde.embedding.document_embedder import DocumentEmbedder, check_token_outputs
@@ -52,9 +53,7 @@ class EncoderGraph(nn.Module):
 class BagGraph(nn.Module):
     """The vectors of a bag in operations that a graph can hold.
 
-    [`BagModel`] reads texts without padding, which no graph can. This form of it reads a padded
-    batch. It counts the tokens of a text in a table of one number for each entry of the vocabulary,
-    so its memory grows with the length of a text and not with the square of it.
+    [`BagModel`] reads texts without padding, which no graph can.
     """
 
     def __init__(self, bag: BagModel) -> None:
@@ -67,23 +66,16 @@ class BagGraph(nn.Module):
         self, input_ids: torch.Tensor, attention_mask: torch.Tensor
     ) -> tuple[torch.Tensor, torch.Tensor]:
         """Return states (batch, 1, d) and vectors (batch, d), which are the same numbers."""
-        is_token = attention_mask.to(self.table.dtype)  # (batch, length)
-        shares = is_token
-        if self.sublinear_counts:
-            shares = is_token / self._counts(input_ids, is_token).sqrt()
-        vectors = nn.functional.embedding(input_ids, self.table)  # (batch, length, d)
-        summed = torch.bmm(shares.unsqueeze(1), vectors).squeeze(1)  # (batch, d)
-        if self.normalize:
-            embedding = nn.functional.normalize(summed, dim=-1)
-        else:
-            embedding = summed / is_token.sum(dim=1, keepdim=True).clamp(min=1)
+        embedding = padded_bag(
+            input_ids,
+            attention_mask.bool(),
+            nn.functional.embedding(input_ids, self.table),  # (batch, length, d)
+            # The table is weighted already: a graph of 8-bit numbers would round the logarithms.
+            torch.zeros_like(input_ids, dtype=self.table.dtype),
+            sublinear_counts=self.sublinear_counts,
+            normalize=self.normalize,
+        )
         return embedding.unsqueeze(1), embedding
-
-    def _counts(self, input_ids: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
-        """Return how often each token occurs in its text, (batch, length), at least 1."""
-        counts = is_token.new_zeros(len(input_ids), len(self.table))  # (batch, vocab_size)
-        counts = counts.scatter_add(1, input_ids, is_token)
-        return counts.gather(1, input_ids).clamp(min=1)
 
 
 def pooled(states: torch.Tensor, attention_mask: torch.Tensor, pooling: str) -> torch.Tensor:

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 LEAST_COSINE = 0.9
 
 _FILE_NAME = "model.onnx"
-_INT64 = 7  # onnx.TensorProto.INT64
 # What `torch.onnx` traces; it must not be specific to these sizes.
 _TRACED_TEXTS = ("Written once, run everywhere; 1, 2, 3, 1.", "Written once")
 _TRACED_LENGTH = 24  # tokens
@@ -198,7 +197,6 @@ def _write_graph(embedder: DocumentEmbedder, path: Path) -> None:
                 input_names=["input_ids", "attention_mask"],
                 output_names=list(OUTPUTS),
                 dynamic_shapes=(axes, axes),
-                custom_translation_table={torch.ops.aten.searchsorted.Tensor: _searchsorted},
             )
             assert program is not None  # `dynamo=True` gives a program.
             program.save(path)
@@ -206,27 +204,6 @@ def _write_graph(embedder: DocumentEmbedder, path: Path) -> None:
         raise TmdeError(
             f"{type(embedder.model).__name__} cannot be written as an ONNX graph: {error}"
         ) from error
-
-
-def _searchsorted(sorted_sequence: Any, values: Any, *, right: bool = False, **_: Any) -> Any:
-    """Translate `torch.searchsorted` (of `sublinear_counts`), which the exporter lacks.
-
-    Args:
-        sorted_sequence: (batch, n).
-        values: (batch, m).
-        right: Also count the elements that equal a value.
-
-    Returns:
-        (batch, m), the number of elements before each value.
-    """
-    from onnxscript import opset18
-
-    op: Any = opset18  # Its types do not tell what an operation returns.
-
-    ordered = op.Unsqueeze(sorted_sequence, op.Constant(value_ints=[-2]))  # (batch, 1, n)
-    values = op.Unsqueeze(values, op.Constant(value_ints=[-1]))  # (batch, m, 1)
-    is_before = op.LessOrEqual(ordered, values) if right else op.Less(ordered, values)
-    return op.ReduceSum(op.Cast(is_before, to=_INT64), op.Constant(value_ints=[-1]), keepdims=0)
 
 
 def _quantized_operators(embedder: DocumentEmbedder) -> list[str]:

@@ -19,8 +19,8 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
-from modeling_tmde.common import EmbeddingSeq2Seq
 from modeling_tmde.inspection import is_ours, position_limit
+from modeling_tmde.seq2seq import EmbeddingSeq2Seq
 from tmde.embedding.hub_names import check_model_path
 from tmde.embedding.sentences import split_sentences
 from tmde.eval.imported_code import imported_files

@@ -132,6 +132,11 @@ class AdaptedConfig(EmbedderConfig):
         return cast(PreTrainedConfig, self.encoder_config)
 
     @property
+    def bottleneck(self) -> str:
+        """What the decoder sees: `"first"`, the embedding alone."""
+        return "first"
+
+    @property
     def d_model(self) -> int:
         """The width of the encoder's outputs, the decoder and the document embedding."""
         return self.settled_encoder_config.hidden_size

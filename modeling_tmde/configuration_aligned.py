@@ -22,7 +22,7 @@ class AlignedBagSettings:
     sublinear_counts: bool
 
 
-# X-BiLSTM-max and X-CBOW of paper 004, section 4.2.5.
+# X-BiLSTM-max and X-CBOW of Conneau 2019, section 4.2.5.
 PAPER_BILSTM = SequenceSettings(
     embedding_dim=300,
     d_model=1024,
@@ -40,7 +40,7 @@ PAPER_BAG = AlignedBagSettings(d_model=300, normalize=False, sublinear_counts=Fa
 class AlignedConfig(EmbedderConfig):
     r"""Configuration of [`AlignedModel`].
 
-    The defaults are X-BiLSTM-max of paper 004, section 4.2.5.
+    The defaults are X-BiLSTM-max of Conneau 2019, section 4.2.5.
 
     Args:
         vocab_size: The entries of the shared vocabulary; every encoder has a table of its own.

@@ -15,7 +15,7 @@ __all__ = ["TmdeEncoderConfig"]
 class TmdeEncoderConfig(EmbedderConfig):
     r"""Configuration of [`TmdeEncoderModel`] and its models with a head.
 
-    The defaults are the lightweight encoder of paper 002 (section 4.1): 30.1 M parameters.
+    The defaults are the lightweight encoder of Mao et al. 2021 (section 4.1): 30.1 M parameters.
 
     Args:
         vocab_size: The entries of the shared vocabulary.
@@ -25,21 +25,22 @@ class TmdeEncoderConfig(EmbedderConfig):
         encoder_ffn_dim: The inner width of every feed-forward network.
         dropout: The dropout rate of embeddings and of every residual branch.
         attention_dropout: The dropout rate of attention probabilities.
-        activation_function: The name of a transformers activation; `"gelu"` in thesis 004, section
-            4.3.5.
+        activation_function: The name of a transformers activation; `"gelu"` in Conneau 2019
+            (section 4.3.5).
         max_position_embeddings: The longest input in tokens, `<s>` and `</s>` counted.
         pooling: How the embedding P is made. `"mean"`: of the final states of a text's tokens,
-            `<s>` and `</s>` among them, as their mean (paper 002, section 3.1). `"first"`: it is
-            the final state of the first token (thesis 004, section 4.3.4; thesis 000, section
+            `<s>` and `</s>` among them, as their mean (Mao et al. 2021, section 3.1). `"first"`:
+            it is the final state of the first token (Conneau 2019, section 4.3.4; Li 2021, section
             4.3.1, takes it of XLM-R).
-        position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (thesis 004,
+        position_embeddings: `"sinusoidal"` (Vaswani et al. 2017) or `"learned"` (Conneau 2019,
             section 4.3.5).
         prediction_head: The part between a state and the softmax over the vocabulary. `"linear"`:
-            one linear layer (paper 002, section 3.1). `"transform"`: linear, activation, LayerNorm,
-            as in BERT and XLM-R. `"none"`: nothing, as in XLM (thesis 004, section 4.3), so that
-            the last state of a decoder that begins with these layers predicts tokens at once.
-        causal: Whether a token sees only those before it, for causal language modeling (thesis 004,
-            section 4.3.3).
+            one linear layer (Mao et al. 2021, section 3.1). `"transform"`: linear, activation,
+            LayerNorm, as in BERT and XLM-R. `"none"`: nothing, as in XLM (Conneau 2019, section
+            4.3), so that the last state of a decoder that begins with these layers predicts tokens
+            at once.
+        causal: Whether a token sees only those before it, for causal language modeling
+            (Conneau 2019, section 4.3.3).
         mask_token_id: The id of `<mask>`.
         languages: The language codes, as for [`TmdeConfig`]. The model gets no language signal.
         pivot_languages: A subset of `languages`.

@@ -16,11 +16,11 @@ __all__ = ["LaserConfig"]
 class LaserConfig(EmbedderConfig):
     r"""Configuration of [`LaserModel`] and [`LaserForConditionalGeneration`].
 
-    The defaults are LASER_6 of the thesis (table 4.1) with 223.1 M parameters, and 191.6 M with
+    The defaults are LASER_6 of Li 2021 (table 4.1) with 223.1 M parameters, and 191.6 M with
     `encoder_layers=1` (LASER_1). The table prints 241 M and 209 M: a decoder that also takes its
     last output as an input has 17 M more, but an LSTM reads that output anyway.
 
-    Paper 001's model is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
+    The model of Yu et al. 2018 is `encoder_layers=2, unidirectional_layers=1, pooling="mean",
     decoder_hidden_size=1024, language_signal="start_token"`, with a vocabulary of 85k.
 
     Args:
@@ -31,21 +31,21 @@ class LaserConfig(EmbedderConfig):
         encoder_layers: The number of LSTM layers of the encoder.
         unidirectional_layers: How many of the last layers read forward only.
         pooling: How the embedding is made of the last layer's states at the tokens: `"max"`
-            (LASER), `"mean"` (paper 001), `"last"` (the last state of either direction) or
-            `"attention"` (self-attention with several views, thesis 004, section 3.2.2, and paper
-            001, table 1).
+            (LASER), `"mean"` (Yu et al. 2018), `"last"` (the last state of either direction) or
+            `"attention"` (self-attention with several views, Conneau 2019, section 3.2.2, and
+            Yu et al. 2018, table 1).
         cell: `"lstm"`, `"gru"`, `"conv"` or `"gated_conv"`. `"conv"`: convolutions over three
-            tokens, whose states are pooled in every layer and joined (HConvNet of thesis 004). A
+            tokens, whose states are pooled in every layer and joined (HConvNet of Conneau 2019). A
             layer then has `d_model / encoder_layers` of the width. `"gated_conv"`: gated
             convolutions over three tokens with residual connections, on token vectors times
             `sqrt(embedding_dim)` plus sinusoidal positions; the last layer's states are pooled
-            (GatedConvNet of thesis 004).
+            (GatedConvNet of Conneau 2019).
         attention_views: The number of context vectors of `"attention"`, whose outputs are joined; a
             layer has `d_model / attention_views` of the width.
         decoder_hidden_size: The width of the decoder, one LSTM layer.
         language_signal: How the decoder gets the target language. `"feature"` (LASER): a vector of
-            the language is joined to its input at every step. `"start_token"` (paper 001): a token
-            vector of the language takes the place of that of `<s>`.
+            the language is joined to its input at every step. `"start_token"` (Yu et al. 2018): a
+            token vector of the language takes the place of that of `<s>`.
         language_embedding_dim: The width of the vector of `"feature"`.
         dropout: The dropout rate of token vectors, between the encoder's layers and of the
             decoder's outputs. The states that are pooled have none, because it would bias their

@@ -15,7 +15,7 @@ __all__ = ["NtdvConfig"]
 class NtdvConfig(EmbedderConfig):
     r"""Configuration of [`NtdvModel`] and [`NtdvForConditionalGeneration`].
 
-    The defaults are those of thesis 000, section 3.3 and table 3.1.
+    The defaults are those of Li 2021, section 3.3 and table 3.1.
 
     Args:
         vocab_size: The entries of the shared BPE vocabulary.

@@ -15,7 +15,7 @@ __all__ = ["TmdeConfig"]
 class TmdeConfig(EmbedderConfig):
     r"""Configuration of [`TmdeModel`] and [`TmdeForConditionalGeneration`].
 
-    The defaults are the thesis's paper size (table 4.1): 243.9 M parameters for
+    The defaults are the size of Li 2021 (table 4.1): 243.9 M parameters for
     `bottleneck="first"` and 256.5 M for `"pyramid"`. The table, which counts the queries and keys
     of an attention over one key, prints 246 M and 259 M.
 
@@ -41,8 +41,8 @@ class TmdeConfig(EmbedderConfig):
             `"full"` (T-MDE_F, ablation of section 4.4.4): every encoder output; P is still the
             first.
             `"dual"` (dbT-MDE, section 5.2): the slot, then every encoder output.
-        pyramid_queries: The number of learned queries of the pyramid's first level (32 in the
-            thesis); each of the two following levels keeps half of the level before.
+        pyramid_queries: The number of learned queries of the pyramid's first level (32 in Li
+            2021); each of the two following levels keeps half of the level before.
         bottleneck_loss_weight: For `"dual"`, the share of the translation loss that is computed
             with the bottleneck band alone; the rest uses both bands. 1 trains the bottleneck only,
             0 never trains it alone.
@@ -50,7 +50,7 @@ class TmdeConfig(EmbedderConfig):
             of `<s>` and its position, position 0 of the first layer's input is `sqrt(d_model)`
             times the unit vector in the direction of `sum_t exp(w_t) E_t` over the tokens other
             than `<s>`, `</s>` and `<pad>`, with a learned weight w for each token. The layers then
-            add to a weighted bag of tokens. Not in the thesis, hence off.
+            add to a weighted bag of tokens. Not in Li 2021, hence off.
         sublinear_counts: Whether, in this bag, a token that occurs n times in a text counts sqrt(n)
             times.
         mask_token_id: The id of `<mask>`, which denoising puts in place of tokens; or None.

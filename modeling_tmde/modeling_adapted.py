@@ -2,12 +2,11 @@
 
 """T-MDE's bottleneck and decoder on a pretrained encoder of the Hub: XLM-R, BERT, ModernBERT, T5.
 
-Source: thesis 000, chapter 4, for all but the encoder; `configuration_adapted.py` says what an
+Source: Li 2021, chapter 4, for all but the encoder; `configuration_adapted.py` says what an
 encoder may be.
 """
 
 import inspect
-from collections import OrderedDict
 from typing import Any, cast
 
 import torch
@@ -15,40 +14,25 @@ from torch import nn
 from transformers import (
     MODEL_FOR_TEXT_ENCODING_MAPPING,
     MODEL_MAPPING,
-    GenerationMixin,
     PreTrainedConfig,
     PreTrainedModel,
 )
 from transformers import initialization as init
-from transformers.activations import ACT2FN
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-from transformers.masking_utils import create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPastAndCrossAttentions,
-    BaseModelOutputWithPooling,
-)
-from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, can_return_tuple, is_tracing
-from transformers.utils.output_capturing import capture_outputs
+from transformers.modeling_outputs import BaseModelOutputWithPooling
+from transformers.utils import can_return_tuple, is_tracing
 
-from .common import (
-    EmbedderPreTrainedModel,
-    EmbeddingSeq2Seq,
-    TmdeError,
-    TmdeOutputProjection,
-    TmdeSelfAttention,
-    TmdeSinusoidalPositions,
-    bag_direction,
-    check_inputs,
-    finite_mask,
-    first_places,
-    masked_scores,
-    pool_states,
-    positions_of_tokens,
-    text_mask,
-)
+from .bags import bag_direction
+from .common import TmdeError, TmdeOutputProjection, first_places, pool_states, text_mask
 from .configuration_adapted import AdaptedConfig
+from .seq2seq import EmbeddingSeq2Seq
+from .transformer import (
+    TmdeDecoder,
+    TransformerPreTrainedModel,
+    check_packable_inputs,
+    finite_mask,
+    masked_scores,
+    positions_of_tokens,
+)
 
 DEFAULT_POSITIONS = 2048  # for encoders without a limit
 
@@ -116,7 +100,7 @@ class EmbeddingProjection(nn.Linear):
     """A matrix that embeddings are multiplied by. A new one changes nothing."""
 
 
-class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
+class AdaptedPreTrainedModel(TransformerPreTrainedModel):
     """Base of the models on an encoder of the Hub."""
 
     config: AdaptedConfig
@@ -125,12 +109,6 @@ class AdaptedPreTrainedModel(EmbedderPreTrainedModel):
         "AutoModel": "modeling_adapted.AdaptedModel",
         "AutoModelForSeq2SeqLM": "modeling_adapted.AdaptedForConditionalGeneration",
     }
-    supports_gradient_checkpointing = True
-    # The encoder is asked for itself.
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _no_split_modules = ["AdaptedDecoderLayer"]  # and those of the encoder
 
     def _init_weights(self, module: nn.Module) -> None:
         if isinstance(module, EmbeddingProjection):
@@ -258,7 +236,9 @@ class AdaptedModel(AdaptedPreTrainedModel):
                 accelerator, the latter is checked in evaluation mode only.
         """
         position_ids = kwargs.get("position_ids")
-        tokens = check_inputs(input_ids, inputs_embeds, attention_mask, self.config, position_ids)
+        tokens = check_packable_inputs(
+            input_ids, inputs_embeds, attention_mask, position_ids, self.config
+        )
         attention_mask = self._encoder_mask(attention_mask)
         batch_size, length = tokens.shape[:2]
         shape = (batch_size, length)
@@ -268,6 +248,8 @@ class AdaptedModel(AdaptedPreTrainedModel):
             attention_mask = torch.ones(shape, dtype=torch.long, device=tokens.device)
         first_columns = self._first_columns(attention_mask)
         encoder_inputs = kwargs | {"attention_mask": attention_mask}
+        # `generate` passes the arguments of the decoder to the encoder as well.
+        encoder_inputs.pop("target_language", None)
         encoder_inputs["input_ids" if inputs_embeds is None else "inputs_embeds"] = tokens
         if token_type_ids is not None and self.takes_token_types:
             encoder_inputs["token_type_ids"] = token_type_ids
@@ -385,8 +367,6 @@ class AdaptedModel(AdaptedPreTrainedModel):
         Returns:
             The arguments, those (batch, prompt + length, ...).
         """
-        # `generate` passes the arguments of the decoder to the encoder as well.
-        inputs.pop("target_language", None)
         turned = {name: _turn(value, first_columns, shape) for name, value in inputs.items()}
         return self._with_prompt(turned)
 
@@ -501,143 +481,10 @@ def _turn(value: Any, shifts: torch.Tensor, shape: tuple[int, int]) -> Any:
     return value.expand(batch_size, *value.shape[1:])[rows, columns]
 
 
-# ---- Decoder
+# ---- Encoder and decoder
 
 
-class AdaptedDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm layer of the decoder of T-MDE's `first`: self-attention, the slot, feed-forward."""
-
-    # Copied from `TmdeDecoderLayer` in modeling_tmde.py, for bottleneck="first". A checkpoint would
-    # have to carry that file too if this one imported it; a test compares the two decoders.
-
-    def __init__(self, config: AdaptedConfig, layer_idx: int):
-        super().__init__()
-        # The configuration has set the sizes that may be left open.
-        num_heads = cast(int, config.decoder_attention_heads)
-        ffn_dim = cast(int, config.decoder_ffn_dim)
-        slot_dim = config.d_model + config.language_embedding_dim
-        self.self_attn = TmdeSelfAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        # A softmax over one key is 1, so attention over the slot is a linear map of it.
-        self.slot_attn = nn.Sequential(
-            OrderedDict(
-                v_proj=nn.Linear(slot_dim, config.d_model),
-                out_proj=nn.Linear(config.d_model, config.d_model),
-            )
-        )
-        self.fc1 = nn.Linear(config.d_model, ffn_dim)
-        self.fc2 = nn.Linear(ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        slot: torch.Tensor,
-        cache: DynamicCache | None = None,
-    ) -> torch.Tensor:
-        """Return the next states (batch, length, d_model).
-
-        Args:
-            hidden_states: (batch, length, d_model).
-            attention_mask: (batch, 1, length, past + length).
-            slot: (batch, slot_dim), P and the target language.
-            cache: Keys and values of the tokens before.
-        """
-        attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states), attention_mask, cache
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
-
-
-class AdaptedDecoder(AdaptedPreTrainedModel):
-    """The decoder of T-MDE's `first`: it sees only the embedding and the target language."""
-
-    # Copied from `TmdeDecoder` in modeling_tmde.py, for bottleneck="first".
-
-    _can_record_outputs = {"hidden_states": AdaptedDecoderLayer, "attentions": TmdeSelfAttention}
-
-    def __init__(self, config: AdaptedConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        max_positions = cast(int, config.max_position_embeddings)  # The encoder has set it.
-        self.embed_positions = TmdeSinusoidalPositions(max_positions, config.d_model)
-        self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
-        self.embed_scale = config.decoder_embedding_scale or config.d_model**0.5
-        self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            AdaptedDecoderLayer(config, index) for index in range(config.decoder_layers)
-        )
-        self.layer_norm = nn.LayerNorm(config.d_model)
-        self.gradient_checkpointing = False
-        self.post_init()
-
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        embedding: torch.Tensor | None = None,
-        language_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Decode the tokens read so far.
-
-        Args:
-            input_ids: (batch, length) target tokens, beginning with `<s>`; with `past_key_values`,
-                only the new ones.
-            embedding: (batch, d_model), P.
-            language_ids: (batch,) ids of the target languages.
-            attention_mask: (batch, past + length) of the target; right padding needs none.
-            past_key_values: Keys and values of the tokens before.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
-                positions.
-            use_cache: Also return `past_key_values`.
-            kwargs: What `capture_outputs` is to record, and arguments of other decoders.
-
-        Returns:
-            `last_hidden_state` (batch, length, d_model), ready for the output projection.
-        """
-        assert embedding is not None  # `EmbeddingSeq2Seq._decode` passes it.
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        hidden_states = self._embed(input_ids, inputs_embeds, past_key_values)
-        mask = create_causal_mask(
-            self.config, hidden_states, attention_mask, past_key_values=self_cache
-        )
-        language = self.embed_languages(language_ids).to(embedding.dtype)
-        slot = torch.cat([embedding, language], dim=-1)  # (batch, slot_dim)
-        for layer in self.layers:
-            hidden_states = layer(hidden_states, mask, slot, self_cache)
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
-        )
-
-    def _embed(
-        self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None,
-    ) -> torch.Tensor:
-        """Return tokens and positions, (batch, length, d_model)."""
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        length = inputs_embeds.shape[1]
-        positions = self.embed_positions(length, past_length).to(inputs_embeds.dtype)
-        return self.dropout(inputs_embeds * self.embed_scale + positions)
-
-
-class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, GenerationMixin):
+class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel):
     """The encoder with T-MDE's decoder, for training and for decoding an embedding back into text.
 
     The decoder is that of T-MDE's `first`: it sees one slot, P and the target language.
@@ -653,14 +500,17 @@ class AdaptedForConditionalGeneration(EmbeddingSeq2Seq, AdaptedPreTrainedModel, 
         ```
     """
 
+    config: AdaptedConfig
     model: AdaptedModel
-    decoder: AdaptedDecoder
+    decoder: TmdeDecoder
 
     def __init__(self, config: AdaptedConfig):
         super().__init__(config)
         self.model = AdaptedModel(config)
         self._settle_sharing(config)
-        self.decoder = AdaptedDecoder(config)
+        self.decoder = TmdeDecoder(config)
+        if config.decoder_embedding_scale is not None:
+            self.decoder.embed_scale = config.decoder_embedding_scale
         self.lm_head = TmdeOutputProjection(config.d_model, config.vocab_size, bias=False)
         if config.share_embeddings:
             encoder_table = f"{self._encoder_table_name()}.weight"

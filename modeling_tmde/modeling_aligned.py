@@ -2,7 +2,8 @@
 
 """One encoder for each language, aligned with that of a source language: the baselines of XNLI.
 
-Source: paper 004, section 4.2.4.
+Source: Conneau 2019, *Learning distributed representations of sentences using neural networks*,
+section 4.2.4.
 """
 
 from collections.abc import Iterable
@@ -15,13 +16,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import (
-    TmdeError,
-    check_inputs,
-    initial_token_weights,
-    resized_token_weights,
-    weighted_bag,
-)
+from .bags import initial_token_weights, weighted_bag
+from .common import TmdeError, check_inputs, resized_token_weights
 from .configuration_aligned import AlignedConfig
 from .recurrent import (
     TmdeRecurrentPreTrainedModel,

@@ -12,14 +12,8 @@ from transformers.modeling_outputs import BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import (
-    SPECIAL_LOG_WEIGHT,
-    EmbedderPreTrainedModel,
-    TmdeError,
-    check_inputs,
-    initial_token_weights,
-    weighted_bag,
-)
+from .bags import SPECIAL_LOG_WEIGHT, initial_token_weights, weighted_bag
+from .common import EmbedderPreTrainedModel, TmdeError, check_inputs
 from .configuration_bag import BagConfig
 
 

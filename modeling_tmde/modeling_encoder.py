@@ -4,8 +4,9 @@
 
 They are trained to fill in tokens and to tell translations from other texts.
 
-Source: the lightweight encoder of paper 002 (section 3.1), and the cross-lingual language models of
-thesis 004 (section 4.3), with which thesis 000 (section 4.3.1) compares T-MDE.
+Sources: Mao et al. 2021, *Lightweight cross-lingual sentence representation learning*, section 3.1;
+Conneau 2019, *Learning distributed representations of sentences using neural networks*, section
+4.3: cross-lingual language models, with which Li 2021 (section 4.3.1) compares T-MDE.
 """
 
 from dataclasses import dataclass
@@ -15,7 +16,6 @@ import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
 from transformers.modeling_outputs import (
     BaseModelOutputWithPooling,
     MaskedLMOutput,
@@ -24,19 +24,19 @@ from transformers.modeling_outputs import (
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
-from .common import (
-    EmbedderPreTrainedModel,
-    TmdeSelfAttention,
+from .common import pool_states, text_mask
+from .configuration_encoder import TmdeEncoderConfig
+from .transformer import (
+    TmdeAttention,
+    TmdeEncoderLayer,
     TmdeSinusoidalPositions,
-    check_inputs,
+    TransformerPreTrainedModel,
     check_length,
+    check_packable_inputs,
     classification_loss,
     finite_mask,
-    pool_states,
     positions_of_tokens,
-    text_mask,
 )
-from .configuration_encoder import TmdeEncoderConfig
 
 
 @dataclass
@@ -51,33 +51,7 @@ class TmdeEncoderOutput(BaseModelOutputWithPooling):
     token_states: torch.Tensor | None = None
 
 
-# Copied from modeling_tmde.TmdeEncoderLayer, without memory
-class TmdeEncoderBlock(GradientCheckpointingLayer):
-    """Pre-norm transformer layer, as in the encoder of T-MDE."""
-
-    def __init__(self, config: TmdeEncoderConfig):
-        super().__init__()
-        self.self_attn = TmdeSelfAttention(
-            config, config.encoder_attention_heads, is_causal=config.causal
-        )
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
-        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self, hidden_states: torch.Tensor, attention_mask: torch.Tensor | None = None
-    ) -> torch.Tensor:
-        """Return the states of the next layer, (batch, length, d_model)."""
-        attended, _ = self.self_attn(self.self_attn_layer_norm(hidden_states), attention_mask)
-        hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
-
-
-class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
+class TmdeEncoderPreTrainedModel(TransformerPreTrainedModel):
     """Base of the encoders: their configuration, Auto classes and abilities."""
 
     config: TmdeEncoderConfig
@@ -89,12 +63,7 @@ class TmdeEncoderPreTrainedModel(EmbedderPreTrainedModel):
             "modeling_encoder.TmdeEncoderForSequenceClassification"
         ),
     }
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _no_split_modules = ["TmdeEncoderBlock"]
-    _can_record_outputs = {"hidden_states": TmdeEncoderBlock, "attentions": TmdeSelfAttention}
+    _can_record_outputs = {"hidden_states": TmdeEncoderLayer, "attentions": TmdeAttention}
 
 
 class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
@@ -127,7 +96,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             )
         self.embed_scale = config.d_model**0.5
         self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(TmdeEncoderBlock(config) for _ in range(config.encoder_layers))
+        self.layers = nn.ModuleList(
+            TmdeEncoderLayer(config, is_causal=config.causal) for _ in range(config.encoder_layers)
+        )
         self.layer_norm = nn.LayerNorm(config.d_model)
         self.gradient_checkpointing = False
         self.post_init()
@@ -155,8 +126,8 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
                 positions.
             position_ids: (batch, length), the place of each token in its text; counted from 0 over
                 the tokens of the mask when missing. With them, a text and its translation may
-                follow each other as one text, each counted from 0 (thesis 004, figure 4.6). All are
-                less than `max_position_embeddings`. On an accelerator, this is checked in
+                follow each other as one text, each counted from 0 (Conneau 2019, figure 4.6). All
+                are less than `max_position_embeddings`. On an accelerator, this is checked in
                 evaluation mode only.
             pooled_only: Accepted as in all families; the states are there in any case.
             kwargs: `output_hidden_states` also returns H^0, H^1, ... before the final norm, and
@@ -173,7 +144,9 @@ class TmdeEncoderModel(TmdeEncoderPreTrainedModel):
             ValueError: If both or neither of `input_ids` and `inputs_embeds` are given, a mask or
                 positions do not fit them, or the input is too long.
         """
-        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, self.config, position_ids)
+        inputs = check_packable_inputs(
+            input_ids, inputs_embeds, attention_mask, position_ids, self.config
+        )
         attention_mask = finite_mask(attention_mask)
         if inputs_embeds is None:
             inputs_embeds = self.embed_tokens(input_ids)  # (batch, length, d_model)
@@ -257,9 +230,9 @@ class TmdeEncoderPredictionHead(nn.Module):
 class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
     """The encoder with its prediction head, for training and for filling in `<mask>`.
 
-    The output projection is the embedding table. Paper 002 trains predictions from the embedding,
-    `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as in thesis
-    004.
+    The output projection is the embedding table. Mao et al. 2021 train predictions from the
+    embedding, `lm_head(head(pooler_output))`; the logits of `forward` are those of every token, as
+    in Conneau 2019.
 
     Example:
     ```python
@@ -343,7 +316,7 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
 class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
     """The encoder with a linear classifier of its embedding, for labeled texts or pairs of texts.
 
-    Thesis 004 (sections 4.3.4 and 4.3.5) fine-tunes its language models on XNLI this way: a pair is
+    Conneau 2019 (sections 4.3.4 and 4.3.5) fine-tunes language models on XNLI this way: a pair is
     one text, `<s> premise </s> hypothesis </s>`, and all weights are trained.
 
     Example:

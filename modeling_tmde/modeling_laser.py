@@ -4,8 +4,8 @@
 
 The pooled states of the encoder are the document embedding.
 
-Sources: thesis 000, sections 2.1.4 and 4.3 (LASER); paper 001, section 2 (seq2seq with similarity
-loss).
+Sources: Artetxe and Schwenk 2019 (LASER), as Li 2021 describes it in sections 2.1.4 and 4.3; Yu et
+al. 2018, *Multilingual seq2seq training with similarity loss*, section 2.
 """
 
 from collections.abc import Iterable
@@ -15,14 +15,14 @@ from typing import Any, ClassVar
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
-from transformers import GenerationMixin
 from transformers.modeling_outputs import BaseModelOutputWithPast, BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import EmbeddingSeq2Seq, TmdeOutputProjection, check_inputs
+from .common import TmdeOutputProjection, check_inputs
 from .configuration_laser import LaserConfig
 from .recurrent import TmdeRecurrentPreTrainedModel, TmdeSequenceReader
+from .seq2seq import EmbeddingSeq2Seq
 
 
 class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
@@ -39,8 +39,8 @@ class LaserPreTrainedModel(TmdeRecurrentPreTrainedModel):
 class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
     """Document embedder of LSTM layers over the tokens, without a language signal.
 
-    The embedding P is the maximum (thesis 2.1.4) or the mean (paper 001) over the last layer's
-    states at the tokens, or made as [`LaserConfig`] says. There is no longest text.
+    The embedding P is the maximum (Li 2021, section 2.1.4) or the mean (Yu et al. 2018) over the
+    last layer's states at the tokens, or made as [`LaserConfig`] says. There is no longest text.
 
     Example:
     ```python
@@ -254,7 +254,7 @@ class LaserDecoder(LaserPreTrainedModel):
         return LaserState(hidden, cell, 0)
 
 
-class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, GenerationMixin):
+class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel):
     """The encoder with its translation decoder.
 
     It is what is trained, and it decodes an embedding back into text.
@@ -272,6 +272,8 @@ class LaserForConditionalGeneration(EmbeddingSeq2Seq, LaserPreTrainedModel, Gene
 
     # An LSTM cannot go back, so assisted generation is not supported.
     _is_stateful = True
+
+    config: LaserConfig
 
     def __init__(self, config: LaserConfig):
         super().__init__(config)

@@ -4,8 +4,8 @@
 
 The shared layers give the embedding.
 
-Source: thesis 000, *Multilingual document embedding with sequential neural network models*, chapter
-3.
+Source: Li 2021, *Multilingual document embedding with sequential neural network models*, thesis,
+chapter 3.
 """
 
 from dataclasses import dataclass
@@ -13,13 +13,12 @@ from typing import Any
 
 import torch
 from torch import nn
-from transformers import GenerationMixin
 from transformers import initialization as init
 from transformers.modeling_outputs import BaseModelOutput, BaseModelOutputWithPooling
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
 
-from .common import EmbeddingSeq2Seq, TmdeOutputProjection, check_inputs, pool_states
+from .common import TmdeOutputProjection, check_inputs, pool_states
 from .configuration_ntdv import NtdvConfig
 from .recurrent import (
     TmdeRecurrentPreTrainedModel,
@@ -28,6 +27,7 @@ from .recurrent import (
     order_texts,
     run_packed,
 )
+from .seq2seq import EmbeddingSeq2Seq
 
 
 @dataclass
@@ -241,12 +241,12 @@ class NtdvModel(NtdvPreTrainedModel):
 class NtdvLanguageDecoder(nn.Module):
     """One language's decoder: a GRU, then attention of its states over the memory.
 
-    The thesis's decoder (Nematus) attends with every state before it reads the next token, one step
-    after the other. Here all states of a text are computed first, in one call, from the words alone
-    and the initial state `s_0 = tanh(W mean(memory))`; each state then attends the memory (Luong et
-    al. 2015, "general", scaled by sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output. This is
-    several times faster, and trains the encoders and shared layers for the same purpose: a memory
-    to translate from.
+    The decoder of Li 2021 (Nematus) attends with every state before it reads the next token, one
+    step after the other. Here all states of a text are computed first, in one call, from the words
+    alone and the initial state `s_0 = tanh(W mean(memory))`; each state then attends the memory
+    (Luong et al. 2015, "general", scaled by sqrt(d_h)), and `tanh(W [s_t ; c_t])` is the output.
+    This is several times faster, and trains the encoders and shared layers for the same purpose: a
+    memory to translate from.
     """
 
     def __init__(self, config: NtdvConfig):
@@ -340,11 +340,11 @@ class NtdvDecoder(NtdvPreTrainedModel):
         return BaseModelOutput(last_hidden_state=self.dropout(states))
 
 
-class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, GenerationMixin):
+class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel):
     """NTDV with its decoders, for training and translation.
 
     Training has two stages (section 3.2.1): translation models (`shared_layers=False`), then the
-    same weights, fixed, with the shared layers between them, which alone are trained. The thesis's
+    same weights, fixed, with the shared layers between them, which alone are trained. Li's
     models are two in opposite directions; here any languages may have an encoder, and any pivot
     languages among them a decoder.
 
@@ -362,6 +362,8 @@ class NtdvForConditionalGeneration(EmbeddingSeq2Seq, NtdvPreTrainedModel, Genera
 
     decoder_sees_states = True
     decodes_embeddings = False
+
+    config: NtdvConfig
 
     def __init__(self, config: NtdvConfig):
         super().__init__(config)

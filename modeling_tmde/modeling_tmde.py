@@ -2,365 +2,48 @@
 
 """T-MDE: a transformer encoder whose first output is the document embedding.
 
-The translation decoder sees only that vector. Source: thesis *Multilingual document embedding with
-sequential neural network models*, chapter 4.
+The translation decoder sees only that vector. Source: Li 2021, *Multilingual document embedding
+with sequential neural network models*, thesis, chapter 4.
 """
 
-from collections import OrderedDict
 from typing import Any, cast
 
 import torch
 from torch import nn
-from transformers import GenerationMixin
 from transformers import initialization as init
-from transformers.activations import ACT2FN
-from transformers.cache_utils import DynamicCache, EncoderDecoderCache
-from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
-    BaseModelOutputWithPastAndCrossAttentions,
     BaseModelOutputWithPooling,
     SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
 from transformers.utils import TransformersKwargs, can_return_tuple
-from transformers.utils.output_capturing import OutputRecorder, capture_outputs
+from transformers.utils.output_capturing import capture_outputs
 
-from .common import (
-    EmbedderPreTrainedModel,
-    EmbeddingSeq2Seq,
-    TmdeError,
-    TmdeOutputProjection,
-    TmdeSinusoidalPositions,
-    attention_function,
-    bag_direction,
-    check_inputs,
-    classification_loss,
-    computes_from_weights,
-    finite_mask,
-    first_places,
-    masked_scores,
-    memory_implementation,
-    positions_of_tokens,
-    text_mask,
-)
+from .bags import bag_direction
+from .common import TmdeError, TmdeOutputProjection, first_places, text_mask
 from .configuration_tmde import TmdeConfig
+from .seq2seq import EmbeddingSeq2Seq
+from .transformer import (
+    TmdeAttention,
+    TmdeDecoder,
+    TmdeEncoderLayer,
+    TmdeSinusoidalPositions,
+    TransformerPreTrainedModel,
+    check_packable_inputs,
+    classification_loss,
+    finite_mask,
+    mask_of_memory,
+    positions_of_tokens,
+)
 
 # Rows and columns of the first token of each text, both (batch,).
 FirstTokens = tuple[torch.Tensor, torch.Tensor]
 
 
-class TmdeAttention(nn.Module):
-    """Multi-head attention (eq. 4.1-4.2); keys and values may come from a memory.
-
-    Args:
-        config: The configuration of the model.
-        num_heads: The number of heads.
-        memory_dim: The width of the memory. Default: `d_model`.
-        is_causal: Whether a position sees none behind it.
-        layer_idx: The number of the layer in a cache.
-    """
-
-    def __init__(
-        self,
-        config: TmdeConfig,
-        num_heads: int,
-        memory_dim: int | None = None,
-        is_causal: bool = False,
-        layer_idx: int = 0,
-    ):
-        super().__init__()
-        self.config = config
-        self.num_heads = num_heads
-        self.head_dim = config.d_model // num_heads
-        self.scaling = self.head_dim**-0.5
-        self.dropout = config.attention_dropout
-        self.is_causal = is_causal
-        self.layer_idx = layer_idx
-        memory_dim = memory_dim or config.d_model
-        self.q_proj = nn.Linear(config.d_model, config.d_model)
-        # A bias on keys adds the same to all scores of a query, which softmax ignores.
-        self.k_proj = nn.Linear(memory_dim, config.d_model, bias=False)
-        self.v_proj = nn.Linear(memory_dim, config.d_model)
-        self.out_proj = nn.Linear(config.d_model, config.d_model)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        memory: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend a memory, or the hidden states themselves.
-
-        Args:
-            hidden_states: (batch, length, d_model). The batch may be 1 for queries that all texts
-                share.
-            memory: (batch, memory_length, memory_dim).
-            attention_mask: (batch, 1, length, memory_length or length).
-            past_key_values: Keys and values of the tokens before, and of the memory.
-
-        Returns:
-            The attended states (batch, length, d_model), and under eager attention the
-            probabilities (batch, heads, length, memory_length or length).
-        """
-        if memory is not None and past_key_values is None and self._is_one_query(hidden_states):
-            return self._attend_with_one_query(hidden_states, memory, attention_mask)
-        query = self._split_heads(self.q_proj(hidden_states))  # (batch, heads, length, head_dim)
-        if memory is None:
-            key, value = self._self_keys_and_values(hidden_states, past_key_values)
-        else:
-            key, value = self._cross_keys_and_values(memory, past_key_values)
-        # The pyramid's queries, which all texts share, have batch 1.
-        query = query.expand(key.shape[0], -1, -1, -1)
-        if memory is None:
-            implementation = self.config._attn_implementation
-        else:
-            implementation = memory_implementation(self.config)
-        attention = attention_function(implementation, query, key)
-        output, probabilities = attention(
-            self,
-            query,
-            key,
-            value,
-            attention_mask,
-            dropout=self.dropout if self.training else 0.0,
-            scaling=self.scaling,
-        )  # (batch, length, heads, head_dim)
-        return self.out_proj(output.flatten(2)), probabilities
-
-    def _split_heads(self, states: torch.Tensor) -> torch.Tensor:
-        """Reshape (batch, length, d_model) to (batch, heads, length, head_dim)."""
-        return states.unflatten(-1, (self.num_heads, self.head_dim)).transpose(1, 2)
-
-    def _project(self, attended: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values (batch, heads, length, head_dim) of (batch, length, width)."""
-        key = self._split_heads(self.k_proj(attended))
-        value = self._split_heads(self.v_proj(attended))
-        return key, value
-
-    def _self_keys_and_values(
-        self, hidden_states: torch.Tensor, past_key_values: EncoderDecoderCache | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values of the tokens so far, (batch, heads, past + length, head_dim)."""
-        key, value = self._project(hidden_states)
-        if past_key_values is None:
-            return key, value
-        return past_key_values.self_attention_cache.update(key, value, self.layer_idx)
-
-    def _cross_keys_and_values(
-        self, memory: torch.Tensor, past_key_values: EncoderDecoderCache | None
-    ) -> tuple[torch.Tensor, torch.Tensor]:
-        """Return keys and values of the memory, (batch, heads, memory_length, head_dim)."""
-        if past_key_values is None:
-            return self._project(memory)
-        if past_key_values.is_updated.get(self.layer_idx):
-            # Only layers of linear attention, which no model here has, are without keys and values.
-            cached: Any = past_key_values.cross_attention_cache.layers[self.layer_idx]
-            return cached.keys, cached.values
-        key, value = self._project(memory)
-        key, value = past_key_values.cross_attention_cache.update(key, value, self.layer_idx)
-        past_key_values.is_updated[self.layer_idx] = True
-        return key, value
-
-    def _is_one_query(self, hidden_states: torch.Tensor) -> bool:
-        """Return whether `_attend_with_one_query` can take the place of `forward`.
-
-        There has to be one query a text, and the projections have to compute from their weights.
-        """
-        if hidden_states.shape[1] != 1:
-            return False
-        if memory_implementation(self.config) not in ("sdpa", "eager"):
-            return False
-        projections = (self.k_proj, self.v_proj)
-        return all(computes_from_weights(layer, nn.Linear) for layer in projections)
-
-    def _attend_with_one_query(
-        self, query: torch.Tensor, memory: torch.Tensor, attention_mask: torch.Tensor | None
-    ) -> tuple[torch.Tensor, torch.Tensor | None]:
-        """Attend the memory with one query a text, without keys and values of the memory.
-
-        `q . (W_k m) = (W_k^T q) . m` and `sum_t p_t (W_v m_t) = W_v sum_t p_t m_t`: both
-        projections are done once a text and head instead of once a token. This is most of the cost
-        of a last layer that computes P alone.
-
-        Args:
-            query: (batch, 1, d_model).
-            memory: (batch, memory_length, memory_dim).
-            attention_mask: (batch, 1, 1, memory_length).
-
-        Returns:
-            As `forward`.
-        """
-        by_head = (self.num_heads, self.head_dim)
-        query = self.q_proj(query[:, 0]).unflatten(-1, by_head)  # (batch, heads, head_dim)
-        query = query * self.scaling
-        key_weight = self.k_proj.weight.unflatten(0, by_head)  # (heads, head_dim, memory_dim)
-        memory_query = torch.einsum("bhe,hed->bhd", query, key_weight)  # (batch, heads, memory_dim)
-        scores = (memory_query @ memory.transpose(1, 2)).float()  # (batch, heads, memory_length)
-        if attention_mask is not None:
-            scores = masked_scores(scores, attention_mask.squeeze(2))
-        probabilities = scores.softmax(dim=-1)
-        dropped = nn.functional.dropout(probabilities, p=self.dropout, training=self.training)
-        means = dropped.to(memory.dtype) @ memory  # (batch, heads, memory_dim)
-        value_weight = self.v_proj.weight.unflatten(0, by_head)  # (heads, head_dim, memory_dim)
-        output = torch.einsum("bhd,hed->bhe", means, value_weight)  # (batch, heads, head_dim)
-        # Dropout changes the sum of the probabilities, and with it the share of the bias.
-        bias_shares = dropped.sum(-1, keepdim=True).to(output.dtype)  # (batch, heads, 1)
-        output = output + bias_shares * self.v_proj.bias.unflatten(0, by_head)
-        attended = self.out_proj(output.flatten(1).unsqueeze(1))  # (batch, 1, d_model)
-        if self.config._attn_implementation == "eager":
-            return attended, probabilities.unsqueeze(2)
-        return attended, None
-
-
-def _memory_mask(
-    config: TmdeConfig,
-    query: torch.Tensor,
-    memory: torch.Tensor,
-    attention_mask: torch.Tensor | None,
-    first_columns: torch.Tensor | None = None,
-) -> torch.Tensor | None:
-    """Return the mask of queries that attend a memory, which broadcasts to their number.
-
-    Args:
-        config: The configuration.
-        query: (batch, length, d_model).
-        memory: (batch, memory_length, width).
-        attention_mask: (batch, memory_length), or (batch, 1 or heads, memory_length,
-            memory_length), of which the queries see what the first token of the text sees.
-        first_columns: (batch,) places of these tokens; only needed in the latter case.
-    """
-    if attention_mask is not None and attention_mask.dim() == 4:
-        rows = torch.arange(len(memory), device=memory.device)
-        return attention_mask[rows, :, first_columns].unsqueeze(2)
-    if memory_implementation(config) == config._attn_implementation:
-        mask = create_bidirectional_mask(
-            config, query, attention_mask, encoder_hidden_states=memory
-        )
-        return cast(torch.Tensor | None, mask)  # Only flex attention has a mask of another kind.
-    if attention_mask is None:
-        return None
-    return attention_mask.bool()[:, None, None, :]
-
-
-class TmdeEncoderLayer(GradientCheckpointingLayer):
-    """Pre-norm transformer layer (eq. 4.4-4.5).
-
-    With `memory`, the weights of the layer attend other states instead: this is how the pyramid
-    shares the encoder's parameters (eq. 4.8-4.13).
-    """
-
-    def __init__(self, config: TmdeConfig):
-        super().__init__()
-        self.self_attn = TmdeAttention(config, config.encoder_attention_heads)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.encoder_ffn_dim)
-        self.fc2 = nn.Linear(config.encoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None = None,
-        memory: torch.Tensor | None = None,
-    ) -> torch.Tensor:
-        """Return the next states (batch, length, d_model).
-
-        Args:
-            hidden_states: (batch, length, d_model).
-            attention_mask: (batch, 1, length, memory_length or length).
-            memory: (batch, memory_length, d_model), in place of the hidden states.
-        """
-        if memory is not None:
-            memory = self.self_attn_layer_norm(memory)
-        attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states), memory=memory, attention_mask=attention_mask
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
-
-
-class TmdeDecoderLayer(GradientCheckpointingLayer):
-    """Pre-norm decoder layer.
-
-    Self-attention, then the bottleneck band, the full band, or both, then feed-forward.
-    """
-
-    def __init__(self, config: TmdeConfig, layer_idx: int):
-        super().__init__()
-        num_heads = config.decoder_attention_heads
-        slot_dim = config.d_model + config.language_embedding_dim
-        self.has_slot = config.bottleneck != "full"
-        self.has_memory = config.bottleneck in ("full", "dual")
-        self.self_attn = TmdeAttention(config, num_heads, is_causal=True, layer_idx=layer_idx)
-        self.self_attn_layer_norm = nn.LayerNorm(config.d_model)
-        if self.has_slot:
-            # A softmax over one key is 1 for every query, so the attention of eq. 4.1-4.2 over the
-            # slot is a linear map of it. Queries and keys would never receive a gradient and are
-            # left out.
-            self.slot_attn = nn.Sequential(
-                OrderedDict(
-                    v_proj=nn.Linear(slot_dim, config.d_model),
-                    out_proj=nn.Linear(config.d_model, config.d_model),
-                )
-            )
-        if self.has_memory:
-            self.encoder_attn = TmdeAttention(
-                config, num_heads, memory_dim=slot_dim, layer_idx=layer_idx
-            )
-            self.encoder_attn_layer_norm = nn.LayerNorm(config.d_model)
-        self.fc1 = nn.Linear(config.d_model, config.decoder_ffn_dim)
-        self.fc2 = nn.Linear(config.decoder_ffn_dim, config.d_model)
-        self.final_layer_norm = nn.LayerNorm(config.d_model)
-        self.activation_fn = ACT2FN[config.activation_function]
-        self.dropout = nn.Dropout(config.dropout)
-
-    def forward(
-        self,
-        hidden_states: torch.Tensor,
-        attention_mask: torch.Tensor | None,
-        slot: torch.Tensor,
-        memory: torch.Tensor | None = None,
-        memory_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-    ) -> torch.Tensor:
-        """Return the next states (batch, length, d_model).
-
-        Args:
-            hidden_states: (batch, length, d_model).
-            attention_mask: (batch, 1, length, past + length).
-            slot: (batch, slot_dim), P and the target language.
-            memory: (batch, memory_length, slot_dim); without it, the full band is left out.
-            memory_mask: (batch, 1, length, memory_length).
-            past_key_values: Keys and values of the tokens before, and of the memory.
-        """
-        attended, _ = self.self_attn(
-            self.self_attn_layer_norm(hidden_states),
-            attention_mask=attention_mask,
-            past_key_values=past_key_values,
-        )
-        hidden_states = hidden_states + self.dropout(attended)
-        if self.has_slot:
-            hidden_states = hidden_states + self.dropout(self.slot_attn(slot)).unsqueeze(1)
-        if memory is not None:
-            attended, _ = self.encoder_attn(
-                self.encoder_attn_layer_norm(hidden_states),
-                memory,
-                memory_mask,
-                past_key_values=past_key_values,
-            )
-            hidden_states = hidden_states + self.dropout(attended)
-        expanded = self.activation_fn(self.fc1(self.final_layer_norm(hidden_states)))
-        return hidden_states + self.dropout(self.fc2(expanded))
-
-
-class TmdePreTrainedModel(EmbedderPreTrainedModel):
+class TmdePreTrainedModel(TransformerPreTrainedModel):
     """Base of the T-MDE models: their configuration, and how their weights begin."""
 
     config: TmdeConfig
@@ -371,11 +54,6 @@ class TmdePreTrainedModel(EmbedderPreTrainedModel):
         "AutoModelForSequenceClassification": "modeling_tmde.TmdeForSequenceClassification",
         "AutoModelForTokenClassification": "modeling_tmde.TmdeForTokenClassification",
     }
-    supports_gradient_checkpointing = True
-    _supports_sdpa = True
-    _supports_flash_attn = True
-    _supports_flex_attn = True
-    _no_split_modules = ["TmdeEncoderLayer", "TmdeDecoderLayer"]
 
     @torch.no_grad()
     def _init_weights(self, module: nn.Module) -> None:
@@ -468,7 +146,9 @@ class TmdeModel(TmdePreTrainedModel):
                 positions do not fit; `inputs_embeds` or a mask of pairs is given with
                 `bag_residual`; or the input is too long.
         """
-        inputs = check_inputs(input_ids, inputs_embeds, attention_mask, self.config, position_ids)
+        inputs = check_packable_inputs(
+            input_ids, inputs_embeds, attention_mask, position_ids, self.config
+        )
         attention_mask = finite_mask(attention_mask)
         if position_ids is not None:
             position_ids = positions_of_tokens(
@@ -586,7 +266,7 @@ class TmdeModel(TmdePreTrainedModel):
             memory = states[-1]
             query = memory[pooled_at].unsqueeze(1)  # (batch, 1, d_model)
             _, first_columns = pooled_at
-            mask = _memory_mask(self.config, query, memory, attention_mask, first_columns)
+            mask = mask_of_memory(self.config, query, memory, attention_mask, first_columns)
             states.append(self.layers[-1](query, mask, memory))
         return BaseModelOutput(last_hidden_state=states[-1], hidden_states=tuple(states))
 
@@ -616,7 +296,7 @@ class TmdeModel(TmdePreTrainedModel):
         queries = self.pyramid_queries.unsqueeze(0).to(memory.dtype)  # (1, 32, d_model)
         _, first_columns = first_tokens
         expanded = queries.expand(len(firsts), -1, -1)
-        mask = _memory_mask(self.config, expanded, memory, attention_mask, first_columns)
+        mask = mask_of_memory(self.config, expanded, memory, attention_mask, first_columns)
         queries = self.layers[-3](queries, mask, memory)  # (batch, 32, d_model)
         for layer in self.layers[-2:]:
             half = queries[:, : queries.shape[1] // 2]
@@ -624,124 +304,7 @@ class TmdeModel(TmdePreTrainedModel):
         return self.pyramid_layer(firsts[:, :1], None, torch.cat([firsts, queries], dim=1))
 
 
-class TmdeDecoder(TmdePreTrainedModel):
-    """Translation decoder that sees the embedding and the target language.
-
-    With `full` and `dual`, it sees every output of the encoder.
-    """
-
-    _can_record_outputs = {
-        "hidden_states": TmdeDecoderLayer,
-        "attentions": OutputRecorder(TmdeAttention, index=1, layer_name="self_attn"),
-        "cross_attentions": OutputRecorder(TmdeAttention, index=1, layer_name="encoder_attn"),
-    }
-
-    def __init__(self, config: TmdeConfig):
-        super().__init__(config)
-        self.embed_tokens = nn.Embedding(config.vocab_size, config.d_model, config.pad_token_id)
-        self.embed_positions = TmdeSinusoidalPositions(
-            config.max_position_embeddings, config.d_model
-        )
-        self.embed_languages = nn.Embedding(len(config.languages), config.language_embedding_dim)
-        self.embed_scale = config.d_model**0.5
-        self.dropout = nn.Dropout(config.dropout)
-        self.layers = nn.ModuleList(
-            TmdeDecoderLayer(config, index) for index in range(config.decoder_layers)
-        )
-        self.layer_norm = nn.LayerNorm(config.d_model)
-        self.gradient_checkpointing = False
-        self.post_init()
-
-    @capture_outputs
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        embedding: torch.Tensor | None = None,
-        language_ids: torch.Tensor | None = None,
-        encoder_hidden_states: torch.Tensor | None = None,
-        encoder_attention_mask: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        past_key_values: EncoderDecoderCache | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        use_cache: bool = False,
-        bottleneck_only: bool = False,
-        **kwargs: Unpack[TransformersKwargs],
-    ) -> BaseModelOutputWithPastAndCrossAttentions:
-        """Decode the tokens read so far.
-
-        Args:
-            input_ids: (batch, length) target tokens, beginning with `<s>`; with `past_key_values`,
-                only the new ones.
-            embedding: (batch, d_model), P.
-            language_ids: (batch,) ids of the target languages.
-            encoder_hidden_states: (batch, source_length, d_model), for `full` and `dual`.
-            encoder_attention_mask: (batch, source_length), for `full` and `dual`.
-            attention_mask: (batch, past + length) of the target; right padding needs none.
-            past_key_values: Keys and values of the tokens before, and of the encoder's outputs.
-            inputs_embeds: (batch, length, d_model) in place of `input_ids`, before scaling and
-                positions.
-            use_cache: Also return `past_key_values`.
-            bottleneck_only: With `dual`, leave out the full band.
-            kwargs: What `capture_outputs` is to record.
-
-        Returns:
-            `last_hidden_state` (batch, length, d_model), ready for the output projection.
-        """
-        assert embedding is not None  # `EmbeddingSeq2Seq._decode` passes it.
-        if use_cache and past_key_values is None:
-            past_key_values = EncoderDecoderCache(DynamicCache(), DynamicCache())
-        self_cache = None if past_key_values is None else past_key_values.self_attention_cache
-        hidden_states = self._embed(input_ids, inputs_embeds, past_key_values)
-        mask = create_causal_mask(
-            self.config, hidden_states, attention_mask, past_key_values=self_cache
-        )
-        language = self.embed_languages(language_ids).to(embedding.dtype)
-        slot = torch.cat([embedding, language], dim=-1)  # (batch, slot_dim)
-        memory = None
-        memory_mask = None
-        is_dual_with_memory = self.config.bottleneck == "dual" and not bottleneck_only
-        if self.config.bottleneck == "full" or is_dual_with_memory:
-            assert encoder_hidden_states is not None  # They come with the embedding.
-            memory = self._memory(encoder_hidden_states, language)
-            memory_mask = _memory_mask(self.config, hidden_states, memory, encoder_attention_mask)
-        for layer in self.layers:
-            hidden_states = layer(
-                hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values
-            )
-        return BaseModelOutputWithPastAndCrossAttentions(
-            last_hidden_state=self.layer_norm(hidden_states), past_key_values=past_key_values
-        )
-
-    def _embed(
-        self,
-        input_ids: torch.Tensor | None,
-        inputs_embeds: torch.Tensor | None,
-        past_key_values: EncoderDecoderCache | None,
-    ) -> torch.Tensor:
-        """Return tokens and positions, (batch, length, d_model)."""
-        past_length = 0 if past_key_values is None else past_key_values.get_seq_length()
-        if inputs_embeds is None:
-            inputs_embeds = self.embed_tokens(input_ids)
-        length = inputs_embeds.shape[1]
-        positions = self.embed_positions(length, past_length).to(inputs_embeds.dtype)
-        return self.dropout(inputs_embeds * self.embed_scale + positions)
-
-    def _memory(self, encoder_hidden_states: torch.Tensor, language: torch.Tensor) -> torch.Tensor:
-        """Join the target language to every output of the encoder.
-
-        Args:
-            encoder_hidden_states: (batch, source_length, d_model).
-            language: (batch, language_embedding_dim).
-
-        Returns:
-            (batch, source_length, slot_dim).
-        """
-        length = encoder_hidden_states.shape[1]
-        languages = language.unsqueeze(1).expand(-1, length, -1)
-        return torch.cat([encoder_hidden_states, languages], dim=-1)
-
-
-class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, GenerationMixin):
+class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
     """T-MDE with its decoder, for training and for decoding an embedding back into text.
 
     Example:
@@ -754,6 +317,8 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel, Genera
         >>> model.generate(encoder_outputs=embedding, target_language="es")
         ```
     """
+
+    config: TmdeConfig
 
     def __init__(self, config: TmdeConfig):
         super().__init__(config)
@@ -872,7 +437,7 @@ class TmdeForSequenceClassification(TmdePreTrainedModel):
 class TmdeForTokenClassification(TmdePreTrainedModel):
     """The encoder with a linear classifier of every output, for tagged sentences.
 
-    The thesis expects `bottleneck="dual"` to serve such tasks best (section 5.2): its full band
+    Li 2021 expects `bottleneck="dual"` to serve such tasks best (section 5.2): its full band
     trains the outputs of all tokens, that of `first` the embedding alone.
 
     The checkpoint of an encoder-decoder opens here without its decoder, and with a new classifier.

@@ -311,9 +311,9 @@ class TmdeSequenceReader(nn.Module):
 
     It is a base and not a part so that its layers are named `layers.0`, ... in a checkpoint.
 
-    Gated convolutions are those of GatedConvNet (thesis 004, section 3.3.3): positions are added to
-    the token vectors, and the sigmoid of one half of a convolution's output gates the other half.
-    Their residual connections are those of Gehring et al. (2017).
+    Gated convolutions are those of GatedConvNet (Conneau 2019, section 3.3.3): positions are added
+    to the token vectors, and the sigmoid of one half of a convolution's output gates the other
+    half. Their residual connections are those of Gehring et al. (2017).
     """
 
     def make_layers(self, settings: SequenceSettings) -> None:
@@ -404,7 +404,7 @@ class TmdeSequenceReader(nn.Module):
         return pool_states(states[-1], order.is_token, self.settings.pooling)
 
     def _attend(self, states: torch.Tensor, is_token: torch.Tensor) -> torch.Tensor:
-        """Return one weighted mean a context vector, joined (thesis 004, section 3.2.2)."""
+        """Return one weighted mean a context vector, joined (Conneau 2019, section 3.2.2)."""
         scores = self.contexts(torch.tanh(self.attention(states)))  # (batch, length, views)
         scores = scores.masked_fill(~is_token.unsqueeze(2), -torch.inf)
         shares = scores.softmax(dim=1).transpose(1, 2)  # (batch, views, length)

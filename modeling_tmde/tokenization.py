@@ -33,8 +33,8 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase, PreTrainedToken
 
 from .common import TmdeError
 
-# Their ids are their positions, and the defaults of the configurations. `<s>` is the thesis's
-# STR_TAG (section 4.2.1).
+# Their ids are their positions, and the defaults of the configurations. `<s>` is STR_TAG of Li 2021
+# (section 4.2.1).
 SPECIAL_TOKENS = ("<s>", "<pad>", "</s>", "<unk>", "<mask>")
 
 # Words with their combining marks, numbers of up to three digits, runs of symbols, spaces: no merge
@@ -171,7 +171,7 @@ def train_tokenizer(
     add_prefix_space: bool = False,
     languages: Sequence[str] | None = None,
 ) -> PreTrainedTokenizerFast:
-    """Train one byte-level BPE vocabulary over all languages (thesis 4.3.1: 50k for five).
+    """Train one byte-level BPE vocabulary over all languages (Li 2021: 50k for five).
 
     Every text survives a round trip, whatever its script: rare characters fall back to bytes,
     nothing is normalized (except by `lowercase`), and a literal `<s>` in a text is text. The

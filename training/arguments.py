@@ -155,9 +155,9 @@ class TmdeTrainingArguments(TrainingArguments):
             ended, from which `--resume` can extend it. Otherwise these two delete them at the end:
             the best weights are the model of the run's folder, and optimizer states take twice the
             room of the weights. A trainer that is built in Python always keeps them.
-        keep_freed_memory: On a CPU, reuse the memory of freed tensors instead of giving it back to
-            the system: a quarter less time a step with a vocabulary of 32,000, and up to twice the
-            memory. See `tmde.training.memory`.
+        keep_freed_memory: On a CPU with glibc, reuse the memory of freed tensors instead of giving
+            it back to the system: a quarter less time a step with a vocabulary of 32,000, and up to
+            twice the memory. It holds for the rest of the process. See `tmde.training.memory`.
     """
 
     output_dir: str = "trainer_output"  # The default of transformers.
@@ -212,7 +212,7 @@ class TmdeTrainingArguments(TrainingArguments):
     embed_max_length: int = 512
     early_stopping_patience: int | None = None
     keep_checkpoints: bool = False
-    keep_freed_memory: bool = True
+    keep_freed_memory: bool = False
 
     def __post_init__(self):
         #: The values before any of them is derived from others.

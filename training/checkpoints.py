@@ -1,7 +1,9 @@
-"""Checkpoints of a run. Those that are incomplete or damaged are skipped."""
+"""Checkpoints of a run, each of which is there as a whole or not at all."""
 
 import os
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from accelerate import PartialState
@@ -9,15 +11,11 @@ from transformers.trainer import (
     OPTIMIZER_NAME,
     OPTIMIZER_NAME_BIN,
     SCHEDULER_NAME,
-    TRAINER_STATE_NAME,
 )
-from transformers.trainer_utils import sort_checkpoints
-from transformers.utils import logging
+from transformers.trainer_utils import get_last_checkpoint, sort_checkpoints
 
 from modeling_tmde import TmdeError
-from tmde.data.io import digests, write_atomically
-
-logger = logging.get_logger("tmde.training")
+from tmde.training.arguments import TmdeTrainingArguments
 
 # The states that a run resumes with, beside its model, and patterns of their files. With FSDP, the
 # optimizer has the folder `optimizer_0`, or the second name.
@@ -26,69 +24,49 @@ RESUMED_STATES = {
     "schedule": (SCHEDULER_NAME,),
     "random numbers": ("rng_state.pth", "rng_state_*.pth"),
 }
-SEAL = "sha256"  # The last file of a checkpoint. `sha256sum -c sha256` reads it.
+# The folder of a run in which checkpoints are written and deleted. transformers pushes nothing to
+# the Hub whose name begins with an underscore.
+UNFINISHED = "_unfinished"
 
 
-def seal(folder: Path) -> None:
-    """Record the digests of a checkpoint's files once they are on the disk.
+@contextmanager
+def writing_unfinished(args: TmdeTrainingArguments) -> Iterator[Path]:
+    """Let transformers write a checkpoint into the folder of unfinished ones, and do no more.
 
-    From then on the checkpoint is complete.
+    Older checkpoints are deleted, and this one is pushed, only when it is complete.
     """
-    files = [path for path in folder.rglob("*") if path.is_file() and path.name != SEAL]
-    for path in files:
-        with path.open("rb+") as file:
-            os.fsync(file.fileno())
-    write_atomically(folder / SEAL, digests(files, folder))
-
-
-def find_damage(folder: Path, only_file: str | None = None) -> str | None:
-    """Return what is wrong with a checkpoint; None if its files are those that were sealed.
-
-    Args:
-        folder: The checkpoint.
-        only_file: The name of the one file to check; None for all files.
-    """
+    folder = Path(args.output_dir) / UNFINISHED
+    before = {
+        name: getattr(args, name) for name in ("output_dir", "save_total_limit", "push_to_hub")
+    }
+    args.output_dir = str(folder)
+    args.save_total_limit = None
+    args.push_to_hub = False
     try:
-        sealed = _read_seal(folder)
-        if only_file is not None:
-            sealed = {name: line for name, line in sealed.items() if name == only_file}
-        current_lines = digests([folder / name for name in sealed], folder).splitlines()
-    except (OSError, ValueError) as error:  # A file is missing, or the seal is not text.
-        return str(error)
-    expected_file = TRAINER_STATE_NAME if only_file is None else only_file
-    if expected_file not in sealed:
-        return f"{SEAL} is empty or cut off"
-    changed = set(sealed.values()) - set(current_lines)
-    if changed:
-        return f"{_name_in(min(changed))} is damaged"
-    return None
+        yield folder
+    finally:
+        for name, value in before.items():
+            setattr(args, name, value)
 
 
-def _read_seal(folder: Path) -> dict[str, str]:
-    """Return the lines of a checkpoint's seal, `digest  name`, by the names of the files."""
-    lines = (folder / SEAL).read_text().splitlines()
-    return {_name_in(line): line for line in lines}
-
-
-def _name_in(seal_line: str) -> str:
-    return seal_line.partition("  ")[2]
+def publish(unfinished: Path, checkpoint: Path) -> None:
+    """Give a checkpoint its final name, once all of its files are on the disk."""
+    for path in unfinished.rglob("*"):
+        if path.is_file():
+            with path.open("rb+") as file:
+                os.fsync(file.fileno())
+    if checkpoint.exists():  # The run was resumed from an older one.
+        shutil.rmtree(checkpoint)
+    unfinished.rename(checkpoint)
+    shutil.rmtree(unfinished.parent)
 
 
 def find_checkpoint(folder: Path) -> Path | None:
-    """Return the newest complete checkpoint of a run; None if there is none.
-
-    A checkpoint that was cut off while it was written is not sealed; one that was damaged later, as
-    by a crash of the machine, has other digests.
-    """
-    checkpoints = [Path(name) for name in sort_checkpoints(str(folder))]
-    for path in reversed(checkpoints):
-        if not path.name.rpartition("-")[2].isdigit():
-            continue
-        reason = find_damage(path)
-        if reason is None:
-            return path
-        logger.warning("%s is incomplete or damaged, and is skipped: %s", path, reason)
-    return None
+    """Return the newest checkpoint of a run; None if there is none."""
+    if not folder.is_dir():
+        return None
+    checkpoint = get_last_checkpoint(str(folder))
+    return None if checkpoint is None else Path(checkpoint)
 
 
 def check_resumable(folder: Path) -> None:
@@ -119,7 +97,11 @@ def discard_checkpoints(folder: Path) -> None:
     """
     state = PartialState()
     if state.is_main_process:
+        unfinished = folder / UNFINISHED
+        unfinished.mkdir(exist_ok=True)
         checkpoints = [Path(name) for name in sort_checkpoints(str(folder))]
         for path in reversed(checkpoints):
-            shutil.rmtree(path)
+            # A checkpoint that is half deleted has no name of a checkpoint.
+            path.rename(unfinished / f"old-{path.name}")
+        shutil.rmtree(unfinished)
     state.wait_for_everyone()

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tmde.data.files import find_files
-from tmde.training.checkpoints import digests
+from tmde.data.io import digests
 
 SAMPLE = "sample"
 

@@ -266,7 +266,7 @@ def check_same_files(recipe: Recipe, folder: Path) -> None:
 
     Args:
         recipe: The recipe, which names the same sources as the run's.
-        folder: The folder of the run. Runs of earlier versions have recorded no files.
+        folder: The folder of the run.
 
     Raises:
         RecipeError: A file has changed; names it.
@@ -274,9 +274,9 @@ def check_same_files(recipe: Recipe, folder: Path) -> None:
     record = folder / RUN_RECORD_NAME
     if not record.is_file():
         return  # The run has made no model yet, and so no step.
-    files = json.loads(record.read_text(encoding="utf-8")).get("data", {}).get("files")
+    files = json.loads(record.read_text(encoding="utf-8"))["data"]["files"]
     if files is None:
-        return
+        return  # A trainer that was built in Python records none.
     change = describe_change(files, recipe.settings()["data"].get("train"))
     if change is not None:
         raise RecipeError(

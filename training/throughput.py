@@ -130,9 +130,8 @@ class RunMeter:
         """
         self._seconds_before = state["elapsed"]
         self._cpu_seconds_before = state["cpu_elapsed"]
-        # Checkpoints of earlier versions counted evaluations as training.
-        self.evaluation_seconds = state.get("evaluation_seconds", 0.0)
-        self.evaluation_cpu_seconds = state.get("evaluation_cpu_seconds", 0.0)
+        self.evaluation_seconds = state["evaluation_seconds"]
+        self.evaluation_cpu_seconds = state["evaluation_cpu_seconds"]
         self.elapsed = self._seconds_before - self.evaluation_seconds
         self.cpu_elapsed = self._cpu_seconds_before
         self.seen = Counter(state["seen"])

@@ -29,6 +29,7 @@ from transformers import (
     TrainerCallback,
     TrainingArguments,
 )
+from transformers.trainer import TRAINER_STATE_NAME
 from transformers.trainer_callback import PrinterCallback
 from transformers.trainer_utils import (
     EvalPrediction,
@@ -36,7 +37,7 @@ from transformers.trainer_utils import (
     PredictionOutput,
     rotate_checkpoints,
 )
-from transformers.utils import SAFE_WEIGHTS_NAME, logging
+from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.data import load_parallel
@@ -54,7 +55,12 @@ from tmde.training.batches import (
     batches_of,
 )
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
-from tmde.training.checkpoints import check_resumable, find_checkpoint, find_damage, seal
+from tmde.training.checkpoints import (
+    check_resumable,
+    find_checkpoint,
+    publish,
+    writing_unfinished,
+)
 from tmde.training.distributed import (
     check_processes,
     gathered_weights,
@@ -843,8 +849,8 @@ class TmdeTrainer(HubTrainer):
         state = json.loads((folder / DATA_STATE_NAME).read_text())
         self.position = Position(**state["position"])
         self.chunk_done = state["chunk_done"]
-        # Checkpoints of earlier versions lack it.
-        self.peak_memory.before = state.get("peak_memory_mib") or 0.0
+        # Some systems do not tell.
+        self.peak_memory.before = state["peak_memory_mib"] or 0.0
         self.meter.load_state(state, (self.position.epoch, self.position.chunk))
 
     def _load_from_checkpoint(
@@ -857,18 +863,24 @@ class TmdeTrainer(HubTrainer):
             parallel.objectives.load_state_dict(objective_weights)
 
     def _save_checkpoint(self, model: nn.Module, trial: Any) -> None:
-        # No older checkpoint is deleted before this one is complete.
-        limit = self.args.save_total_limit
-        self.args.save_total_limit = None
-        try:
+        with writing_unfinished(self.args) as folder:
             super()._save_checkpoint(model, trial)
-        finally:
-            self.args.save_total_limit = limit
         self.accelerator.wait_for_everyone()
+        unfinished = folder / f"checkpoint-{self.state.global_step}"
+        checkpoint = Path(self.args.output_dir) / unfinished.name
+        if self.state.best_model_checkpoint == str(unfinished):
+            self.state.best_model_checkpoint = str(checkpoint)
         if self.args.should_save:
-            folder = Path(self._get_output_dir(trial))
-            seal(folder / f"checkpoint-{self.state.global_step}")
-            rotate_checkpoints(str(folder), limit, self.state.best_model_checkpoint, use_mtime=True)
+            self.state.save_to_json(str(unfinished / TRAINER_STATE_NAME))
+            publish(unfinished, checkpoint)
+            rotate_checkpoints(
+                self.args.output_dir,
+                self.args.save_total_limit,
+                self.state.best_model_checkpoint,
+                use_mtime=True,
+            )
+        if self.args.push_to_hub:
+            self._push_from_checkpoint(str(checkpoint))
         if self.interruption.is_agreed:
             # The first process to end lets a launcher end the others.
             self.accelerator.wait_for_everyone()
@@ -876,13 +888,7 @@ class TmdeTrainer(HubTrainer):
     def _load_best_model(self) -> None:
         checkpoint = self.state.best_model_checkpoint
         assert checkpoint is not None  # `Trainer` calls this only where there is one.
-        best = Path(checkpoint)
-        reason = find_damage(best, only_file=SAFE_WEIGHTS_NAME)
-        if reason is not None:
-            raise TmdeError(
-                f"{best}, the best: {reason}; copy it back, or set load_best_model_at_end=false"
-            )
-        self._load_from_checkpoint(str(best))
+        self._load_from_checkpoint(checkpoint)
 
     def train(
         self,

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
+from tmde.data.document_files import without_side_files
 from tmde.data.files import is_hub_layout, named_format_of
 from tmde.data.labeled_tables import Table
 from tmde.data.locales import known_code, language_of_locale
-from tmde.data.side_files import without_side_files
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task

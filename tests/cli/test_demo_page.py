@@ -10,7 +10,7 @@ from urllib.parse import urlparse
 
 import pytest
 
-from tmde.cli.demo_sample import QUESTIONS
+from tmde.cli.demo_collection import QUESTIONS
 
 pytest.importorskip("lancedb")
 pytest.importorskip("gradio")

@@ -10,7 +10,7 @@ from transformers import AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
 from tests.cli.conftest import ok, run, save_bag, write_rows
-from tests.conftest import WORDS, make_rows, save
+from tests.conftest import WORDS, save
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
 from tmde.training.publishing import push_model
@@ -159,52 +159,3 @@ def test_a_push_leaves_out_a_graph_of_earlier_weights(tokenizer, tmp_path, caplo
     sizes, _ = push_model(bag, "user/bag", dry_run=True)
     assert "onnx/model.onnx" not in sizes
     assert "older than the weights" in caplog.text
-
-
-def test_pca(bag, tmp_path):
-    train = write_rows(tmp_path / "rows.jsonl", make_rows(1000))
-    arguments = ["export", "pca", bag, "--train", train, "-o", tmp_path / "sorted"]
-    result = ok(*arguments, "--languages", "de,en", "--samples", "600")
-    assert "rotated to the principal components of 600 texts" in result.output
-
-    before = DocumentEmbedder.from_pretrained(bag, device="cpu").encode(TEXTS)
-    after = DocumentEmbedder.from_pretrained(tmp_path / "sorted", device="cpu").encode(TEXTS)
-    assert not np.allclose(before, after, atol=1e-2)
-    np.testing.assert_allclose(before @ before.T, after @ after.T, atol=1e-5)
-    again = run(*arguments)
-    assert again.exit_code != 0
-    assert "exists already" in " ".join(again.output.split())
-
-
-def test_pca_draws_texts_from_all_that_it_reads():
-    from tmde.cli.export import _draw
-
-    texts = [f"text {number}" for number in range(200)]
-    drawn = _draw(iter(texts), 50, seed=0)
-    assert len(set(drawn)) == 50
-    assert set(drawn) <= set(texts)
-    assert len(set(drawn) & set(texts[100:])) > 15
-    assert _draw(iter(texts), 50, seed=0) == drawn
-    assert _draw(iter(texts[:20]), 50, seed=0) == texts[:20]
-
-
-def test_pca_needs_texts(bag, tmp_path):
-    result = run("export", "pca", bag, "-o", tmp_path / "sorted")
-    assert result.exit_code != 0
-    assert "give --text FILE or --train SOURCE" in " ".join(result.output.split())
-
-
-def test_whitened(bag, tmp_path):
-    train = write_rows(tmp_path / "rows.jsonl", make_rows(1000))
-    arguments = ["export", "whitened", bag, "--train", train, "-o", tmp_path / "whitened"]
-    result = ok(*arguments, "--languages", "de,en", "--pairs", "600")
-    assert "whitened by 600 pairs of translations" in result.output
-
-    before = DocumentEmbedder.from_pretrained(bag, device="cpu")
-    after = DocumentEmbedder.from_pretrained(tmp_path / "whitened", device="cpu")
-    vectors = after.encode(TEXTS)
-    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
-    assert not np.allclose(vectors, before.encode(TEXTS), atol=1e-2)
-    again = run(*arguments)
-    assert again.exit_code != 0
-    assert "exists already" in " ".join(again.output.split())

@@ -386,17 +386,6 @@ def test_texts_of_one_name_in_two_folders(bag, tmp_path, monkeypatch):
     assert sorted(DocumentIndex.open("index")) == ["a/notes", "b/notes"]
 
 
-def test_an_index_that_knows_texts_by_their_names_keeps_these_ids(bag, tmp_path):
-    folder = tmp_path / "in"
-    folder.mkdir()
-    (folder / "notes.txt").write_text("haus")
-    (folder / "more.txt").write_text("hund")
-    index = DocumentIndex.create(tmp_path / "index", DocumentEmbedder.from_pretrained(bag))
-    index.upsert(["notes"], ["haus"])
-    ok("index", folder, "-o", tmp_path / "index", "-m", bag)
-    assert sorted(DocumentIndex.open(tmp_path / "index")) == ["more", "notes"]
-
-
 def test_a_path_that_is_typed_in_another_way_is_the_same_file(bag, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "news.txt").write_text("haus\n")

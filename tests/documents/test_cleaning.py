@@ -12,10 +12,9 @@ from tmde.documents import cleaning as module
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
 from tmde.documents.code_in_text import without_code
-from tmde.documents.findings import Finding, Reason
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
-from tmde.documents.pair_checker import PairChecker, TextPair, least_probability
+from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair, least_probability
 from tmde.documents.pair_checks import (
     common_run,
     differing_placeholders,

@@ -5,9 +5,9 @@ import torch
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
 from modeling_tmde import TmdeConfig
-from modeling_tmde.common import (
+from modeling_tmde.transformer import (
     PLAIN_ATTENTION_KEYS,
-    TmdeSelfAttention,
+    TmdeAttention,
     attention_function,
     plain_attention_forward,
 )
@@ -33,7 +33,7 @@ def config():
 
 
 def module(is_causal=False):
-    return TmdeSelfAttention(config(), num_heads=3, is_causal=is_causal)
+    return TmdeAttention(config(), num_heads=3, is_causal=is_causal)
 
 
 def masks():

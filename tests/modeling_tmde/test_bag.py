@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from modeling_tmde import BagConfig, BagModel
-from modeling_tmde.common import bag_direction
+from modeling_tmde.bags import bag_direction
 from tests.modeling_tmde.families import padded
 from tests.tiny_embedders import TEXTS, make_tokenizer
 from tmde import DocumentEmbedder

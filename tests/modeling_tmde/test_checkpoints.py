@@ -21,7 +21,16 @@ from tests.conftest import save, tiny_model
 from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
 
-RECURRENT_FAMILIES = ("laser", "ntdv", "aligned")
+# The files beside `common.py` that each family shares with others.
+SHARED_FILES = {
+    "tmde": ["bags", "seq2seq", "transformer"],
+    "tmde_adapted": ["bags", "seq2seq", "transformer"],
+    "tmde_aligned": ["bags", "recurrent"],
+    "tmde_bag": ["bags"],
+    "tmde_encoder": ["transformer"],
+    "tmde_laser": ["recurrent", "seq2seq"],
+    "tmde_ntdv": ["recurrent", "seq2seq"],
+}
 # Opens every folder under "saved" and writes what it computes, knowing nothing but transformers.
 WITHOUT_PACKAGE = (
     BLOCKED
@@ -140,13 +149,13 @@ def test_the_inputs_of_every_encoder_have_one_order(family):
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_checkpoint_carries_the_code_that_it_needs(family, saved):
-    """Its configuration, its modeling file and `common.py`; with LSTMs `recurrent.py` too."""
-    expected = {"common"}
+    """Its configuration, its modeling file, and what these share with other families."""
+    own_files = set()
     for class_path in filled(family)._auto_map.values():
-        expected.add(class_path.partition(".")[0])
-    assert len(expected) == 3
-    if family.startswith(RECURRENT_FAMILIES):
-        expected.add("recurrent")
+        own_files.add(class_path.partition(".")[0])
+    assert len(own_files) == 2
+    shared_files = SHARED_FILES[filled(family).config.model_type]
+    expected = own_files | {"common", *shared_files}
     assert {path.stem for path in (saved / "saved" / family).glob("*.py")} == expected
 
 

@@ -17,11 +17,9 @@ from modeling_tmde import (
     AdaptedConfig,
     AdaptedForConditionalGeneration,
     AdaptedModel,
-    TmdeConfig,
-    TmdeForConditionalGeneration,
 )
 from modeling_tmde.inspection import position_limit
-from tests.conftest import jittered, make_rows
+from tests.conftest import make_rows
 from tests.hub_encoders import SIZES, adapt_encoder, save_encoder
 from tests.modeling_tmde.families import padded
 from tmde import DocumentEmbedder
@@ -214,33 +212,6 @@ def test_positions_without_a_vector_are_named(prompt_ids, message):
 
 
 # ---- The decoder
-
-
-def test_the_decoder_is_that_of_tmde_first():
-    """The code is copied, so that a checkpoint carries one modeling file."""
-    torch.manual_seed(0)
-    config = small(decoder_layers=2, language_embedding_dim=8)
-    decoder = jittered(AdaptedForConditionalGeneration(config).decoder.eval())
-    original_config = TmdeConfig(
-        vocab_size=40,
-        d_model=32,
-        decoder_layers=2,
-        decoder_attention_heads=config.decoder_attention_heads,
-        decoder_ffn_dim=config.decoder_ffn_dim,
-        max_position_embeddings=20,
-        language_embedding_dim=8,
-        **LANGUAGES,
-    )
-    original = TmdeForConditionalGeneration(original_config).decoder.eval()
-    original.load_state_dict(decoder.state_dict())
-    inputs = {
-        "input_ids": torch.tensor([[0, 7, 8, 9], [0, 12, 13, 1]]),
-        "embedding": torch.randn(2, 32),
-        "language_ids": torch.tensor([0, 2]),
-    }
-    expected = original(**inputs, output_hidden_states=True).hidden_states
-    states = decoder(**inputs, output_hidden_states=True).hidden_states
-    torch.testing.assert_close(states, expected)
 
 
 @pytest.fixture(params=[1.0, 50.0], ids=["small table", "large table"])

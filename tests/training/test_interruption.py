@@ -18,7 +18,7 @@ from tests.training.test_train import TINY, tiny_recipe, write_corpus
 from tests.training.trainers import ENVIRONMENT
 from tmde.training import interruption as module
 from tmde.training import trainer as trainer_module
-from tmde.training.checkpoints import discard_checkpoints, find_checkpoint, seal
+from tmde.training.checkpoints import discard_checkpoints, find_checkpoint, publish
 from tmde.training.interruption import Interruption, RunInterrupted
 from tmde.training.run import train_recipe
 from tmde.training.trainer import TmdeTrainer
@@ -168,20 +168,20 @@ def test_an_earlier_run_stays_if_the_new_one_has_not_begun(corpus, tmp_path, mon
 def test_a_second_signal_ends_the_run_at_once(corpus, tmp_path, monkeypatch):
     """It comes while the first checkpoint is written, which is then no checkpoint."""
     run = tmp_path / "run"
-    sealed: list[Path] = []
+    published: list[Path] = []
 
-    def send_before_the_seal(folder: Path) -> None:
+    def send_before_the_end(unfinished: Path, checkpoint: Path) -> None:
         os.kill(os.getpid(), signal.SIGINT)
         time.sleep(5)
-        sealed.append(folder)
+        published.append(checkpoint)
 
     monkeypatch.setattr(module, "ECHO_SECONDS", -1.0)
-    monkeypatch.setattr(trainer_module, "seal", send_before_the_seal)
+    monkeypatch.setattr(trainer_module, "publish", send_before_the_end)
     send_in_step(monkeypatch, step=1)
 
     interruption = interrupted_by(lambda: train_recipe(tiny_recipe(corpus), run))
 
-    assert not sealed
+    assert not published
     assert "run the same command again" in interruption.message
     assert not run.exists()
 
@@ -189,19 +189,19 @@ def test_a_second_signal_ends_the_run_at_once(corpus, tmp_path, monkeypatch):
 def test_a_second_signal_leaves_the_checkpoint_before(corpus, tmp_path, monkeypatch):
     run = tmp_path / "run"
 
-    def send_before_the_seal(folder: Path) -> None:
-        if folder.name == "checkpoint-3":
+    def send_before_the_end(unfinished: Path, checkpoint: Path) -> None:
+        if checkpoint.name == "checkpoint-3":
             os.kill(os.getpid(), signal.SIGINT)
             time.sleep(5)
-        seal(folder)
+        publish(unfinished, checkpoint)
 
     monkeypatch.setattr(module, "ECHO_SECONDS", -1.0)
-    monkeypatch.setattr(trainer_module, "seal", send_before_the_seal)
+    monkeypatch.setattr(trainer_module, "publish", send_before_the_end)
     send_in_step(monkeypatch, step=3)
 
     interruption = interrupted_by(lambda: train_recipe(tiny_recipe(corpus), run))
 
-    assert (run / "checkpoint-3").is_dir()
+    assert (run / "_unfinished" / "checkpoint-3").is_dir()
     assert f"Step 2 is saved in {run / 'checkpoint-2'}" in interruption.message
 
 

@@ -24,7 +24,6 @@ from tests.training.test_batching import numbered_rows
 from tests.training.trainers import ENVIRONMENT
 from tmde.cli.main import app
 from tmde.data.io import locked
-from tmde.training.checkpoints import seal
 from tmde.training.recipe import RecipeError, load_recipe, with_settings
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data, named_sources
@@ -349,43 +348,28 @@ def copied_run(finished, tmp_path) -> Path:
     return Path(shutil.copytree(finished[0], tmp_path / "run"))
 
 
-def overwrite_with_zeros(path: Path) -> None:
-    """Put zeros into the middle of a file, as a crash of the machine does."""
-    content = path.read_bytes()
-    path.write_bytes(content[:1000] + bytes(64) + content[1064:])
-
-
-def test_incomplete_newest_checkpoint_is_skipped_with_a_warning(
-    finished, copied_run, corpus, caplog
-):
-    (copied_run / "checkpoint-9").mkdir()  # It was cut off before its state was written.
-    (copied_run / "checkpoint-9" / "sha256").touch()
-    shutil.copytree(copied_run / "checkpoint-4", copied_run / "checkpoint-8")
-    overwrite_with_zeros(copied_run / "checkpoint-8" / "optimizer.pt")
-    (copied_run / "checkpoint-4" / "trainer_state.json").write_text("{")
+def test_a_checkpoint_that_was_cut_off_is_not_resumed_from(finished, copied_run, corpus):
+    (copied_run / "_unfinished" / "checkpoint-4").mkdir(parents=True)
+    (copied_run / "_unfinished" / "checkpoint-4" / "optimizer.pt").write_bytes(b"cut off")
+    shutil.rmtree(copied_run / "checkpoint-4")
     (copied_run / "log.jsonl").unlink()
 
-    with caplog.at_level(logging.WARNING, logger="tmde.training"):
-        train_recipe(tiny_recipe(corpus), copied_run, resume=True)
+    train_recipe(tiny_recipe(corpus), copied_run, resume=True)
 
-    for step in (9, 8, 4):
-        assert f"checkpoint-{step} is incomplete or damaged, and is skipped" in caplog.text
     losses = losses_by_step(copied_run)
     expected = losses_by_step(finished[0])
     assert set(losses) == {3, 4}
     for step in (3, 4):
         assert losses[step] == pytest.approx(expected[step], rel=1e-6), step
+    assert not (copied_run / "_unfinished").exists()
 
 
-def test_a_damaged_best_checkpoint_is_not_taken(copied_run, corpus):
-    state_path = copied_run / "checkpoint-4" / "trainer_state.json"
-    state = json.loads(state_path.read_text())
-    state["best_model_checkpoint"] = str(copied_run / "checkpoint-2")
-    state_path.write_text(json.dumps(state))
-    seal(copied_run / "checkpoint-4")
-    (copied_run / "checkpoint-2" / "model.safetensors").write_bytes(b"x")
-    with pytest.raises(ValueError, match="checkpoint-2, the best: model.safetensors is damaged"):
-        train_recipe(tiny_recipe(corpus), copied_run, resume=True)
+def test_checkpoints_name_the_best_one_by_its_final_name(finished):
+    for checkpoint in finished[0].glob("checkpoint-*"):
+        state = json.loads((checkpoint / "trainer_state.json").read_text())
+        best = Path(state["best_model_checkpoint"])
+        assert best.parent.name == finished[0].name
+        assert best.name in ("checkpoint-2", "checkpoint-4")
 
 
 @pytest.mark.parametrize("overwrite", [False, True])

@@ -347,9 +347,11 @@ def following_rows(tokens: Tokens, texts: Sequence[int], rows: np.ndarray) -> np
         texts: The numbers of the languages and target columns that the next row must have.
         rows: Rows of the dataset, or `NO_ROW`.
     """
-    following = np.where(rows >= 0, tokens.following[rows], NO_ROW)
+    # NO_ROW is -1: it reads the last row of the dataset, and what it reads is put aside.
+    following = np.where(rows != NO_ROW, tokens.following[rows], NO_ROW)
     has_all_texts = (tokens.lengths[following][:, texts] >= 0).all(axis=1)
-    return np.where((following >= 0) & has_all_texts, following, NO_ROW)
+    is_usable = (following != NO_ROW) & has_all_texts
+    return np.where(is_usable, following, NO_ROW)
 
 
 def text_lengths(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np.ndarray:
@@ -362,5 +364,6 @@ def text_lengths(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np
             they are the same in all languages.
     """
     language_of_text = np.array(languages)[:, None, None]
-    lengths = np.where(rows >= 0, tokens.lengths[rows, language_of_text], 0)
+    # NO_ROW reads the last row here, too.
+    lengths = np.where(rows != NO_ROW, tokens.lengths[rows, language_of_text], 0)
     return lengths.sum(axis=1, dtype=np.int64) + 2

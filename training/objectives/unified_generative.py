@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
-from modeling_tmde.common import occurrences
+from modeling_tmde.bags import occurrences
 from tmde.training.objectives.base import ObjectiveOutput
 from tmde.training.objectives.cross_entropy import cross_entropy_sum
 from tmde.training.objectives.encoded_batch import EncodedBatch

@@ -6,9 +6,12 @@ import torch
 
 from modeling_tmde import BagConfig, BagModel
 from tests.conftest import make_rows, tiny_model
+from tests.docs.scripts import script_module
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
-from tmde.embedding.export_pca import export_pca
+
+with script_module("principal_components") as script:
+    export_pca = script.export_pca
 
 ROWS = make_rows(160, seed=1)
 TEXTS = [row["de"] for row in ROWS] + [row["en"] for row in ROWS]

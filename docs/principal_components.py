@@ -1,23 +1,29 @@
-# SPDX-License-Identifier: Apache-2.0
+"""Rotate the vectors of a model to principal components, so that they can be cut.
 
-"""Export a model whose vectors are rotated to principal components, so that they can be cut."""
+    python docs/principal_components.py accurate -o runs/sorted --text documents.txt
 
-from __future__ import annotations
+The new axes are the principal components of the vectors of your texts, one a line. Whole vectors
+have the same cosines as before. The first numbers of a vector (`--truncate-dim`) hold most of it,
+for texts of that kind. For bags and for encoders of the recipe `adapted`, after training.
+"""
 
 import copy
 import os
+import random
 from collections.abc import Sequence
-from typing import TypeAlias
+from pathlib import Path
+from typing import Annotated, TypeAlias
 
 import numpy as np
 import torch
+import typer
 from torch import nn
 
 from modeling_tmde import TmdeError
 from modeling_tmde.modeling_adapted import AdaptedModel, EmbeddingProjection
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
-from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde import DocumentEmbedder
 
 Rotatable: TypeAlias = BagModel | AdaptedModel
 
@@ -106,3 +112,20 @@ def _principal_components(vectors: np.ndarray) -> np.ndarray:
     signs = np.sign(components[largest, np.arange(len(components))])
     rotation: np.ndarray = components * signs
     return rotation
+
+
+def main(
+    model: Annotated[str, typer.Argument(help="The bag or the encoder.")],
+    output: Annotated[Path, typer.Option("--output", "-o", help="Folder to make.")],
+    text: Annotated[Path, typer.Option(help="File with one text a line.")],
+    samples: Annotated[int, typer.Option(min=1, help="Texts that are drawn at most.")] = 5_000,
+) -> None:
+    """Write a model whose vectors are rotated to the principal components of texts."""
+    embedder = DocumentEmbedder.from_pretrained(model, device="cpu", dtype="float32")
+    texts = text.read_text(encoding="utf-8").splitlines()
+    random.Random(0).shuffle(texts)
+    export_pca(embedder, texts[:samples], output)
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -7,9 +7,12 @@ import torch
 
 from modeling_tmde import BagConfig, BagModel
 from tests.conftest import make_rows
+from tests.docs.scripts import script_module
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
-from tmde.embedding.export_whitened import export_whitened
+
+with script_module("whitening") as script:
+    export_whitened = script.export_whitened
 
 WIDTH = 6
 ROWS = make_rows(80, seed=1)

@@ -21,7 +21,7 @@ from tmde.training.recipe.building import (
 )
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
-from tmde.training.starts import Resumed, Start, choose_start
+from tmde.training.starts import ResumedModel, Start, choose_start
 
 
 @dataclass(frozen=True)
@@ -89,7 +89,7 @@ def _resumed_start(recipe: Recipe, folder: Path, checkpoint: Path | None) -> Sta
     """Return how a resumed run begins: as a new one if it has no checkpoint yet."""
     if checkpoint is None:
         return choose_start(recipe, folder)
-    return Resumed(recipe, folder, checkpoint)
+    return ResumedModel(recipe, folder, checkpoint)
 
 
 # ---- The parts that need no files

@@ -10,24 +10,22 @@ from typing import Any
 
 import datasets
 from accelerate import PartialState
-from accelerate.state import AcceleratorState
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.files import AnyDataset
-from tmde.data.rows import document_numbers
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.baselines import record_packaged_scores
-from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
+from tmde.training.checkpoints import discard_checkpoints
 from tmde.training.data_files import record_files
 from tmde.training.evaluation import check_metric
 from tmde.training.lora import add_adapters
 from tmde.training.publishing import open_hub_repository
-from tmde.training.recipe import Recipe, RecipeError, with_settings
+from tmde.training.recipe import Recipe, RecipeError
 from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.resolving import ResolvedRun, resolve
 from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
@@ -39,13 +37,7 @@ from tmde.training.run_record import (
     write_results,
     write_run_record,
 )
-from tmde.training.starts import (
-    BegunModel,
-    FromFewerLanguages,
-    FromFirstStage,
-    has_packaged_languages,
-    share_tokenizer,
-)
+from tmde.training.starts import BegunModel, has_packaged_languages
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -99,7 +91,6 @@ def train_recipe(
     with opened_folder(run, resume, overwrite):
         inputs = read_inputs(run, given)
         begin_run(run, overwrite and not resume)
-        train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
         trainer = build_trainer(run, inputs, tokenizer, begun)
         if measure_packaged:
@@ -171,52 +162,7 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
             record_changes(run.recipe, run.folder)
 
 
-# ---- 3. The first stage
-
-
-def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
-    """Train or resume the first stage of a run, if it has one that is not finished."""
-    start = run.start
-    if isinstance(start, FromFewerLanguages):
-        start = start.start  # This start adds languages to another start.
-    if not isinstance(start, FromFirstStage) or start.is_trained:
-        return
-    state = PartialState()
-    if state.is_main_process:
-        logger.warning(f"Stage 1 of 2: recipe {start.stage_name}, in {start.stage_folder}")
-    stage = share_tokenizer(run.recipe, start.stage, inputs.data.train, run.folder)
-    stage = _without_useless_neighbors(stage, inputs.data.train)
-    distributed_type = state.distributed_type
-    is_begun = find_checkpoint(start.stage_folder) is not None
-    train_recipe(
-        stage,
-        start.stage_folder,
-        inputs.given.train,
-        inputs.given.dev,
-        resume=is_begun,
-        overwrite=True,
-    )
-    state.wait_for_everyone()
-    # The state holds the stage's precision and refuses another one; FSDP of the stage may have
-    # changed the type.
-    AcceleratorState._reset_state()
-    state.distributed_type = distributed_type
-
-
-def _without_useless_neighbors(
-    stage: Recipe, rows: datasets.Dataset | datasets.IterableDataset
-) -> Recipe:
-    """Return a first stage that pairs no neighbors if its rows come from no documents.
-
-    Otherwise a warning would tell the user about a setting of the recipe that nobody has made.
-    """
-    is_stream = not isinstance(rows, datasets.Dataset)
-    if is_stream or not stage.training.neighbor_share or document_numbers(rows) is not None:
-        return stage
-    return with_settings(stage, {"training.neighbor_share": 0.0})
-
-
-# ---- 4. Tokenizer and model
+# ---- 3. Tokenizer and model
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
@@ -250,7 +196,7 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
             record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
-# ---- 5. The trainer
+# ---- 4. The trainer
 
 
 def build_trainer(
@@ -277,7 +223,7 @@ def build_trainer(
     return trainer
 
 
-# ---- 6. Training
+# ---- 5. Training
 
 
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
@@ -286,7 +232,7 @@ def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
         trainer.train(resume_from_checkpoint=run.checkpoint)
 
 
-# ---- 7. The end
+# ---- 6. The end
 
 
 def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:

@@ -30,7 +30,6 @@ from tmde.training.recipe import (
 )
 from tmde.training.resolving import ResolvedRun
 from tmde.training.resuming import SOURCE_SECTIONS, changed_settings
-from tmde.training.starts import STAGE_FOLDER, stage_recipe
 
 RECIPE_NAME = "recipe.yaml"
 RUN_RECORD_NAME = "run.json"
@@ -96,9 +95,7 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
 
 def _is_worth_keeping(folder: Path) -> bool:
     """Return whether a run is complete, or `--resume` finds something in its folder."""
-    if (folder / RESULTS_NAME).is_file() or (folder / STAGE_FOLDER).is_dir():
-        return True
-    return find_checkpoint(folder) is not None
+    return (folder / RESULTS_NAME).is_file() or find_checkpoint(folder) is not None
 
 
 def _empty_folder(folder: Path) -> None:
@@ -152,12 +149,6 @@ def describe_interruption(folder: Path, holds_earlier_run: bool) -> str:
         )
     if (folder / RESULTS_NAME).is_file():
         return f"Interrupted at the very end: {folder} is complete."
-    stage = folder / STAGE_FOLDER
-    if stage.is_dir():
-        return (
-            f"Interrupted before the first step of {folder}; {stage} holds what it begins with: "
-            "the same command with --resume goes on."
-        )
     return "Interrupted before the first step, so nothing is trained: run the same command again."
 
 
@@ -169,14 +160,14 @@ def check_resumable(run: ResolvedRun) -> None:
         TmdeError: The folder holds no checkpoint to resume from, or its run has other settings or
             other training data.
     """
-    if run.checkpoint is None and (run.folder / RESULTS_NAME).is_file():
-        check_same_settings(run.recipe, run.folder)
-        _refuse_complete(run)
-    if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
+    is_complete = (run.folder / RESULTS_NAME).is_file()
+    if run.checkpoint is None and not is_complete:
         raise TmdeError(
             f"{run.folder} holds no complete checkpoint to resume from; --overwrite begins again"
         )
     check_same_settings(run.recipe, run.folder)
+    if run.checkpoint is None:
+        _refuse_complete(run)
     check_same_files(run.recipe, run.folder)
 
 
@@ -210,10 +201,7 @@ def check_same_settings(recipe: Recipe, folder: Path) -> None:
         RecipeError: Names every key that differs, with both values.
     """
     stored = load_recipe(str(folder / RECIPE_NAME))
-    stage = None
-    if not (folder / STAGE_FOLDER / RESULTS_NAME).is_file():
-        stage = stage_recipe(stored)
-    changes = changed_settings(stored, recipe, stage)
+    changes = changed_settings(stored, recipe)
     refused = [change for change in changes if not change.is_allowed]
     if not refused:
         return

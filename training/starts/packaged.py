@@ -19,8 +19,6 @@ from tmde.training.starts.base import open_config
 from tmde.training.starts.checkpoint import bag_options, begin_with
 
 AUTOMATIC = "auto"
-# Keys of the section `warm_start` that say how to begin with a checkpoint, and not with which.
-KEYS_OF_ANY_START = {"warm_start.packaged", "warm_start.direct_path"}
 
 
 @dataclass(frozen=True)
@@ -84,12 +82,6 @@ def _reason_against(
         return f"it has no {' and no '.join(missing)}"
     if recipe.objectives.distillation is not None:
         return "the objective distillation learns the space of its teacher"
-    start_keys = []
-    for key in user_keys:
-        if key.startswith("warm_start.") and key not in KEYS_OF_ANY_START:
-            start_keys.append(key)
-    if start_keys:
-        return f"{', '.join(start_keys)} sets another start"
     values = _changed_values(recipe, begun) | bag_options_by_key(recipe, config)
     for key, value in values.items():
         user_value = _value_of(recipe, key)

@@ -15,7 +15,7 @@ from tmde.eval.results import EVAL_NAME
 from tmde.eval.verdicts import FEWEST_SEEDS
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.recipe.architectures import ADAPTED
-from tmde.training.resolving import check_trainable
+from tmde.training.run import check_trainable
 from tmde.training.starts import without_automatic_start
 
 COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
@@ -503,7 +503,7 @@ def _make_recipe(entry: Entry, shared: dict[str, dict[str, Any]], fixed: dict[st
     # All systems begin as the file says, with the languages that it says: nothing is chosen later.
     recipe = without_automatic_start(recipe)
     recipe = with_settings(recipe, {"data.languages": recipe.data.languages})
-    check_trainable(recipe)  # Mistakes are found now, and not after hours.
+    check_trainable(recipe, Path("unused"))  # Mistakes are found now, and not after hours.
     return recipe
 
 

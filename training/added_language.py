@@ -246,7 +246,7 @@ def add_languages(
             retrieval is lower by more than `max_drop`.
     """
     folder = Path(output_dir).absolute()
-    recipe = _with_new_tokens(recipe, new_tokens)
+    recipe = with_new_tokens(recipe, new_tokens)
     if not resume:
         check_new_folder(recipe, folder, overwrite)
         if max_drop is not None:
@@ -270,7 +270,7 @@ def _checkpoint_of(recipe: Recipe) -> str:
     return checkpoint
 
 
-def _with_new_tokens(recipe: Recipe, new_tokens: int | None) -> Recipe:
+def with_new_tokens(recipe: Recipe, new_tokens: int | None) -> Recipe:
     """Return the recipe with the number of entries that the checkpoint's tokenizer gains.
 
     Args:

@@ -19,15 +19,26 @@ from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
+from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.baselines import record_packaged_scores
-from tmde.training.checkpoints import discard_checkpoints
+from tmde.training.checkpoints import check_resumable, discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
+from tmde.training.distributed import check_processes
 from tmde.training.evaluation import check_metric
 from tmde.training.lora import add_adapters
+from tmde.training.objective_checks import check_triples
+from tmde.training.objectives import Objective
 from tmde.training.publishing import open_hub_repository
 from tmde.training.recipe import Recipe, RecipeError
 from tmde.training.recipe.architectures import ADAPTED, config_class
-from tmde.training.resolving import ResolvedRun, resolve
+from tmde.training.recipe.building import (
+    build_arguments,
+    build_config,
+    build_objectives,
+    check_fit_of_objectives,
+    check_pyramid,
+    check_widths,
+)
 from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder, record_changes
 from tmde.training.run_record import (
@@ -37,7 +48,13 @@ from tmde.training.run_record import (
     write_results,
     write_run_record,
 )
-from tmde.training.starts import BegunModel, has_packaged_languages
+from tmde.training.starts import (
+    BegunModel,
+    ResumedModel,
+    Start,
+    choose_start,
+    has_packaged_languages,
+)
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -88,7 +105,7 @@ def train_recipe(
     """
     given = GivenData(train_dataset, eval_dataset)
     run = resolve(given.fit(recipe), Path(output_dir), resume)
-    with opened_folder(run, resume, overwrite):
+    with opened_folder(run.recipe, run.folder, resume, overwrite):
         inputs = read_inputs(run, given)
         begin_run(run, overwrite and not resume)
         tokenizer, begun = begin_model(run, inputs)
@@ -102,7 +119,90 @@ def train_recipe(
     return trainer
 
 
-# ---- 1. What is read
+# ---- 1. What the recipe determines, before any data is read and any file is written or deleted
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A run whose recipe is resolved.
+
+    Attributes:
+        recipe: The recipe as the user gave it, which `recipe.yaml` repeats.
+        folder: The folder of the run.
+        start: How tokenizer and model begin.
+        objectives: The losses by name.
+        arguments: The training arguments.
+        checkpoint: The checkpoint to resume from; None for a run without one.
+    """
+
+    recipe: Recipe
+    folder: Path
+    start: Start
+    objectives: dict[str, Objective]
+    arguments: TmdeTrainingArguments
+    checkpoint: Path | None
+
+
+def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
+    """Resolve a recipe for a run in a folder.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run.
+        resume: Resume the run in the folder. What a new run would begin with is not checked,
+            because it is no longer needed.
+
+    Raises:
+        RecipeError: The recipe cannot be trained.
+        TmdeError: The checkpoint to resume from is that of a model alone.
+    """
+    objectives, arguments = check_trainable(recipe, folder)
+    start = choose_start(recipe, folder)
+    if not resume:
+        check_widths(recipe, objectives)  # The width may be that of the packaged model.
+        start.check()
+        return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint=None)
+    checkpoint = find_checkpoint(folder)
+    if checkpoint is not None:
+        check_resumable(checkpoint)
+        start = ResumedModel(recipe, folder, checkpoint)
+        arguments.eval_on_start = False  # The run was measured before its first step.
+    return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint)
+
+
+def check_trainable(
+    recipe: Recipe, folder: Path
+) -> tuple[dict[str, Objective], TmdeTrainingArguments]:
+    """Make every check of a run that needs no files.
+
+    Returns:
+        The losses by name, and the training arguments of a run in the folder.
+
+    Raises:
+        RecipeError: The recipe cannot be trained.
+    """
+    check_pyramid(recipe)
+    if recipe.architecture != ADAPTED:  # Its configuration needs the encoder.
+        build_config(recipe)
+    if recipe.training.hub_token:
+        raise RecipeError(
+            "hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth "
+            "login`"
+        )
+    arguments = build_arguments(recipe, str(folder))
+    check_processes(arguments)
+    if arguments.early_stopping_patience and arguments.eval_strategy == "no":
+        raise RecipeError(
+            "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
+        )
+    objectives = build_objectives(recipe)
+    if recipe.data.triples:
+        check_triples(objectives)
+    check_fit_of_objectives(recipe, objectives, arguments.token_dropout)
+    return objectives, arguments
+
+
+# ---- 2. What is read
 
 
 @dataclass(frozen=True)
@@ -147,7 +247,7 @@ def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
     return RunInputs(data, given, eval_tasks, origin)
 
 
-# ---- 2. The folder
+# ---- 3. The folder
 
 
 def begin_run(run: ResolvedRun, overwrite: bool) -> None:
@@ -162,7 +262,7 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
             record_changes(run.recipe, run.folder)
 
 
-# ---- 3. Tokenizer and model
+# ---- 4. Tokenizer and model
 
 
 def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
@@ -196,7 +296,7 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
             record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
-# ---- 4. The trainer
+# ---- 5. The trainer
 
 
 def build_trainer(
@@ -223,7 +323,7 @@ def build_trainer(
     return trainer
 
 
-# ---- 5. Training
+# ---- 6. Training
 
 
 def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
@@ -232,7 +332,7 @@ def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
         trainer.train(resume_from_checkpoint=run.checkpoint)
 
 
-# ---- 6. The end
+# ---- 7. The end
 
 
 def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:

@@ -16,6 +16,7 @@ from tmde.training.recipe import (
     with_sections,
     with_settings,
 )
+from tmde.training.recipe.schema import ChosenRecipe
 from tmde.training.run_data import check_has_data, named_sources
 from tmde.training.run_folder import RECIPE_NAME, with_stored_data
 from tmde.training.run_languages import choose_languages
@@ -104,9 +105,10 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
     languages = choose_languages(recipe, settings.languages, settings.pivots)
     start = _choose_start(languages.recipe, command)
     recipe = _measured_at_start(start.recipe)
-    messages = list(start.messages)
-    if languages.message is not None:
-        messages.insert(0, languages.message)
+    messages = []
+    for message in (languages.message, start.message):
+        if message is not None:
+            messages.append(message)
     return RunRecipe(recipe, messages)
 
 
@@ -172,7 +174,7 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
 # ---- The start
 
 
-def _choose_start(recipe: Recipe, command: TrainCommand) -> RunRecipe:
+def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     """Return the recipe with the start that the user names, or else with the packaged model."""
     settings = command.settings
     if command.from_scratch:
@@ -181,14 +183,12 @@ def _choose_start(recipe: Recipe, command: TrainCommand) -> RunRecipe:
                 f"--from-scratch: recipe {recipe.name} is made to begin with "
                 f"{recipe.warm_start.checkpoint}; choose another recipe"
             )
-        return RunRecipe(without_automatic_start(recipe))
+        return ChosenRecipe(without_automatic_start(recipe))
     if command.warm_start is not None:
         begun = begin_with(without_automatic_start(recipe), command.warm_start)
         # The start has set keys of its own; those of the user go before them.
-        return RunRecipe(settings.with_all(begun))
-    chosen = choose_packaged(recipe, settings.keys_in(recipe))
-    messages = [] if chosen.message is None else [chosen.message]
-    return RunRecipe(chosen.recipe, messages)
+        return ChosenRecipe(settings.with_all(begun))
+    return choose_packaged(recipe, settings.keys_in(recipe))
 
 
 def _measured_at_start(recipe: Recipe) -> Recipe:

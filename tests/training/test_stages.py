@@ -153,7 +153,8 @@ def test_a_recipe_that_needs_a_checkpoint_tells_the_command_that_makes_it(tmp_pa
         "Recipe small begins with a checkpoint. Make it: tmde train bag d_model=512 "
         "sublinear_counts=true max_minutes=20 eval_minutes=10 token_dropout=0.3 "
         "neighbor_share=0.05 --train 'my texts.tsv' --train b.tsv --languages cs,en "
-        f"-o {start}. Then give your command again with --warm-start {start}"
+        f"-o {start}. Then give your command again with --warm-start {start}, without "
+        "--from-scratch"
     )
     assert not (tmp_path / "run").exists()
 

@@ -22,7 +22,6 @@ from tmde.training.starts.base import BegunModel, Start, open_config
 from tmde.training.starts.checkpoint import NewModel, ResumedModel, begin_with
 from tmde.training.starts.encoder import FromAdapted, FromEncoder
 from tmde.training.starts.packaged import (
-    ChosenStart,
     choose_packaged,
     has_packaged_languages,
     without_automatic_start,
@@ -30,7 +29,6 @@ from tmde.training.starts.packaged import (
 
 __all__ = [
     "BegunModel",
-    "ChosenStart",
     "ResumedModel",
     "Start",
     "begin_with",

@@ -103,7 +103,7 @@ def _describe_missing_checkpoint(recipe: Recipe, folder: Path) -> str:
     words += ["-o", str(checkpoint)]
     return (
         f"Recipe {recipe.name} begins with a checkpoint. Make it: {shlex.join(words)}. Then give "
-        f"your command again with --warm-start {checkpoint}"
+        f"your command again with --warm-start {checkpoint}, without --from-scratch"
     )
 
 

@@ -7,34 +7,20 @@ the recipe of the run then states its start like any other.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedConfig
 
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.training.recipe.overrides import with_sections
-from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.schema import ChosenRecipe, Recipe
 from tmde.training.starts.base import open_config
 from tmde.training.starts.checkpoint import bag_options, begin_with
 
 AUTOMATIC = "auto"
 
 
-@dataclass(frozen=True)
-class ChosenStart:
-    """How a run begins.
-
-    Attributes:
-        recipe: The recipe, which names its start.
-        message: A sentence for the user; None if there was nothing to choose.
-    """
-
-    recipe: Recipe
-    message: str | None = None
-
-
-def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenStart:
+def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenRecipe:
     """Let a recipe begin with the packaged model if it asks for that and nothing contradicts.
 
     Args:
@@ -44,13 +30,13 @@ def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenSt
     is_automatic = recipe.warm_start.packaged == AUTOMATIC
     plain = without_automatic_start(recipe)
     if not is_automatic or recipe.warm_start.checkpoint is not None:
-        return ChosenStart(plain)
+        return ChosenRecipe(plain)
     config = open_config(DEFAULT_MODEL)
     begun = begin_with(plain, DEFAULT_MODEL)
     reason = _reason_against(plain, begun, config, user_keys)
     if reason is not None:
-        return ChosenStart(plain, f"Begins without the packaged model: {reason}.")
-    return ChosenStart(begun, "Begins with the packaged model (--from-scratch begins with none).")
+        return ChosenRecipe(plain, f"Begins without the packaged model: {reason}.")
+    return ChosenRecipe(begun, "Begins with the packaged model (--from-scratch begins with none).")
 
 
 def without_automatic_start(recipe: Recipe) -> Recipe:

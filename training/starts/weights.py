@@ -49,7 +49,7 @@ def warm_start(
     | a bag | an encoder of the Hub with `bag_residual` | everything: `_take_bag_beside_encoder` |
     | a bag | any other | the table: `_take_tables` |
     | the same architecture | | parameters by name: `_copy_parameters` |
-    | a model for one language | an aligned model | the encoder of every language: `_copy_parameters` |
+    | an encoder of it | an aligned model | every language's encoder: `_copy_parameters` |
     | a language model | T-MDE | encoder and decoder: `_copy_parameters` |
 
     A token that the checkpoint's vocabulary lacks is the weighted mean of its pieces there, which

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from typing_extensions import Self
 
 from modeling_tmde import TmdeError
@@ -36,34 +29,12 @@ class Section(BaseModel):
         protected_namespaces=(),
     )
 
-    # The keys that were set, in the order in which they were written: `recipe.yaml` keeps it.
-    _keys: tuple[str, ...] = PrivateAttr(default=())
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _remember_keys(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        section = handler(values)
-        if isinstance(values, Mapping):
-            section._keys = tuple(values)
-        return section
-
     def settings(self) -> dict[str, Any]:
         """Return the keys that were set and their values, as plain YAML types.
 
         Mappings and lists are copies, because transformers changes some of its arguments in place.
         """
-        return {key: _to_plain(getattr(self, key)) for key in self._keys}
-
-
-def _to_plain(value: Any) -> Any:
-    """Return a value with its sections as mappings, and with its mappings and lists copied."""
-    if isinstance(value, Section):
-        return value.settings()
-    if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_plain(item) for item in value]
-    return value
+        return self.model_dump(exclude_unset=True)
 
 
 def describe_problem(problem: Any, section: type[Section]) -> str:

@@ -93,11 +93,12 @@ def _describe_missing_checkpoint(recipe: Recipe, folder: Path) -> str:
     """Return the two commands of a run whose checkpoint is still to be made."""
     checkpoint = folder.with_name(f"{folder.name}-start")
     words = shlex.split(str(recipe.warm_start.made_by))
-    sources = recipe.data.settings().get("train") or "SOURCE"
-    if isinstance(sources, str):
+    sources = recipe.data.train
+    if not isinstance(sources, list):
         sources = [sources]
     for source in sources:
-        words += ["--train", source]
+        # Rows of Python have no name, and a pair of files is no single word.
+        words += ["--train", source if isinstance(source, str) else "SOURCE"]
     if not any(word.startswith("languages=") for word in words):
         words += ["--languages", ",".join(recipe.data.languages)]
     words += ["-o", str(checkpoint)]

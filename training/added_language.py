@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import datasets
 import torch
 from transformers import (
     AutoTokenizer,
@@ -348,9 +349,10 @@ def _first_report(recipe: Recipe, trainer: TmdeTrainer, max_drop: float | None) 
     model.to(trainer.args.device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
     embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
     new_languages = replay_sources(recipe).new_languages
-    rows = trainer.train_dataset["translation"]
+    rows = trainer.train_dataset
+    assert isinstance(rows, datasets.Dataset)  # Rows that are replayed are no stream.
     new_rows = 0
-    for row in rows:
+    for row in rows["translation"]:
         if any(row.get(language) for language in new_languages):
             new_rows += 1
     vocab_size = len(trainer.processing_class)

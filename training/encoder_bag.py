@@ -81,9 +81,9 @@ def encoder_bag(
     tokenizer, words = add_words(tokenizer, texts, whole_words)
     vectors = _token_vectors(model, full_tokenizer, kept_ids, words)  # (tokens, width)
     width = vectors.shape[1]
-    special_ids = _special_ids(full_tokenizer, kept_ids)
     options.setdefault("d_model", width)
-    config = BagConfig(vocab_size=len(tokenizer), **special_ids, **options)
+    options.update(_special_ids(full_tokenizer, kept_ids))
+    config = BagConfig(vocab_size=len(tokenizer), **options)
     if config.d_model > width:
         raise TmdeError(
             f"d_model={config.d_model}: expected at most {width}, the width of {encoder}"

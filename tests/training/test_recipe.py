@@ -36,7 +36,7 @@ from tmde.training.recipe.generated_sections import (
     options_section,
 )
 from tmde.training.run import train_recipe
-from tmde.training.starts.from_nothing import FromNothing
+from tmde.training.starts.checkpoint import NewModel
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 INFINITY = float("inf")
@@ -467,7 +467,7 @@ def test_a_pyramid_that_was_trained_with_three_layers_still_has_a_config():
 
 def begin(recipe: Recipe, folder: Path, rows: int, seed: int = 0):
     """The tokenizer and the model of a run that begins at random."""
-    start = FromNothing(recipe, folder)
+    start = NewModel(recipe, folder)
     tokenizer = start.tokenizer(make_dataset(make_rows(rows, seed=seed)))
     return tokenizer, start.apply(tokenizer).model
 

@@ -119,11 +119,6 @@ def test_the_card_names_several_teachers(run):
     assert "| Wall clock | 12.0 minutes |\n| Of it, reading by the teachers | 4.0 minutes |" in card
 
 
-def test_the_teacher_of_an_earlier_record_is_named(run):
-    change(run / "run.json", teacher={"name": "a/b", "hub": True, "license": None, "sources": None})
-    assert "| Teacher | [a/b](https://huggingface.co/a/b) |" in model_card(run).text
-
-
 @pytest.mark.parametrize(
     "text",
     [

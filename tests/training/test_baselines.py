@@ -49,7 +49,7 @@ def test_runs_of_earlier_versions_have_none(tmp_path):
 
 
 def test_a_resumed_run_is_not_measured_at_its_start_again(tmp_path, monkeypatch):
-    recipe = load_recipe("small", ["warm_start.checkpoint=default"])
+    recipe = load_recipe("bag", ["eval_on_start=true"])
     assert resolve(recipe, tmp_path).arguments.eval_on_start
     monkeypatch.setattr("tmde.training.run.find_checkpoint", lambda folder: folder / "checkpoint-4")
     monkeypatch.setattr("tmde.training.run.check_resumable", lambda folder: None)

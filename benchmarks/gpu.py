@@ -30,6 +30,7 @@ import typer
 from common import write_json
 
 from tmde.data.io import write_atomically
+from tmde.training.recipe import load_recipe
 
 BENCHMARKS = Path(__file__).parent
 PROMPT = "query: "  # of multilingual-e5
@@ -87,12 +88,16 @@ def train(job: Job, recipe: str, target: Path, *options: object) -> None:
 
 def train_base(job: Job, target: Path) -> None:
     """Train `base`: five minutes of its bag, and 25 of its layers."""
-    options = ["--from-scratch"]
+    _, _, bag_recipe, *bag_options = load_recipe("base").warm_start.made_by.split()
+    options = []
     if job.rehearses:
-        options += ["max_minutes=0.5", "warm_start.overrides.max_minutes=0.5"]
-        options += ["warm_start.overrides.tokenizer.vocab_size=2000", "model.encoder_layers=2"]
-        options += ["per_device_train_batch_size=64", "micro_batch_tokens=4096", "buffer_rows=1024"]
-    train(job, "base", target, *options)
+        options += ["max_minutes=0.5", "per_device_train_batch_size=64", "micro_batch_tokens=4096"]
+        options.append("buffer_rows=1024")
+        bag_options += ["tokenizer.vocab_size=2000", *options]
+        options.append("model.encoder_layers=2")
+    bag = target.with_name(f"{target.name}-start")
+    train(job, bag_recipe, bag, *bag_options)
+    train(job, "base", target, "--warm-start", bag, *options)
 
 
 def train_adapted(job: Job, target: Path) -> None:

@@ -413,13 +413,14 @@ def describe_size(system: MeasuredSystem) -> dict[str, float | None]:
     size = 0
     for name in ("model.safetensors", "tokenizer.json"):
         size += (system.folder / name).stat().st_size
-    minutes = 0.0
-    # A first stage reports its own minutes.
-    for name in ("results.json", "warm_start/results.json"):
-        report = system.folder / name
-        if report.exists():
-            minutes += json.loads(report.read_text())["minutes"]
-    return {"parameters, M": parameters / 1e6, "MB": size / 1e6, "minutes": minutes or None}
+    minutes = None
+    report = system.folder / "results.json"
+    if report.exists():
+        minutes = json.loads(report.read_text())["minutes"]
+        warm_start = json.loads((system.folder / "run.json").read_text())["warm_start"] or {}
+        # The checkpoint that the run began with.
+        minutes += warm_start.get("minutes") or 0.0
+    return {"parameters, M": parameters / 1e6, "MB": size / 1e6, "minutes": minutes}
 
 
 # ---- The table and the figure

@@ -37,7 +37,6 @@ from tmde.training.starts.weights import warm_start
 
 LANGUAGES = ("de", "en")
 BATCH_TEXTS = 50
-STAGE = "warm_start.overrides"
 SIZES = [
     "model.d_model=128",
     "model.encoder_layers=3",
@@ -159,19 +158,29 @@ def main(
     counts = Counter(language for row in training_rows for language in row)
     print(f"{counts['de']:,} German and {counts['en']:,} English texts\n")
 
-    overrides = [
+    settings = [
         f"data.train={output / 'train.jsonl'}",
         f"data.dev={output / 'dev.jsonl'}",
-        "tokenizer.vocab_size=8000",
+        f"data.languages=[{','.join(LANGUAGES)}]",
+        f"data.pivot_languages=[{','.join(LANGUAGES)}]",
+        *SIZES,
+        *TRAINING,
+    ]
+    made_by = load_recipe("unsupervised_translation").warm_start.made_by
+    _, _, first_recipe, *overrides = made_by.split()
+    overrides += [*settings, "tokenizer.vocab_size=8000", "batch_tokens=null"]
+    overrides.append(f"max_cpu_minutes={language_model_minutes}")
+    language_model = output / "language_model"
+    train_recipe(load_recipe(first_recipe, overrides), language_model)
+
+    overrides = [
+        *settings,
         "model.decoder_layers=3",
         "model.decoder_attention_heads=4",
         "model.decoder_ffn_dim=512",
         f"max_cpu_minutes={minutes}",
-        *SIZES,
-        *TRAINING,
+        f"warm_start.checkpoint={language_model}",
     ]
-    stage = [f"max_cpu_minutes={language_model_minutes}", "batch_tokens=null", *SIZES, *TRAINING]
-    overrides.extend(f"{STAGE}.{setting}" for setting in stage)
     run = output / "run"
     train_recipe(load_recipe("unsupervised_translation", overrides), run)
 
@@ -179,7 +188,7 @@ def main(
     model = AutoModelForSeq2SeqLM.from_pretrained(run).eval()
     torch.manual_seed(0)
     untrained = type(model)(model.config).eval()
-    warm_start(untrained, tokenizer, run / "warm_start")
+    warm_start(untrained, tokenizer, language_model)
     table = [
         measure("copy", pairs, None, tokenizer),
         measure("before", pairs, untrained, tokenizer),

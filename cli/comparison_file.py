@@ -15,8 +15,8 @@ from tmde.eval.results import EVAL_NAME
 from tmde.eval.verdicts import FEWEST_SEEDS
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.recipe.architectures import ADAPTED
-from tmde.training.resolving import check_trainable
-from tmde.training.starts import STAGE_FOLDER, stage_recipe, without_automatic_start
+from tmde.training.run import check_trainable
+from tmde.training.starts import without_automatic_start
 
 COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
 MAIN_EVALUATION = "eval"  # the evaluation in which all systems take part
@@ -29,7 +29,7 @@ class Entry(BaseModel):
     Attributes:
         recipe: The name of a recipe or the path of a YAML file.
         overrides: Recipe keys and their values.
-        start: The run that a system begins with, by its name.
+        start: The run that it begins with, by its name.
         seeds: The seeds of a system; those of the file by default.
         seed: The seed of a start; the first of the file by default.
     """
@@ -232,16 +232,11 @@ class Training:
 
 
 def cpu_minutes_of(run: Path) -> float:
-    """Return the CPU minutes of a run and of its first stage, evaluations included.
-
-    Args:
-        run: The folder of the run. What is not finished counts as 0.
-    """
-    minutes = 0.0
-    for folder in (run, run / STAGE_FOLDER):
-        path = folder / RESULTS_NAME
-        if path.is_file():
-            minutes += json.loads(path.read_text(encoding="utf-8"))["cpu_minutes"]
+    """Return the CPU minutes of a run, evaluations included; 0 if it is not finished."""
+    path = run / RESULTS_NAME
+    if not path.is_file():
+        return 0.0
+    minutes: float = json.loads(path.read_text(encoding="utf-8"))["cpu_minutes"]
     return minutes
 
 
@@ -406,6 +401,14 @@ def _check_names(file: ComparisonFile) -> None:
     for start in starts:
         if start is not None and start not in file.start:
             raise TmdeError(unknown_name_message("start", start, file.start))
+    earlier_starts: list[str] = []
+    for name, entry in file.start.items():
+        if entry.start is not None and entry.start not in earlier_starts:
+            raise TmdeError(
+                f"start.{name}: found start: {entry.start}, expected one that comes before {name}: "
+                f"{', '.join(earlier_starts) or 'none does'}"
+            )
+        earlier_starts.append(name)
 
 
 def _check_claims(file: ComparisonFile) -> None:
@@ -468,7 +471,7 @@ def _plan_trainings(file: ComparisonFile, folder: Path, data: dict[str, Any]) ->
         recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
         tokenizer = None if name == file.tokenizer else file.tokenizer
         recipe = with_settings(recipe, _start_settings(recipe, folder, entry, tokenizer))
-        trainings.append(Training(name, recipe, folder, tokenizer=tokenizer))
+        trainings.append(Training(name, recipe, folder, start=entry.start, tokenizer=tokenizer))
     for system, entry in file.systems.items():
         for seed in file.seeds_of(system):
             recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
@@ -500,37 +503,18 @@ def _make_recipe(entry: Entry, shared: dict[str, dict[str, Any]], fixed: dict[st
     # All systems begin as the file says, with the languages that it says: nothing is chosen later.
     recipe = without_automatic_start(recipe)
     recipe = with_settings(recipe, {"data.languages": recipe.data.languages})
-    _check_recipe(recipe)
+    check_trainable(recipe, Path("unused"))  # Mistakes are found now, and not after hours.
     return recipe
 
 
 def _start_settings(
     recipe: Recipe, folder: Path, entry: Entry, tokenizer: str | None
 ) -> dict[str, str]:
-    """Return the settings by which a run begins with its start, and takes the tokenizer of one.
-
-    A first stage that is a bag, as in `small`, is what a start takes the place of; another first
-    stage begins with it.
-    """
+    """Return the settings by which a run begins with its start, and takes the tokenizer of one."""
     starts = folder / "start"
-    first_stage = recipe.warm_start.recipe
     settings = {}
     if entry.start is not None:
-        is_replaced = first_stage is None or load_recipe(first_stage).architecture == "bag"
-        key = "warm_start.checkpoint"
-        if not is_replaced:
-            key = f"warm_start.overrides.{key}"
-        settings[key] = str(starts / entry.start)
+        settings["warm_start.checkpoint"] = str(starts / entry.start)
     if tokenizer is not None and recipe.architecture != ADAPTED:  # Its encoder has a tokenizer.
         settings["tokenizer.path"] = str(starts / tokenizer)
-        if first_stage is not None:
-            settings["warm_start.overrides.tokenizer.path"] = str(starts / tokenizer)
     return settings
-
-
-def _check_recipe(recipe: Recipe) -> None:
-    """Find errors of a recipe and of its first stage now, and not after hours."""
-    check_trainable(recipe)
-    first_stage = stage_recipe(recipe)
-    if first_stage is not None:
-        check_trainable(first_stage)

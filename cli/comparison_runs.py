@@ -22,7 +22,6 @@ from tmde.data.cpus import usable_cpus
 from tmde.data.io import write_atomically
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import SIGNALS, RunInterrupted
-from tmde.training.starts import STAGE_FOLDER
 
 EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
 NEEDS_START = "needs the start"  # The reason of a system whose start failed begins so.
@@ -189,16 +188,17 @@ def run_all(trainings: list[Training], eval_options: EvalOptions, jobs: int) -> 
     for training in trainings:
         needed_starts |= training.needed_starts
     starts = [training for training in trainings if training.name in needed_starts]
-    # The start that gives the tokenizer is finished before the others.
-    first_starts = [start for start in starts if not start.needed_starts]
-    other_starts = [start for start in starts if start.needed_starts]
     systems = [training for training in trainings if training.system is not None]
     finish = partial(
         _finish, eval_options=eval_options, jobs=jobs, failures=failures, processes=processes
     )
     with processes.end_with_this_process(), ThreadPoolExecutor(jobs) as pool:
-        for stage in (first_starts, other_starts, systems):
-            list(pool.map(finish, stage))  # The list waits for the threads.
+        while starts:
+            waiting_names = {start.name for start in starts}
+            ready_starts = [start for start in starts if not start.needed_starts & waiting_names]
+            list(pool.map(finish, ready_starts))  # The list waits for the threads.
+            starts = [start for start in starts if start not in ready_starts]
+        list(pool.map(finish, systems))
     return failures
 
 
@@ -227,8 +227,7 @@ def _finish(
 def _train(training: Training, jobs: int, processes: ChildProcesses) -> None:
     """Train, or go on with a training that was interrupted."""
     run = training.run
-    is_begun = find_checkpoint(run) is not None or (run / STAGE_FOLDER).is_dir()
-    mode = "--resume" if is_begun else "--overwrite"
+    mode = "--overwrite" if find_checkpoint(run) is None else "--resume"
     arguments: list[str | Path] = [training.recipe_path, "-o", run, mode]
     run_process("train", training, jobs, arguments, processes)
 

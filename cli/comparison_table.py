@@ -22,8 +22,8 @@ NOTE = (
     "All in %. ±: standard deviation over seeds. ▲ and ▼: above and below {} with p < 0.05 "
     "(approximate randomization over test items, with the first seed, not corrected for the number "
     "of comparisons); systems of other languages are not compared. Same: labels in the language of "
-    "the test; Cross: in another. CPU minutes: of all threads, with the first seed, first stage "
-    "and start included."
+    "the test; Cross: in another. CPU minutes: of all threads, with the first seed, starts "
+    "included."
 )
 
 ResultsByTask = dict[str, TaskResult]
@@ -129,7 +129,7 @@ def _fill_table(file: ComparisonFile, measured: Measured, reference: str) -> Tab
         if system != reference:
             differences = _test(measured, system, reference)
         _add_row(table, file, system, seeds, differences)
-        table.rows[-1] |= _costs(measured.first_trainings[system])
+        table.rows[-1] |= _costs(file, measured.first_trainings[system])
     _add_row(table, file, TFIDF, [measured.tfidf], {})
     return table
 
@@ -226,11 +226,13 @@ def _test_contrasts(file: ComparisonFile, measured: Measured) -> dict[str, list[
     return contrasts
 
 
-def _costs(training: Training) -> dict[str, str]:
+def _costs(file: ComparisonFile, training: Training) -> dict[str, str]:
     """Return the CPU minutes of all that led to a model, and its number of parameters."""
     minutes = cpu_minutes_of(training.run)
-    if training.start is not None:
-        minutes += cpu_minutes_of(training.folder / "start" / training.start)
+    start = training.start
+    while start is not None:
+        minutes += cpu_minutes_of(training.folder / "start" / start)
+        start = file.start[start].start
     parameters = json.loads((training.run / "run.json").read_text())["parameters"]
     return {"CPU minutes": f"{minutes:.1f}", "parameters": f"{parameters:,}"}
 

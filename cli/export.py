@@ -1,7 +1,9 @@
 """`tmde export`: a model written in another form, for other software to run."""
 
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
+from itertools import chain
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -13,6 +15,7 @@ from tmde.cli.options import (
     ColumnsOption,
     FieldOption,
     ModelArgument,
+    check_model_name,
     check_new,
     columns_of,
     model_options,
@@ -21,6 +24,7 @@ from tmde.cli.options import (
 from tmde.embedding.weight_files import holds_weights
 
 _CHUNK_SIZE = 8192  # documents that are read at once
+_BAG_CHARACTERS = 15_000_000  # the characters of each language that a bag's vocabulary is made of
 
 NewFolderOption = Annotated[
     Path, Option("--output", "-o", metavar="FOLDER", help="Folder to make.")
@@ -139,6 +143,79 @@ def static(
     write_static_card(model, embedder, output, report)
     typer.echo(f"{output}: a static model for sentence-transformers and model2vec")
     typer.echo(report.text())
+
+
+@app.command()
+def bag(
+    encoder: Annotated[
+        str,
+        typer.Argument(
+            metavar="ENCODER",
+            help="Folder or Hub id of a text encoder.",
+            callback=check_model_name,
+        ),
+    ],
+    output: NewFolderOption,
+    train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")],
+    languages: RowLanguagesOption = None,
+    columns: ColumnsOption = None,
+    vocab_size: Annotated[int, Option(min=1, help="Entries of the vocabulary.")] = 44_000,
+    whole_words: Annotated[
+        int, Option(min=0, help="How many of them are frequent words that the encoder splits.")
+    ] = 8_000,
+    width: Annotated[
+        int | None, Option(min=1, help="Numbers of a vector. Default: the encoder's.")
+    ] = None,
+    lowercase: Annotated[
+        bool, Option("--lowercase/--cased", help="Read all text in lower case.")
+    ] = True,
+) -> None:
+    """Make a bag of an encoder's token vectors, as a checkpoint to train.
+
+        tmde export bag intfloat/multilingual-e5-small -o runs/e5-bag --train corpus/
+
+        tmde train default --train corpus/ --warm-start runs/e5-bag -o runs/bag
+
+    A bag adds up weighted vectors of the tokens of a text. Here, the vector of a token is what the
+    encoder makes of it alone. Tokens that the rows do not have are left out.
+
+    For encoders with a Unigram (XLM-R) or WordPiece (BERT) vocabulary.
+    """
+    check_new(output)
+    from tmde.data import load_parallel
+    from tmde.data.io import write_atomically
+    from tmde.hub_cards import describe_origins, describe_sources
+    from tmde.training.encoder_bag import encoder_bag
+    from tmde.training.starts.tokenizers import texts_by_language
+
+    codes = languages.split(",") if languages else None
+    rows = load_parallel(list(train), codes, columns=columns_of(columns))
+    if codes is None:
+        codes = sorted(rows.features["translation"])
+    texts_of = texts_by_language(rows, codes, _BAG_CHARACTERS, seed=42)
+    options: dict[str, Any] = {"languages": codes, "pivot_languages": []}
+    if width is not None:
+        options["d_model"] = width
+    model, tokenizer = encoder_bag(
+        encoder,
+        chain.from_iterable(texts_of.values()),
+        vocab_size=vocab_size,
+        whole_words=whole_words,
+        lowercase=lowercase,
+        sublinear_counts=True,
+        **options,
+    )
+    model.save_pretrained(output)
+    tokenizer.save_pretrained(output)
+    # Cards of models that begin with the bag name the encoder and its license.
+    record = {
+        "sources": describe_sources(list(train)),
+        **describe_origins({"warm_start": {"checkpoint": encoder}}),
+    }
+    write_atomically(output / "run.json", json.dumps(record, indent=2))
+    typer.echo(
+        f"{output}: a bag of {len(tokenizer):,} tokens and {model.config.d_model} numbers a vector"
+    )
 
 
 @app.command()

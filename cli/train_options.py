@@ -17,7 +17,6 @@ MINUTES = "training.max_minutes"
 STEPS = "training.max_steps"
 SEED = "training.seed"
 BATCH_TOKENS = "training.batch_tokens"
-STAGE_MINUTES = "warm_start.overrides.max_minutes"
 OPTION_OF_KEY = {
     LANGUAGES: "--languages",
     PIVOTS: "--pivots",
@@ -184,11 +183,6 @@ class UserSettings:
         raise OptionError(
             f"{option} says {value} and {short_key} says {self.values[key]}; give one of them"
         )
-
-    @property
-    def option_minutes(self) -> float | None:
-        """The minutes of `--minutes`; None if the option is not given."""
-        return self._option_values.get(MINUTES)
 
     @property
     def languages(self) -> Any:

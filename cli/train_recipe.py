@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tmde.cli.options import one_or_all
-from tmde.cli.train_options import MINUTES, STAGE_MINUTES, UserSettings
+from tmde.cli.train_options import UserSettings
 from tmde.data.columns import with_plain_languages
 from tmde.training.recipe import (
     Recipe,
@@ -16,13 +16,13 @@ from tmde.training.recipe import (
     with_sections,
     with_settings,
 )
+from tmde.training.recipe.schema import ChosenRecipe
 from tmde.training.run_data import check_has_data, named_sources
 from tmde.training.run_folder import RECIPE_NAME, with_stored_data
 from tmde.training.run_languages import choose_languages
 from tmde.training.starts import (
     begin_with,
     choose_packaged,
-    stage_recipe,
     without_automatic_start,
 )
 
@@ -104,11 +104,11 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
     settings = command.settings
     languages = choose_languages(recipe, settings.languages, settings.pivots)
     start = _choose_start(languages.recipe, command)
-    minutes = _share_minutes(start.recipe, command)
-    recipe = _measured_at_start(minutes.recipe)
-    messages = [*start.messages, *minutes.messages]
-    if languages.message is not None:
-        messages.insert(0, languages.message)
+    recipe = _measured_at_start(start.recipe)
+    messages = []
+    for message in (languages.message, start.message):
+        if message is not None:
+            messages.append(message)
     return RunRecipe(recipe, messages)
 
 
@@ -142,7 +142,7 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
         recipe = command.settings.with_all(_begun_as(recipe, earlier, checkpoint))
-    return _measured_at_start(_share_minutes(recipe, command).recipe)
+    return _measured_at_start(recipe)
 
 
 def _with_languages_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
@@ -162,8 +162,7 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
     The checkpoint is not opened: a run goes on without the model that it began with.
     """
     start = {**recipe.warm_start.settings(), "checkpoint": checkpoint}
-    start.pop("recipe", None)
-    start.pop("overrides", None)
+    start.pop("made_by", None)
     recipe = with_sections(recipe, warm_start=start)
     if not earlier.tokenizer.settings():
         recipe = with_sections(recipe, tokenizer={})
@@ -175,7 +174,7 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
 # ---- The start
 
 
-def _choose_start(recipe: Recipe, command: TrainCommand) -> RunRecipe:
+def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     """Return the recipe with the start that the user names, or else with the packaged model."""
     settings = command.settings
     if command.from_scratch:
@@ -184,47 +183,17 @@ def _choose_start(recipe: Recipe, command: TrainCommand) -> RunRecipe:
                 f"--from-scratch: recipe {recipe.name} is made to begin with "
                 f"{recipe.warm_start.checkpoint}; choose another recipe"
             )
-        return RunRecipe(without_automatic_start(recipe))
+        return ChosenRecipe(without_automatic_start(recipe))
     if command.warm_start is not None:
         begun = begin_with(without_automatic_start(recipe), command.warm_start)
         # The start has set keys of its own; those of the user go before them.
-        return RunRecipe(settings.with_all(begun))
-    chosen = choose_packaged(recipe, settings.keys_in(recipe))
-    messages = [] if chosen.message is None else [chosen.message]
-    return RunRecipe(chosen.recipe, messages)
-
-
-def _share_minutes(recipe: Recipe, command: TrainCommand) -> RunRecipe:
-    """Return the recipe with the minutes of `--minutes` shared by its two stages, if it has two.
-
-    The shares are those that the recipe has without the option.
-
-    Args:
-        recipe: The recipe with its start.
-        command: The command.
-    """
-    minutes = command.settings.option_minutes
-    if minutes is None or STAGE_MINUTES in command.settings.values:
-        return RunRecipe(recipe)
-    stage = stage_recipe(recipe)
-    if stage is None:
-        return RunRecipe(recipe)
-    usual_minutes = stage.training.max_minutes
-    usual_last_minutes = load_recipe(command.name).training.max_minutes
-    if usual_minutes is None or usual_last_minutes is None:
-        return RunRecipe(recipe)
-    stage_share = usual_minutes / (usual_minutes + usual_last_minutes)
-    stage_minutes = round(minutes * stage_share, 4)
-    last_minutes = round(minutes - stage_minutes, 4)
-    recipe = with_settings(recipe, {STAGE_MINUTES: stage_minutes, MINUTES: last_minutes})
-    message = f"Of {minutes:g} minutes, the first stage takes {stage_minutes:.3g}."
-    return RunRecipe(recipe, [message])
+        return ChosenRecipe(settings.with_all(begun))
+    return choose_packaged(recipe, settings.keys_in(recipe))
 
 
 def _measured_at_start(recipe: Recipe) -> Recipe:
     """Return the recipe with an evaluation before the first step, if it begins with a model."""
-    start = recipe.warm_start
-    is_begun = start.checkpoint is not None or start.recipe is not None
+    is_begun = recipe.warm_start.checkpoint is not None
     is_stated = "eval_on_start" in recipe.training.settings()
     is_evaluated = recipe.data.is_evaluated and recipe.training.eval_strategy != "no"
     if not is_begun or is_stated or not is_evaluated:

@@ -55,19 +55,11 @@ def sources(option: str, data: Path, names: tuple[str, ...]) -> list[object]:
 
 
 def make_start(encoder: str, data: Path, start: Path) -> None:
-    """Make the bag that all runs begin with.
-
-    A run stores what it begins with, so one step of training is enough.
-    """
-    run = start.with_name("first-step")
-    run_command(
-        "train",
-        "default",
-        *sources("--train", data, TRAIN),
-        *sources("--dev", data, DEV),
-        *["-o", run, "--overwrite", "--warm-start", encoder, "--steps", 1],
-    )
-    (run / "warm_start").rename(start)
+    """Make the bag that all runs begin with."""
+    temporary = start.with_name(f".{start.name}")
+    shutil.rmtree(temporary, ignore_errors=True)
+    run_command("export", "bag", encoder, "-o", temporary, *sources("--train", data, TRAIN))
+    temporary.rename(start)
 
 
 def train(start: Path, data: Path, rows: Path, vectors: list[Path], run: Path, seed: int) -> None:
@@ -116,7 +108,7 @@ def write_mean(runs: list[Path], start: Path, target: Path) -> None:
     """Write a bag with the mean of the weights."""
     temporary = target.with_name(f".{target.name}")
     shutil.rmtree(temporary, ignore_errors=True)
-    unused = shutil.ignore_patterns("warm_start", "checkpoint-*")
+    unused = shutil.ignore_patterns("checkpoint-*")
     shutil.copytree(runs[0], temporary, ignore=unused)
     save_weights(mixed_weights(runs, start), temporary)
     temporary.rename(target)

@@ -100,7 +100,6 @@ def model_card(
         recipe_yaml=_recipe_yaml(records.recipe),
         run=records.run,
         results=records.results,
-        first_stage=records.first_stage_results,
         report=records.languages,
         sources=sources,
         begun_with=records.origins,

@@ -10,9 +10,6 @@ from typing import Any
 from modeling_tmde import TmdeError
 from tmde.hub_cards.privacy import public_recipe
 
-# The folder of a run's first stage, in the folder of the run.
-FIRST_STAGE = "warm_start"
-
 
 def read_json(path: Path) -> dict[str, Any]:
     """Return the content of a JSON file; {} if it does not exist.
@@ -42,8 +39,6 @@ class RunRecords:
         card: The section `card` of the recipe: license, licenses of the data, description.
         run: What was recorded when the run began: sources, machine, versions ...
         results: What was recorded when it ended: steps, minutes, dev results ...
-        first_stage_run: As `run`, of the first stage.
-        first_stage_results: As `results`, of the first stage.
         languages: The report of a run that adds languages.
     """
 
@@ -53,8 +48,6 @@ class RunRecords:
     card: dict[str, Any]
     run: dict[str, Any]
     results: dict[str, Any]
-    first_stage_run: dict[str, Any]
-    first_stage_results: dict[str, Any]
     languages: dict[str, Any]
 
     @classmethod
@@ -80,22 +73,17 @@ class RunRecords:
             card=card,
             run=read_json(folder / "run.json"),
             results=read_json(folder / "results.json"),
-            first_stage_run=read_json(folder / FIRST_STAGE / "run.json"),
-            first_stage_results=read_json(folder / FIRST_STAGE / "results.json"),
             languages=read_json(folder / "languages.json"),
         )
 
     @property
     def origins(self) -> list[dict[str, Any]]:
         """The model that the run started from, then the one which that model started from ..."""
-        of_run = self.run.get("begun_with")
-        of_first_stage = self.first_stage_run.get("begun_with")
-        return of_run or of_first_stage or []
+        origins: list[dict[str, Any]] = self.run.get("begun_with") or []
+        return origins
 
     @property
     def teachers(self) -> list[dict[str, Any]]:
-        """The teachers of the run and of its first stage."""
-        teachers: list[dict[str, Any]] = []
-        for stage in (self.run, self.first_stage_run):
-            teachers.extend(stage.get("teachers") or [])
+        """The teachers of the run."""
+        teachers: list[dict[str, Any]] = self.run.get("teachers") or []
         return teachers

@@ -1,13 +1,11 @@
 """Languages added to a trained checkpoint, and what that cost the old ones.
 
-The run is an ordinary one, `train_recipe` of a recipe made from the checkpoint. Its tokenizer is
-made beforehand, in the folder `warm_start` of the run.
+The run is an ordinary one, `train_recipe` of a recipe made from the checkpoint.
 """
 
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,20 +21,23 @@ from transformers import (
 )
 from transformers.utils import cached_file, logging
 
-from modeling_tmde import TmdeError
 from modeling_tmde.configuration_aligned import AlignedConfig
 from modeling_tmde.configuration_ntdv import NtdvConfig
+from modeling_tmde.tokenization import is_byte_level_bpe
 from tmde.data.checks import is_code
 from tmde.data.io import write_atomically
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.loading import load_encoder, local_or_hub
-from tmde.eval.dev_retrieval import dev_retrieval
-from tmde.eval.dev_tasks import load_eval_tasks
-from tmde.training.arguments import TmdeTrainingArguments
+from tmde.eval.dev_retrieval import dev_retrieval, language_pairs, retrieval_pools
 from tmde.training.checkpoints import discard_checkpoints
-from tmde.training.evaluation import check_metric
 from tmde.training.language_report import Report, describe, fall, means
-from tmde.training.recipe import Recipe, RecipeError, load_recipe, with_overrides
+from tmde.training.recipe import (
+    Recipe,
+    RecipeError,
+    load_recipe,
+    with_overrides,
+    with_settings,
+)
 from tmde.training.recipe.architectures import ADAPTED, architecture_of
 from tmde.training.recipe.building import build_arguments
 from tmde.training.recipe.generated_sections import MODEL_SECTIONS
@@ -45,8 +46,7 @@ from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data
 from tmde.training.run_folder import RECIPE_NAME, check_new_folder
 from tmde.training.run_record import save_best, write_card
-from tmde.training.starts import STAGE_FOLDER, choose_start, open_config
-from tmde.training.starts.added_language import extended_tokenizer
+from tmde.training.starts import choose_start, open_config
 from tmde.training.starts.replay import replay_sources
 from tmde.training.trainer import TmdeTrainer
 
@@ -247,14 +247,15 @@ def add_languages(
             retrieval is lower by more than `max_drop`.
     """
     folder = Path(output_dir).absolute()
-    first_report = folder / STAGE_FOLDER / REPORT_NAME
+    recipe = with_new_tokens(recipe, new_tokens)
     if not resume:
-        _prepare(recipe, folder, new_tokens, max_drop, overwrite)
-    if not first_report.is_file():
-        raise TmdeError(f"{folder} holds no run of add-language to resume")
-    trainer = train_recipe(recipe, folder, resume=True, keep_checkpoints=True)
-    report = json.loads(first_report.read_text(encoding="utf-8"))
-    report["max_drop"] = max_drop
+        check_new_folder(recipe, folder, overwrite)
+        if max_drop is not None:
+            _check_old_pairs(recipe, folder, max_drop)
+    trainer = train_recipe(
+        recipe, folder, resume=resume, overwrite=overwrite, keep_checkpoints=True
+    )
+    report = _first_report(recipe, trainer, max_drop)
     _measure_result(recipe, trainer, folder, report)
     if not trainer.args.keep_checkpoints:
         discard_checkpoints(folder)
@@ -264,75 +265,65 @@ def add_languages(
 # ---- Before the first step
 
 
-def _prepare(
-    recipe: Recipe, folder: Path, new_tokens: int | None, max_drop: float | None, overwrite: bool
-) -> None:
-    """Write the extended tokenizer and the checkpoint's measures into the folder of the run."""
-    check_new_folder(recipe, folder, overwrite)
-    data = load_data(recipe)
-    languages = recipe.data.languages
-    arguments = build_arguments(recipe, str(folder))
-    eval_tasks = load_eval_tasks(recipe.data.eval_task, languages)
-    check_metric(arguments, data.dev, eval_tasks, languages)
+def _checkpoint_of(recipe: Recipe) -> str:
     checkpoint = recipe.warm_start.checkpoint
     assert checkpoint is not None  # `extension_recipe` has named it.
-    source = local_or_hub(checkpoint)
-    tokenizer = AutoTokenizer.from_pretrained(source)
-    new_tokenizer = extended_tokenizer(recipe, tokenizer, data.train, new_tokens)
-    model = load_encoder(source, dtype=torch.float32)
-    model.to(arguments.device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
-    embedder = DocumentEmbedder(model, tokenizer, max_length=arguments.embed_max_length)
-    report = _first_report(recipe, data.train)
-    report["tokenizer"] = {
-        "new_tokens": len(new_tokenizer) - len(tokenizer),
-        "vocab_size": len(new_tokenizer),
-    }
-    report["before"] = _retrieval(embedder, data.dev, languages, arguments)
-    if max_drop is not None and fall(report) is None:
+    return checkpoint
+
+
+def with_new_tokens(recipe: Recipe, new_tokens: int | None) -> Recipe:
+    """Return the recipe with the number of entries that the checkpoint's tokenizer gains.
+
+    Args:
+        recipe: The recipe of the run.
+        new_tokens: The number of entries; None for as many for each new language as the old ones
+            have on average.
+
+    Raises:
+        RecipeError: Entries are asked for, and the tokenizer is not one that this package trained.
+    """
+    checkpoint = _checkpoint_of(recipe)
+    tokenizer = AutoTokenizer.from_pretrained(local_or_hub(checkpoint))
+    # The encoders of the Hub keep their tokenizers.
+    is_extendable = is_byte_level_bpe(tokenizer) and recipe.architecture != ADAPTED
+    if new_tokens is None and is_extendable:
+        new_number = len(replay_sources(recipe).new_languages)
+        old_number = len(recipe.data.languages) - new_number
+        new_tokens = len(tokenizer) // old_number * new_number
+    if not new_tokens:
+        return recipe
+    if not is_extendable:
         raise RecipeError(
-            f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
-            f"({', '.join(report['old_languages'])}); give --dev with such rows"
+            f"new_tokens={new_tokens}: the tokenizer of {checkpoint} is not one that this package "
+            "trained, and stays as it is; leave --new-tokens out"
         )
-    if overwrite:
-        shutil.rmtree(folder, ignore_errors=True)
-    start = folder / STAGE_FOLDER
-    start.mkdir(parents=True, exist_ok=True)
-    # From now on --overwrite may delete the folder.
-    write_atomically(folder / RECIPE_NAME, recipe.to_yaml())
-    new_tokenizer.save_pretrained(start)
-    # The last file: from now on the run can be resumed.
-    write_atomically(start / REPORT_NAME, json.dumps(report))
+    return with_settings(recipe, {"tokenizer.path": checkpoint, "tokenizer.new_tokens": new_tokens})
 
 
-def _first_report(recipe: Recipe, rows: datasets.Dataset) -> Report:
-    """Return the beginning of the report, and warn if nothing protects the old languages."""
+def _check_old_pairs(recipe: Recipe, folder: Path, max_drop: float) -> None:
+    """Refuse a limit for the old languages if no dev set has rows of them.
+
+    Raises:
+        RecipeError: No dev set has two rows of a pair.
+    """
+    languages = recipe.data.languages
+    old_languages = _old_languages(recipe)
+    old_metrics = set()
+    for pair in language_pairs(old_languages):
+        old_metrics |= {f"p1_{pair}", f"doc_p1_{pair}"}
+    arguments = build_arguments(recipe, str(folder))
+    for rows in load_data(recipe).dev.values():
+        if old_metrics & retrieval_pools(rows, languages, arguments).keys():
+            return
+    raise RecipeError(
+        f"max_drop={max_drop:g}: found no dev set with two rows of a pair of the old languages "
+        f"({', '.join(old_languages)}); give --dev with such rows"
+    )
+
+
+def _old_languages(recipe: Recipe) -> list[str]:
     new_languages = replay_sources(recipe).new_languages
-    old_languages = [code for code in recipe.data.languages if code not in new_languages]
-    new_rows = 0
-    for row in rows["translation"]:
-        if any(row.get(language) for language in new_languages):
-            new_rows += 1
-    if new_rows == len(rows):
-        logger.warning(
-            f"Nothing protects the old languages ({', '.join(old_languages)}); --replay gives "
-            "them rows"
-        )
-    return {
-        "checkpoint": recipe.warm_start.checkpoint,
-        "old_languages": old_languages,
-        "new_languages": new_languages,
-        "data": {"new": {"rows": new_rows}, "old": {"rows": len(rows) - new_rows}},
-    }
-
-
-def _retrieval(
-    embedder: DocumentEmbedder,
-    dev: Mapping[str, datasets.Dataset],
-    languages: Sequence[str],
-    arguments: TmdeTrainingArguments,
-) -> dict[str, dict[str, float]]:
-    """Return the retrieval of every dev set."""
-    return {name: dev_retrieval(embedder, rows, languages, arguments) for name, rows in dev.items()}
+    return [code for code in recipe.data.languages if code not in new_languages]
 
 
 def model_before_training(
@@ -349,6 +340,43 @@ def model_before_training(
 # ---- After the last step
 
 
+def _first_report(recipe: Recipe, trainer: TmdeTrainer, max_drop: float | None) -> Report:
+    """Return the report of the data, the tokenizer and the checkpoint before training."""
+    checkpoint = _checkpoint_of(recipe)
+    source = local_or_hub(checkpoint)
+    tokenizer = AutoTokenizer.from_pretrained(source)
+    model = load_encoder(source, dtype=torch.float32)
+    model.to(trainer.args.device)  # type: ignore[arg-type]  # transformers wraps `to` without its types
+    embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
+    new_languages = replay_sources(recipe).new_languages
+    rows = trainer.train_dataset
+    assert isinstance(rows, datasets.Dataset)  # Rows that are replayed are no stream.
+    new_rows = 0
+    for row in rows["translation"]:
+        if any(row.get(language) for language in new_languages):
+            new_rows += 1
+    vocab_size = len(trainer.processing_class)
+    return {
+        "checkpoint": checkpoint,
+        "old_languages": _old_languages(recipe),
+        "new_languages": new_languages,
+        "data": {"new": {"rows": new_rows}, "old": {"rows": len(rows) - new_rows}},
+        "tokenizer": {"new_tokens": vocab_size - len(tokenizer), "vocab_size": vocab_size},
+        "max_drop": max_drop,
+        "before": _retrieval(embedder, trainer, recipe.data.languages),
+    }
+
+
+def _retrieval(
+    embedder: DocumentEmbedder, trainer: TmdeTrainer, languages: Sequence[str]
+) -> dict[str, dict[str, float]]:
+    """Return the retrieval of every dev set."""
+    measured = {}
+    for name, rows in trainer.eval_dataset.items():
+        measured[name] = dev_retrieval(embedder, rows, languages, trainer.args)
+    return measured
+
+
 def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: Report) -> None:
     """Measure the result and write the report.
 
@@ -359,8 +387,7 @@ def _measure_result(recipe: Recipe, trainer: TmdeTrainer, folder: Path, report: 
     embedder = DocumentEmbedder(model, tokenizer, max_length=trainer.args.embed_max_length)
 
     def measure(trained_share: float) -> None:
-        dev = trainer.eval_dataset or {}
-        report["after"] = _retrieval(embedder, dev, recipe.data.languages, trainer.args)
+        report["after"] = _retrieval(embedder, trainer, recipe.data.languages)
         report["means"] = means(report)
         report["fall"] = fall(report)
         report["trained_share"] = trained_share

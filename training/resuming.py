@@ -78,9 +78,7 @@ class SettingChange:
         return self.key.split(".")[1]
 
 
-def changed_settings(
-    stored: Recipe, recipe: Recipe, stage: Recipe | None = None
-) -> list[SettingChange]:
+def changed_settings(stored: Recipe, recipe: Recipe) -> list[SettingChange]:
     """Return the keys in which two recipes differ.
 
     A key that is left out has its default. Two names of the same file are equal.
@@ -88,7 +86,6 @@ def changed_settings(
     Args:
         stored: The recipe with which a run was begun.
         recipe: The recipe with which it is resumed.
-        stage: The recipe of the first stage, as the run was begun, if it is still to be trained.
     """
     changes = []
     for section in SECTIONS:
@@ -99,11 +96,11 @@ def changed_settings(
                 change.before, change.now
             )
             if not names_same_file:
-                changes.append(_judge(change, stored, stage))
+                changes.append(_judge(change, stored))
     return changes
 
 
-def _judge(change: SettingChange, stored: Recipe, stage: Recipe | None) -> SettingChange:
+def _judge(change: SettingChange, stored: Recipe) -> SettingChange:
     """Return a change with the answer to whether a resumed run may make it, and why not."""
     reason = ""
     if change.section == "card":  # The model card may say anything.
@@ -114,18 +111,9 @@ def _judge(change: SettingChange, stored: Recipe, stage: Recipe | None) -> Setti
     elif change.section == "training" and change.name in EVALUATION_TIMES:
         reason = _dependence_on_evaluations(stored)
         is_allowed = not reason
-    elif stage is not None and _is_limit_of_stage(change.key):
-        reason = _dependence_on_limits(stage)
-        is_allowed = not reason
     else:
         is_allowed = change.section == "training" and change.name in CHANGEABLE_KEYS
     return replace(change, is_allowed=is_allowed, reason=reason)
-
-
-def _is_limit_of_stage(key: str) -> bool:
-    """Return whether a key is a limit of the first stage, which may be written in two ways."""
-    override = key.removeprefix("warm_start.overrides.")
-    return override != key and override.removeprefix("training.") in LIMITS
 
 
 def _dependence_on_limits(recipe: Recipe) -> str:

@@ -10,26 +10,35 @@ from typing import Any
 
 import datasets
 from accelerate import PartialState
-from accelerate.state import AcceleratorState
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.files import AnyDataset
-from tmde.data.rows import document_numbers
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
+from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.baselines import record_packaged_scores
-from tmde.training.checkpoints import discard_checkpoints, find_checkpoint
+from tmde.training.checkpoints import check_resumable, discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
+from tmde.training.distributed import check_processes
 from tmde.training.evaluation import check_metric
 from tmde.training.lora import add_adapters
+from tmde.training.objective_checks import check_triples
+from tmde.training.objectives import Objective
 from tmde.training.publishing import open_hub_repository
-from tmde.training.recipe import Recipe, RecipeError, with_settings
+from tmde.training.recipe import Recipe, RecipeError
 from tmde.training.recipe.architectures import ADAPTED, config_class
-from tmde.training.resolving import ResolvedRun, resolve
+from tmde.training.recipe.building import (
+    build_arguments,
+    build_config,
+    build_objectives,
+    check_fit_of_objectives,
+    check_pyramid,
+    check_widths,
+)
 from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
 from tmde.training.run_folder import begin_folder, opened_folder, record_changes
 from tmde.training.run_record import (
@@ -41,10 +50,10 @@ from tmde.training.run_record import (
 )
 from tmde.training.starts import (
     BegunModel,
-    FromFewerLanguages,
-    FromFirstStage,
+    ResumedModel,
+    Start,
+    choose_start,
     has_packaged_languages,
-    share_tokenizer,
 )
 from tmde.training.trainer import TmdeTrainer
 
@@ -96,10 +105,9 @@ def train_recipe(
     """
     given = GivenData(train_dataset, eval_dataset)
     run = resolve(given.fit(recipe), Path(output_dir), resume)
-    with opened_folder(run, resume, overwrite):
+    with opened_folder(run.recipe, run.folder, resume, overwrite):
         inputs = read_inputs(run, given)
         begin_run(run, overwrite and not resume)
-        train_first_stage(run, inputs)
         tokenizer, begun = begin_model(run, inputs)
         trainer = build_trainer(run, inputs, tokenizer, begun)
         if measure_packaged:
@@ -111,7 +119,90 @@ def train_recipe(
     return trainer
 
 
-# ---- 1. What is read
+# ---- 1. What the recipe determines, before any data is read and any file is written or deleted
+
+
+@dataclass(frozen=True)
+class ResolvedRun:
+    """A run whose recipe is resolved.
+
+    Attributes:
+        recipe: The recipe as the user gave it, which `recipe.yaml` repeats.
+        folder: The folder of the run.
+        start: How tokenizer and model begin.
+        objectives: The losses by name.
+        arguments: The training arguments.
+        checkpoint: The checkpoint to resume from; None for a run without one.
+    """
+
+    recipe: Recipe
+    folder: Path
+    start: Start
+    objectives: dict[str, Objective]
+    arguments: TmdeTrainingArguments
+    checkpoint: Path | None
+
+
+def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
+    """Resolve a recipe for a run in a folder.
+
+    Args:
+        recipe: The recipe.
+        folder: The folder of the run.
+        resume: Resume the run in the folder. What a new run would begin with is not checked,
+            because it is no longer needed.
+
+    Raises:
+        RecipeError: The recipe cannot be trained.
+        TmdeError: The checkpoint to resume from is that of a model alone.
+    """
+    objectives, arguments = check_trainable(recipe, folder)
+    start = choose_start(recipe, folder)
+    if not resume:
+        check_widths(recipe, objectives)  # The width may be that of the packaged model.
+        start.check()
+        return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint=None)
+    checkpoint = find_checkpoint(folder)
+    if checkpoint is not None:
+        check_resumable(checkpoint)
+        start = ResumedModel(recipe, folder, checkpoint)
+        arguments.eval_on_start = False  # The run was measured before its first step.
+    return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint)
+
+
+def check_trainable(
+    recipe: Recipe, folder: Path
+) -> tuple[dict[str, Objective], TmdeTrainingArguments]:
+    """Make every check of a run that needs no files.
+
+    Returns:
+        The losses by name, and the training arguments of a run in the folder.
+
+    Raises:
+        RecipeError: The recipe cannot be trained.
+    """
+    check_pyramid(recipe)
+    if recipe.architecture != ADAPTED:  # Its configuration needs the encoder.
+        build_config(recipe)
+    if recipe.training.hub_token:
+        raise RecipeError(
+            "hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth "
+            "login`"
+        )
+    arguments = build_arguments(recipe, str(folder))
+    check_processes(arguments)
+    if arguments.early_stopping_patience and arguments.eval_strategy == "no":
+        raise RecipeError(
+            "early_stopping_patience counts evaluations: give dev or eval_task, and eval_strategy"
+        )
+    objectives = build_objectives(recipe)
+    if recipe.data.triples:
+        check_triples(objectives)
+    check_fit_of_objectives(recipe, objectives, arguments.token_dropout)
+    return objectives, arguments
+
+
+# ---- 2. What is read
 
 
 @dataclass(frozen=True)
@@ -156,7 +247,7 @@ def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
     return RunInputs(data, given, eval_tasks, origin)
 
 
-# ---- 2. The folder
+# ---- 3. The folder
 
 
 def begin_run(run: ResolvedRun, overwrite: bool) -> None:
@@ -169,51 +260,6 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
             begin_folder(run.recipe, run.folder, overwrite)
         else:
             record_changes(run.recipe, run.folder)
-
-
-# ---- 3. The first stage
-
-
-def train_first_stage(run: ResolvedRun, inputs: RunInputs) -> None:
-    """Train or resume the first stage of a run, if it has one that is not finished."""
-    start = run.start
-    if isinstance(start, FromFewerLanguages):
-        start = start.start  # This start adds languages to another start.
-    if not isinstance(start, FromFirstStage) or start.is_trained:
-        return
-    state = PartialState()
-    if state.is_main_process:
-        logger.warning(f"Stage 1 of 2: recipe {start.stage_name}, in {start.stage_folder}")
-    stage = share_tokenizer(run.recipe, start.stage, inputs.data.train, run.folder)
-    stage = _without_useless_neighbors(stage, inputs.data.train)
-    distributed_type = state.distributed_type
-    is_begun = find_checkpoint(start.stage_folder) is not None
-    train_recipe(
-        stage,
-        start.stage_folder,
-        inputs.given.train,
-        inputs.given.dev,
-        resume=is_begun,
-        overwrite=True,
-    )
-    state.wait_for_everyone()
-    # The state holds the stage's precision and refuses another one; FSDP of the stage may have
-    # changed the type.
-    AcceleratorState._reset_state()
-    state.distributed_type = distributed_type
-
-
-def _without_useless_neighbors(
-    stage: Recipe, rows: datasets.Dataset | datasets.IterableDataset
-) -> Recipe:
-    """Return a first stage that pairs no neighbors if its rows come from no documents.
-
-    Otherwise a warning would tell the user about a setting of the recipe that nobody has made.
-    """
-    is_stream = not isinstance(rows, datasets.Dataset)
-    if is_stream or not stage.training.neighbor_share or document_numbers(rows) is not None:
-        return stage
-    return with_settings(stage, {"training.neighbor_share": 0.0})
 
 
 # ---- 4. Tokenizer and model

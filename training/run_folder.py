@@ -28,9 +28,7 @@ from tmde.training.recipe import (
     with_sections,
     with_settings,
 )
-from tmde.training.resolving import ResolvedRun
 from tmde.training.resuming import SOURCE_SECTIONS, changed_settings
-from tmde.training.starts import STAGE_FOLDER, stage_recipe
 
 RECIPE_NAME = "recipe.yaml"
 RUN_RECORD_NAME = "run.json"
@@ -44,14 +42,15 @@ class RunCompleteError(TmdeError):
 
 
 @contextmanager
-def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[None]:
+def opened_folder(recipe: Recipe, folder: Path, resume: bool, overwrite: bool) -> Iterator[None]:
     """Lock the folder of a run for the processes of this run.
 
     After an error or a signal before the first checkpoint, a folder that is new is deleted, and one
     that was empty is emptied: the same command would be refused otherwise.
 
     Args:
-        run: The run.
+        recipe: The recipe of the run.
+        folder: The folder.
         resume: Resume the run in the folder.
         overwrite: Delete an earlier run in the folder.
 
@@ -61,14 +60,14 @@ def opened_folder(run: ResolvedRun, resume: bool, overwrite: bool) -> Iterator[N
     """
     state = PartialState()
     with ExitStack() as stack:
-        stack.enter_context(_explained_interruption(run.folder, resume))
+        stack.enter_context(_explained_interruption(folder, resume))
         if state.is_main_process:
-            stack.enter_context(locked(run.folder))
-            stack.enter_context(_removed_after_error(run.folder, run.recipe.data.train))
+            stack.enter_context(locked(folder))
+            stack.enter_context(_removed_after_error(folder, recipe.data.train))
         if resume:
-            check_resumable(run)
+            check_resumed_folder(recipe, folder)
         else:
-            check_new_folder(run.recipe, run.folder, overwrite)
+            check_new_folder(recipe, folder, overwrite)
         state.wait_for_everyone()  # Every process has checked the folder before it changes.
         yield
 
@@ -96,9 +95,7 @@ def _removed_after_error(folder: Path, source: Any) -> Iterator[None]:
 
 def _is_worth_keeping(folder: Path) -> bool:
     """Return whether a run is complete, or `--resume` finds something in its folder."""
-    if (folder / RESULTS_NAME).is_file() or (folder / STAGE_FOLDER).is_dir():
-        return True
-    return find_checkpoint(folder) is not None
+    return (folder / RESULTS_NAME).is_file() or find_checkpoint(folder) is not None
 
 
 def _empty_folder(folder: Path) -> None:
@@ -152,50 +149,47 @@ def describe_interruption(folder: Path, holds_earlier_run: bool) -> str:
         )
     if (folder / RESULTS_NAME).is_file():
         return f"Interrupted at the very end: {folder} is complete."
-    stage = folder / STAGE_FOLDER
-    if stage.is_dir():
-        return (
-            f"Interrupted before the first step of {folder}; {stage} holds what it begins with: "
-            "the same command with --resume goes on."
-        )
     return "Interrupted before the first step, so nothing is trained: run the same command again."
 
 
-def check_resumable(run: ResolvedRun) -> None:
+def check_resumed_folder(recipe: Recipe, folder: Path) -> None:
     """Refuse to resume a run that is not there, or another one.
+
+    Args:
+        recipe: The recipe with which the run is to be resumed.
+        folder: The folder of the run.
 
     Raises:
         RunCompleteError: The run has ended, and its checkpoints were deleted.
         TmdeError: The folder holds no checkpoint to resume from, or its run has other settings or
             other training data.
     """
-    if run.checkpoint is None and (run.folder / RESULTS_NAME).is_file():
-        check_same_settings(run.recipe, run.folder)
-        _refuse_complete(run)
-    if run.checkpoint is None and not (run.folder / STAGE_FOLDER).is_dir():
+    has_checkpoint = find_checkpoint(folder) is not None
+    is_complete = (folder / RESULTS_NAME).is_file()
+    if not has_checkpoint and not is_complete:
         raise TmdeError(
-            f"{run.folder} holds no complete checkpoint to resume from; --overwrite begins again"
+            f"{folder} holds no complete checkpoint to resume from; --overwrite begins again"
         )
-    check_same_settings(run.recipe, run.folder)
-    check_same_files(run.recipe, run.folder)
+    check_same_settings(recipe, folder)
+    if not has_checkpoint:
+        _refuse_complete(recipe, folder)
+    check_same_files(recipe, folder)
 
 
-def _refuse_complete(run: ResolvedRun) -> None:
+def _refuse_complete(recipe: Recipe, folder: Path) -> None:
     """Raise an error for a run that has ended: a mistake if it was to be extended."""
-    steps = json.loads((run.folder / RESULTS_NAME).read_text(encoding="utf-8"))["steps"]
-    stored = load_recipe(str(run.folder / RECIPE_NAME))
+    steps = json.loads((folder / RESULTS_NAME).read_text(encoding="utf-8"))["steps"]
+    stored = load_recipe(str(folder / RECIPE_NAME))
     further = (
-        f"To train its model further, begin a new run with it: --warm-start {run.folder} and "
-        "another -o. A run with keep_checkpoints=true can be extended by --resume, if its learning "
-        "rates do not depend on its limits"
+        f"To train its model further, begin a new run with it: --warm-start {folder} and another "
+        "-o. A run with keep_checkpoints=true can be extended by --resume, if its learning rates "
+        "do not depend on its limits"
     )
-    if stored.training.settings() == run.recipe.training.settings():
-        raise RunCompleteError(
-            f"{run.folder} is already complete, after {steps:,} steps. {further}."
-        )
+    if stored.training.settings() == recipe.training.settings():
+        raise RunCompleteError(f"{folder} is already complete, after {steps:,} steps. {further}.")
     raise TmdeError(
-        f"{run.folder} is complete, after {steps:,} steps, and its checkpoints were deleted: it "
-        f"cannot go on with other settings. {further}"
+        f"{folder} is complete, after {steps:,} steps, and its checkpoints were deleted: it cannot "
+        f"go on with other settings. {further}"
     )
 
 
@@ -210,10 +204,7 @@ def check_same_settings(recipe: Recipe, folder: Path) -> None:
         RecipeError: Names every key that differs, with both values.
     """
     stored = load_recipe(str(folder / RECIPE_NAME))
-    stage = None
-    if not (folder / STAGE_FOLDER / RESULTS_NAME).is_file():
-        stage = stage_recipe(stored)
-    changes = changed_settings(stored, recipe, stage)
+    changes = changed_settings(stored, recipe)
     refused = [change for change in changes if not change.is_allowed]
     if not refused:
         return

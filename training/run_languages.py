@@ -3,36 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from tmde.data.languages import languages_of
 from tmde.data.rows import triple_texts
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.overrides import with_settings
-from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.schema import ChosenRecipe, Recipe
 
 PREFERRED_PIVOT = "en"
-
-
-@dataclass(frozen=True)
-class ChosenLanguages:
-    """The languages of a run.
-
-    Attributes:
-        recipe: The recipe, which names them.
-        message: A sentence for the user about what was found; None if nothing was.
-    """
-
-    recipe: Recipe
-    message: str | None = None
 
 
 def choose_languages(
     recipe: Recipe,
     user_languages: Sequence[str] | None = None,
     user_pivots: Sequence[str] | None = None,
-) -> ChosenLanguages:
+) -> ChosenRecipe:
     """Return the recipe with the languages and pivot languages of a run.
 
     The user's go first, then those of the recipe, then those of the data. Without pivot languages
@@ -73,12 +59,12 @@ def choose_languages(
         # The same text in another format, with other columns first, makes the same run.
         languages = sorted(languages)
     settings = _changed_settings(recipe, languages, list(pivots))
-    return ChosenLanguages(with_settings(recipe, settings), message)
+    return ChosenRecipe(with_settings(recipe, settings), message)
 
 
 def _languages_of_triples(
     recipe: Recipe, user_languages: Sequence[str] | None, user_pivots: Sequence[str] | None
-) -> ChosenLanguages:
+) -> ChosenRecipe:
     """Return the recipe of triples with its languages, which the data do not state."""
     languages = [PREFERRED_PIVOT]
     message: str | None = (
@@ -92,7 +78,7 @@ def _languages_of_triples(
     if pivots is None:
         pivots = _choose_pivots(languages, recipe.data.pivot_languages)
     settings = _changed_settings(recipe, languages, list(pivots))
-    return ChosenLanguages(with_settings(recipe, settings), message)
+    return ChosenRecipe(with_settings(recipe, settings), message)
 
 
 def _languages_in(source: Any, columns: dict[str, str] | None) -> list[str]:

@@ -1,5 +1,6 @@
 """`tmde export`: a static embedding, fewer tokens, and graphs that a push leaves out."""
 
+import json
 import os
 
 import numpy as np
@@ -10,7 +11,7 @@ from transformers import AutoTokenizer
 
 from modeling_tmde import BagConfig, BagModel
 from tests.cli.conftest import ok, run, save_bag, write_rows
-from tests.conftest import WORDS, save
+from tests.conftest import WORDS, make_rows, save
 from tests.hub_encoders import adapt_encoder, save_encoder
 from tmde import DocumentEmbedder
 from tmde.training.publishing import push_model
@@ -159,3 +160,29 @@ def test_a_push_leaves_out_a_graph_of_earlier_weights(tokenizer, tmp_path, caplo
     sizes, _ = push_model(bag, "user/bag", dry_run=True)
     assert "onnx/model.onnx" not in sizes
     assert "older than the weights" in caplog.text
+
+
+def test_bag_is_a_checkpoint_that_training_takes(tmp_path, monkeypatch):
+    encoder = save_encoder(tmp_path / "encoder", "xlm-roberta")
+    rows = write_rows(tmp_path / "rows.jsonl", make_rows(300))
+    options = ["--vocab-size", 100, "--whole-words", 2, "--width", 8]
+    result = ok("export", "bag", encoder, "-o", tmp_path / "bag", "--train", rows, *options)
+    assert "numbers a vector" in result.output
+    bag = BagModel.from_pretrained(tmp_path / "bag")
+    assert bag.config.d_model == 8
+    assert bag.config.sublinear_counts
+    known = AutoTokenizer.from_pretrained(encoder).get_vocab().keys()
+    assert known & AutoTokenizer.from_pretrained(tmp_path / "bag").get_vocab().keys()
+    assert json.loads((tmp_path / "bag" / "run.json").read_text())["begun_with"] == [
+        {"name": "encoder", "hub": False, "license": None, "sources": None}
+    ]
+
+    training = ["max_steps=2", "dev_rows=20", "disable_tqdm=true", "cooldown=0", "bf16=false"]
+    options = ["--warm-start", tmp_path / "bag", "--train", rows, *training]
+    ok("train", "default", "-o", tmp_path / "run", *options)
+    embedder = DocumentEmbedder.from_pretrained(tmp_path / "run")
+    assert embedder.encode(["haus"]).shape == (1, 8)
+    assert len(embedder.tokenizer) == bag.config.vocab_size
+
+    result = run("train", "bag", "-o", tmp_path / "no", "--warm-start", encoder, "--train", rows)
+    assert "`tmde export bag` makes one of an encoder" in result.output

@@ -8,7 +8,6 @@ from tmde.cli.train_options import RunOptions, UserSettings
 from tmde.cli.train_recipe import RunRecipe, TrainCommand, make_recipe
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.resuming import changed_settings
-from tmde.training.starts import stage_recipe
 
 OPTIONS = {"languages", "pivots", "minutes", "steps", "seed", "batch_tokens"}
 
@@ -39,18 +38,16 @@ def test_a_run_that_begins_with_a_model_is_measured_before_the_first_step():
     assert not make("bag", "eval_strategy=no").recipe.training.eval_on_start
 
 
-def test_from_scratch_begins_with_a_first_stage_or_with_nothing():
+def test_from_scratch_begins_without_the_packaged_model():
     bag = make("bag", from_scratch=True).recipe
-    small = make("small", from_scratch=True).recipe
     assert bag.warm_start.settings() == {}
     assert bag.model.d_model == 256
-    assert small.warm_start.checkpoint is None
-    assert small.warm_start.recipe == "bag"
+    assert make("small", from_scratch=True).recipe.warm_start.settings().keys() == {"made_by"}
 
 
 def test_a_recipe_that_is_made_to_begin_with_a_model_refuses_to_begin_from_scratch():
-    with pytest.raises(RecipeError, match="recipe default is made to begin with intfloat/"):
-        make("default", from_scratch=True)
+    with pytest.raises(RecipeError, match="recipe hybrid is made to begin with default"):
+        make("hybrid", from_scratch=True)
 
 
 def test_a_checkpoint_of_the_user_goes_before_the_packaged_model():
@@ -58,18 +55,6 @@ def test_a_checkpoint_of_the_user_goes_before_the_packaged_model():
     assert made.recipe.warm_start.settings() == {"checkpoint": "default"}
     assert made.recipe.training.max_minutes == 3
     assert not any("packaged" in message for message in made.messages)
-
-
-def test_minutes_are_shared_by_two_stages_as_the_recipe_shares_them():
-    made = make("small", minutes=6.0, from_scratch=True)
-    assert stage_recipe(made.recipe).training.max_minutes == 4.0
-    assert made.recipe.training.max_minutes == 2.0
-    assert "Of 6 minutes, the first stage takes 4." in made.messages
-
-
-def test_minutes_of_a_single_stage_are_not_shared():
-    assert make("small", minutes=6.0).recipe.training.max_minutes == 6.0
-    assert make("bag", minutes=6.0, from_scratch=True).recipe.training.max_minutes == 6.0
 
 
 def test_steps_are_not_cut_off_by_the_minutes_of_the_recipe():

@@ -16,8 +16,7 @@ from tmde.hub_cards.licenses import (
 from tmde.training.publishing import _choose_license
 from tmde.training.recipe import load_recipe
 from tmde.training.recipe.sections import CardSection
-from tmde.training.resolving import resolve
-from tmde.training.run import read_inputs
+from tmde.training.run import read_inputs, resolve
 from tmde.training.run_record import tell_licenses
 
 

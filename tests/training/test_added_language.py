@@ -30,11 +30,12 @@ from tmde.training.added_language import (
     add_languages,
     extension_recipe,
     model_before_training,
+    with_new_tokens,
 )
 from tmde.training.language_report import describe, fall, means
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tmde.training.recipe.building import build_arguments, build_config
-from tmde.training.starts.added_language import extended_tokenizer
+from tmde.training.starts import choose_start
 
 NAMES = {"languages": list(OLD), "pivot_languages": ["en"]}
 OLD_PAIRS = (("de", "en"), ("de", "es"), ("en", "es"))
@@ -97,7 +98,8 @@ def test_before_the_first_step_old_texts_keep_their_vectors(kind, tmp_path, plac
     recipe = recipe_of(place, checkpoint=str(checkpoint), recipe=name, overrides=())
     before = AutoTokenizer.from_pretrained(checkpoint)
     rows = greek_rows(50, 1)
-    after = extended_tokenizer(recipe, before, make_dataset(rows), None)
+    recipe = with_new_tokens(recipe, None)
+    after = choose_start(recipe, tmp_path / "run").tokenizer(make_dataset(rows))
     assert len(after) > len(before) + 20
     model = model_before_training(recipe, tmp_path / "run", after)
     old = AutoModel.from_pretrained(checkpoint).eval()
@@ -207,20 +209,18 @@ def test_a_report_by_hand():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("step", [1, 5])
-def test_an_interrupted_run_goes_on(step, added, place, tmp_path, monkeypatch):
-    """Before its first checkpoint, and after it; in the folder of the process."""
+def test_an_interrupted_run_goes_on(added, place, tmp_path, monkeypatch):
+    """In the folder of the process."""
     monkeypatch.chdir(tmp_path)
     with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
-        interrupt(patch, Path("."), step)
+        interrupt(patch, Path("."), 5)
         add_languages(recipe_of(place), ".")
     with pytest.raises(ValueError, match="is not empty"):
         add_languages(recipe_of(place), ".")
-    # Nothing is measured a second time.
-    monkeypatch.setattr("tmde.training.added_language._prepare", None)
 
     report = add_languages(recipe_of(place), ".", resume=True)
 
+    assert report["before"] == added[1]["before"]
     assert report["after"] == added[1]["after"]
     expected = AutoModel.from_pretrained(added[0]).state_dict()
     for name, value in AutoModel.from_pretrained(tmp_path).state_dict().items():
@@ -253,7 +253,7 @@ def test_an_encoder_of_the_hub_keeps_its_tokenizer(place, tmp_path):
         RecipeError,
         match="new_tokens=9: the tokenizer of .* stays as it is; leave --new-tokens out",
     ):
-        extended_tokenizer(recipe, tokenizer, None, 9)
+        add_languages(recipe, tmp_path / "other", new_tokens=9)
 
 
 # ---- What may be lost
@@ -307,7 +307,7 @@ def test_other_folders_are_left_alone(place, added, tmp_path):
     (tmp_path / "letter.txt").write_text("dear")
     with pytest.raises(ValueError, match="does not look like a training run"):
         add_languages(recipe_of(place), tmp_path, overwrite=True)
-    with pytest.raises(ValueError, match="holds no run of add-language to resume"):
+    with pytest.raises(ValueError, match="holds no complete checkpoint to resume from"):
         add_languages(recipe_of(place), tmp_path, resume=True)
     assert list(tmp_path.iterdir()) == [tmp_path / "letter.txt"]
     with pytest.raises(RecipeError, match="the run would overwrite it"):

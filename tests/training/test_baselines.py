@@ -11,7 +11,7 @@ from tmde.cli.main import app
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.baselines import baseline_results, record_packaged_scores
 from tmde.training.recipe import load_recipe
-from tmde.training.resolving import resolve
+from tmde.training.run import resolve
 
 
 def test_the_packaged_model_is_measured_on_the_dev_rows(tmp_path):
@@ -49,12 +49,10 @@ def test_runs_of_earlier_versions_have_none(tmp_path):
 
 
 def test_a_resumed_run_is_not_measured_at_its_start_again(tmp_path, monkeypatch):
-    recipe = load_recipe("small")
+    recipe = load_recipe("bag", ["eval_on_start=true"])
     assert resolve(recipe, tmp_path).arguments.eval_on_start
-    monkeypatch.setattr(
-        "tmde.training.resolving.find_checkpoint", lambda folder: folder / "checkpoint-4"
-    )
-    monkeypatch.setattr("tmde.training.resolving.check_resumable", lambda folder: None)
+    monkeypatch.setattr("tmde.training.run.find_checkpoint", lambda folder: folder / "checkpoint-4")
+    monkeypatch.setattr("tmde.training.run.check_resumable", lambda folder: None)
     assert not resolve(recipe, tmp_path, resume=True).arguments.eval_on_start
 
 

@@ -2,8 +2,8 @@
 
 import pytest
 
-from tmde.training.recipe import Recipe, load_recipe, packaged_names, with_settings
-from tmde.training.starts import choose_packaged, stage_recipe, without_automatic_start
+from tmde.training.recipe import Recipe, load_recipe, packaged_names
+from tmde.training.starts import choose_packaged, without_automatic_start
 
 # The recipes of this project for users. All others reproduce a paper or a measured model.
 AUTOMATIC_RECIPES = {"bag", "small", "base"}
@@ -32,12 +32,11 @@ def test_every_other_recipe_stays_as_it_is(name):
 
 
 @pytest.mark.parametrize("name", sorted(AUTOMATIC_RECIPES))
-def test_the_start_is_stated_and_takes_the_place_of_a_first_stage(name):
+def test_the_start_is_stated(name):
     recipe, message = chosen(name)
     assert message == "Begins with the packaged model (--from-scratch begins with none)."
     assert recipe.warm_start.checkpoint == "default"
-    assert "packaged" not in recipe.warm_start.settings()
-    assert stage_recipe(recipe) is None
+    assert recipe.warm_start.settings().keys() == {"checkpoint"}
 
 
 def test_a_bag_has_the_width_and_the_vocabulary_of_the_packaged_model():
@@ -69,11 +68,6 @@ def test_a_bag_has_the_width_and_the_vocabulary_of_the_packaged_model():
             "tokenizer.vocab_size=2000 contradicts it (it has a vocabulary of its own)",
         ),
         (
-            "small",
-            "warm_start.overrides.max_steps=3",
-            "warm_start.overrides.max_steps sets another start",
-        ),
-        (
             "bag",
             "objectives.distillation={teacher: a/b}",
             "the objective distillation learns the space of its teacher",
@@ -102,8 +96,3 @@ def test_a_checkpoint_of_the_recipe_goes_before():
     recipe, message = chosen("bag", "warm_start.checkpoint=a/b")
     assert recipe.warm_start.checkpoint == "a/b"
     assert message == ""
-
-
-def test_a_first_stage_does_not_choose_for_itself():
-    stage = stage_recipe(with_settings(load_recipe("small"), {"data.train": "sample"}))
-    assert "packaged" not in stage.warm_start.settings()

@@ -36,7 +36,7 @@ from tmde.training.recipe.generated_sections import (
     options_section,
 )
 from tmde.training.run import train_recipe
-from tmde.training.starts.from_nothing import FromNothing
+from tmde.training.starts.checkpoint import NewModel
 
 LANGUAGES = ["de", "en", "es", "fr", "it"]
 INFINITY = float("inf")
@@ -173,7 +173,7 @@ def test_training_takes_the_training_arguments():
         ("train=a=b.tsv", "data", "train", "a=b.tsv"),
         ("train=null", "data", "train", None),
         ("model.d_model=1e3", "model", "d_model", 1000),
-        ("overrides.max_minutes=5", "warm_start", "overrides", {"max_minutes": 5}),
+        ("made_by=tmde train bag", "warm_start", "made_by", "tmde train bag"),
     ],
 )
 def test_overrides(override, section, key, value):
@@ -257,7 +257,7 @@ def test_a_file_may_leave_sections_out(tmp_path):
     assert recipe.data.languages == ["de", "no"]  # Norwegian
     assert recipe.data.pivot_languages == ["no"]
     assert recipe.warm_start.checkpoint is None
-    assert recipe.warm_start.recipe is None
+    assert recipe.warm_start.made_by is None
     assert build_arguments(recipe, str(tmp_path)).learning_rate == 0.0005
     assert build_objectives(recipe)["distance"].negatives == 40
 
@@ -467,7 +467,7 @@ def test_a_pyramid_that_was_trained_with_three_layers_still_has_a_config():
 
 def begin(recipe: Recipe, folder: Path, rows: int, seed: int = 0):
     """The tokenizer and the model of a run that begins at random."""
-    start = FromNothing(recipe, folder)
+    start = NewModel(recipe, folder)
     tokenizer = start.tokenizer(make_dataset(make_rows(rows, seed=seed)))
     return tokenizer, start.apply(tokenizer).model
 

@@ -5,6 +5,7 @@ import math
 import pytest
 
 from tests.training.logs import read_log
+from tests.training.trainers import checkpoint_recipe
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
 
@@ -33,35 +34,20 @@ ENCODER = [*SIZES, "encoder_layers=2", "encoder_ffn_dim=24", "encoder_attention_
 TRANSFORMER = [*ENCODER, "decoder_ffn_dim=24", "decoder_attention_heads=2"]
 
 
-def first_stage(**overrides) -> list[str]:
-    """Settings of a tiny first stage."""
-    overrides = SHORT | {"tokenizer.vocab_size": 400} | overrides
-    return [f"warm_start.overrides.{name}={value}" for name, value in overrides.items()]
-
-
-BRNN = {"model.d_model": 16, "model.embedding_dim": 12}
-PAIR = [
-    "data.languages=[de, en]",
-    "data.pivot_languages=[de, en]",
-    "attention_heads=2",
-    *first_stage(**BRNN),
-    *(f"{name}={value}" for name, value in BRNN.items()),
-]
-CBOW = [*first_stage(**{"model.d_model": 16}), "encoder_config={d_model: 16, normalize: false}"]
-BILSTM = (
+BRNN = ["model.d_model=16", "embedding_dim=12"]
+PAIR = ["data.languages=[de, en]", "data.pivot_languages=[de, en]"]
+CBOW = ["encoder_config={d_model: 16, normalize: false}"]
+BILSTM = [
     "encoder_config={embedding_dim: 12, d_model: 16, encoder_layers: 1, pooling: max, dropout: 0.0}"
-)
+]
 RUNS = {
     "claser_6": ([*LSTM, "encoder_layers=2"], {"translation_nll", "distance_hinge"}),
     "tmde_f": (TRANSFORMER, {"translation_nll"}),
     "gated_convnet": ([*LSTM, "encoder_layers=2"], {"translation_nll"}),
     "dbtmde": (TRANSFORMER, {"translation_nll", "translation_bottleneck_nll"}),
-    "cnv": (PAIR, {"translation_nll", "ntdv_distance_loss"}),
+    "cnv": ([*PAIR, *BRNN, "attention_heads=2"], {"translation_nll", "ntdv_distance_loss"}),
     "xnli_cbow": (CBOW, {"xnli_alignment_loss"}),
-    "xnli_bilstm": (
-        [*first_stage(**BRNN, **{"model.decoder_hidden_size": 20}), BILSTM],
-        {"xnli_alignment_loss"},
-    ),
+    "xnli_bilstm": (BILSTM, {"xnli_alignment_loss"}),
     "clm": (ENCODER, {"causal_lm_loss"}),
     "tlm": (ENCODER, {"masked_lm_loss", "translation_lm_loss"}),
     "light": (
@@ -74,13 +60,26 @@ RUNS = {
     ),
 }
 
+# The settings of the runs whose checkpoints they begin with.
+CHECKPOINTS = {
+    "cnv": [*PAIR, *SIZES, "embedding_dim=12"],
+    "xnli_cbow": SIZES,
+    "xnli_bilstm": ["data.languages=[en, es]", *LSTM],
+}
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", RUNS)
 def test_runs(name, tmp_path):
     overrides, expected = RUNS[name]
-    train_recipe(load_recipe(name, DATA + overrides), tmp_path)
-    first = read_log(tmp_path, "loss")[0]
+    settings = DATA + overrides
+    if name in CHECKPOINTS:
+        checkpoint = tmp_path / "checkpoint"
+        train_recipe(checkpoint_recipe(name, *DATA, *CHECKPOINTS[name]), checkpoint)
+        settings.append(f"warm_start.checkpoint={checkpoint}")
+    run = tmp_path / "run"
+    train_recipe(load_recipe(name, settings), run)
+    first = read_log(run, "loss")[0]
     assert expected <= first.keys()
     for name in expected:
         assert math.isfinite(first[name]), name

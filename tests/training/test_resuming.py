@@ -6,7 +6,7 @@ import pytest
 
 from tmde.training.argument_table import REFUSED
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
-from tmde.training.resuming import CHANGEABLE_KEYS, changed_settings
+from tmde.training.resuming import CHANGEABLE_KEYS
 from tmde.training.run_folder import RECIPE_NAME, check_same_settings, record_changes
 
 OPEN = ("lr_scheduler_type=constant_with_warmup", "cooldown=0", "warmup_steps=20")
@@ -70,31 +70,3 @@ def test_keys_of_a_mapping_may_change_with_it(tmp_path):
 
 def test_arguments_that_are_refused_in_any_run_are_not_changeable():
     assert not CHANGEABLE_KEYS & REFUSED.keys()
-
-
-# ---- First stages
-
-
-@pytest.mark.parametrize("key", ["max_minutes", "training.max_minutes"])
-@pytest.mark.parametrize("state", ["open", "cooled", "trained"])
-def test_limits_of_a_first_stage_follow_its_own_schedule_until_it_is_trained(state, key, tmp_path):
-    settings = [f"warm_start.overrides.{key}=4"]
-    settings.append(f"warm_start.overrides.cooldown={1.0 if state == 'cooled' else 0}")
-    begin(tmp_path, *settings, name="small")
-    if state == "trained":
-        (tmp_path / "warm_start").mkdir()
-        (tmp_path / "warm_start" / "results.json").write_text("{}")
-    longer = load_recipe("small", [*settings, f"warm_start.overrides.{key}=8"])
-    if state == "open":
-        check_same_settings(longer, tmp_path)
-        return
-    reason = r"begun with 4 \(cooldown=1\.0" if state == "cooled" else r"begun with 4\. Only"
-    with pytest.raises(RecipeError, match=rf"warm_start\.overrides\.{key} is 8.*{reason}"):
-        check_same_settings(longer, tmp_path)
-
-
-def test_other_overrides_of_a_first_stage_stay():
-    before = load_recipe("small")
-    after = load_recipe("small", ["warm_start.overrides.token_dropout=0.9"])
-    stage = load_recipe("bag", ["cooldown=0"])
-    assert [change.is_allowed for change in changed_settings(before, after, stage)] == [False]

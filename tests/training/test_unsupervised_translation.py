@@ -14,6 +14,7 @@ from modeling_tmde import TmdeEncoderForMaskedLM, TmdeForConditionalGeneration
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from tests.conftest import jittered, make_rows, save, tiny_model
 from tests.training.logs import read_log
+from tests.training.trainers import checkpoint_recipe
 from tmde.data.sample import sample_sentences
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatches
@@ -23,10 +24,8 @@ from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import load_recipe
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data
-from tmde.training.starts.first_stage import build_stage
+from tmde.training.starts.checkpoint import check_fit
 from tmde.training.starts.weights import warm_start
-
-STAGE = "warm_start.overrides"
 
 
 def language_model(**changes) -> TmdeEncoderForMaskedLM:
@@ -100,17 +99,20 @@ def test_a_smaller_decoder_takes_the_first_layers(tokenizer, tmp_path):
         ("model.encoder_ffn_dim=48", "=24: found encoder_ffn_dim=48"),
         ("model.decoder_ffn_dim=48", "=24: found decoder_ffn_dim=48; set model.decoder_ffn_dim=24"),
         ("model.activation_function=relu", "=gelu: found activation_function=relu"),
-        (f"{STAGE}.model.position_embeddings=learned", "position_embeddings=learned, but T-MDE"),
     ],
 )
-def test_a_language_model_of_another_shape_is_refused_before_it_is_trained(
-    setting, message, tmp_path
-):
-    train_file = write_single_texts(tmp_path / "train.jsonl", num_rows=30)
-    recipe = load_recipe("unsupervised_translation", [*tiny_settings(train_file), setting])
+def test_a_language_model_of_another_shape_is_refused(setting, message):
+    recipe = load_recipe("unsupervised_translation", [*TINY, *TINY_DECODER, setting])
+    source = TmdeEncoderConfig(**TINY_SIZES, activation_function="gelu")
     with pytest.raises(ValueError, match=message):
-        train_recipe(recipe, tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+        check_fit(recipe, source)
+
+
+def test_a_language_model_with_learned_positions_is_refused():
+    recipe = load_recipe("unsupervised_translation", [*TINY, *TINY_DECODER])
+    source = TmdeEncoderConfig(position_embeddings="learned")
+    with pytest.raises(ValueError, match="position_embeddings=learned, but T-MDE"):
+        check_fit(recipe, source)
 
 
 # ---- A run
@@ -125,33 +127,35 @@ def write_single_texts(path: Path, num_rows: int) -> Path:
     return path
 
 
-def tiny_settings(train_file: Path) -> list[str]:
-    sizes = [
-        "model.d_model=16",
-        "model.encoder_layers=1",
-        "model.encoder_attention_heads=2",
-        "model.encoder_ffn_dim=24",
-    ]
-    training = ["micro_batch_tokens=200", "max_steps=4", "eval_steps=2", "bf16=false"]
-    training += ["dataloader_num_workers=0", "logging_steps=1"]
-    stage = [*sizes, *training, "batch_tokens=null"]
-    return [
-        f"data.train={train_file}",
-        "data.dev_rows=20",
-        "tokenizer.vocab_size=300",
-        "model.decoder_layers=1",
-        "model.decoder_attention_heads=2",
-        "model.decoder_ffn_dim=24",
-        *sizes,
-        *training,
-        *(f"{STAGE}.{setting}" for setting in stage),
-    ]
+TINY_SIZES = {
+    "d_model": 16,
+    "encoder_layers": 1,
+    "encoder_attention_heads": 2,
+    "encoder_ffn_dim": 24,
+}
+TINY = [f"model.{name}={value}" for name, value in TINY_SIZES.items()]
+TINY_DECODER = [
+    "model.decoder_layers=1",
+    "model.decoder_attention_heads=2",
+    "model.decoder_ffn_dim=24",
+]
 
 
 def test_the_recipe_trains_on_rows_of_one_language(tmp_path):
     train_file = write_single_texts(tmp_path / "train.jsonl", num_rows=200)
+    training = [f"data.train={train_file}", "data.languages=[de,en]", "data.dev_rows=20"]
+    training += ["micro_batch_tokens=200", "max_steps=4", "eval_steps=2", "bf16=false"]
+    training += ["batch_tokens=null", "dataloader_num_workers=0", "logging_steps=1"]
+    first = tmp_path / "first"
+    vocabulary = ["tokenizer.vocab_size=300", "data.pivot_languages=[en]"]
+    train_recipe(
+        checkpoint_recipe("unsupervised_translation", *training, *vocabulary, *TINY), first
+    )
     folder = tmp_path / "run"
-    train_recipe(load_recipe("unsupervised_translation", tiny_settings(train_file)), folder)
+    start = f"warm_start.checkpoint={first}"
+    train_recipe(
+        load_recipe("unsupervised_translation", [*training, *TINY, *TINY_DECODER, start]), folder
+    )
 
     report = json.loads((folder / "run.json").read_text())["warm_start"]
     assert report["model_type"] == "tmde_encoder"
@@ -162,8 +166,8 @@ def test_the_recipe_trains_on_rows_of_one_language(tmp_path):
     assert evaluations
     for entry in evaluations:
         assert entry["eval_denoising_nll"] == entry["eval_dev_denoising_nll"]
-    stage_log = read_log(folder / "warm_start")
-    assert any("eval_masked_lm_loss" in entry for entry in stage_log)
+    first_log = read_log(first)
+    assert any("eval_masked_lm_loss" in entry for entry in first_log)
     log = read_log(folder)
     # The rows that are read have no translation.
     assert all("eval_retrieval" not in entry for entry in log)
@@ -191,9 +195,12 @@ def test_both_stages_read_as_many_rows_of_each_language(stage, tmp_path, spaced_
         write_language(tmp_path / "de.jsonl", "de", 200),
         write_language(tmp_path / "en.jsonl", "en", 1800),
     ]
-    recipe = load_recipe("unsupervised_translation", [f"data.train={files}", "data.dev_rows=100"])
+    settings = [f"data.train={files}", "data.dev_rows=100", "data.languages=[de,en]"]
+    settings.append("data.pivot_languages=[de,en]")
     if stage == "first":
-        recipe = build_stage(recipe, recipe.warm_start.recipe)
+        recipe = checkpoint_recipe("unsupervised_translation", *settings)
+    else:
+        recipe = load_recipe("unsupervised_translation", settings)
     train, dev, _ = load_data(recipe)
     batches = ParallelBatches(
         train, spaced_tokenizer, ["de", "en"], ["de", "en"], targets=["self"], fewest_languages=1
@@ -212,8 +219,7 @@ def test_both_stages_read_as_many_rows_of_each_language(stage, tmp_path, spaced_
 
 
 def test_a_step_of_the_language_model_is_64_streams_of_256_tokens():
-    recipe = load_recipe("unsupervised_translation", ["data.train=texts"])
-    training = build_stage(recipe, recipe.warm_start.recipe).training
+    training = checkpoint_recipe("unsupervised_translation").training
     assert training.batch_tokens / training.train_max_length == 64
     # The rows have one language, so a micro-batch has as many streams as rows.
     assert training.batch_tokens == 2 * training.micro_batch_tokens
@@ -304,40 +310,31 @@ def test_accuracy_by_hand():
     assert enciphered_accuracy(["Shares of"], [source], [target]) == 1 / 3
 
 
-def cipher_settings(folder: Path) -> list[str]:
-    sizes = [
-        "model.d_model=64",
-        "model.encoder_layers=2",
-        "model.encoder_attention_heads=4",
-        "model.encoder_ffn_dim=128",
-        "model.dropout=0",
-        "model.attention_dropout=0",
-    ]
-    training = [
-        "lr_scheduler_type=constant_with_warmup",
-        "warmup_steps=50",
-        "cooldown=0.3",
-        "micro_batch_tokens=1000",
-        "eval_steps=400",
-        "dataloader_num_workers=0",
-        "bf16=false",
-    ]
-    stage = [*sizes, *training, "learning_rate=0.002", "max_steps=800", "batch_tokens=null"]
-    return [
-        f"data.train={folder / 'train.jsonl'}",
-        "data.dev_rows=50",
-        f"data.languages=[{PLAIN},{CIPHER}]",
-        f"data.pivot_languages=[{PLAIN},{CIPHER}]",
-        "tokenizer.vocab_size=1600",
-        "model.decoder_layers=2",
-        "model.decoder_attention_heads=4",
-        "model.decoder_ffn_dim=128",
-        *sizes,
-        *training,
-        "learning_rate=0.001",
-        "max_steps=150",
-        *(f"{STAGE}.{setting}" for setting in stage),
-    ]
+CIPHER_SIZES = [
+    "model.d_model=64",
+    "model.encoder_layers=2",
+    "model.encoder_attention_heads=4",
+    "model.encoder_ffn_dim=128",
+    "model.dropout=0",
+    "model.attention_dropout=0",
+]
+CIPHER_DECODER = [
+    "model.decoder_layers=2",
+    "model.decoder_attention_heads=4",
+    "model.decoder_ffn_dim=128",
+]
+CIPHER_TRAINING = [
+    "data.dev_rows=50",
+    f"data.languages=[{PLAIN},{CIPHER}]",
+    f"data.pivot_languages=[{PLAIN},{CIPHER}]",
+    "lr_scheduler_type=constant_with_warmup",
+    "warmup_steps=50",
+    "cooldown=0.3",
+    "micro_batch_tokens=1000",
+    "eval_steps=400",
+    "dataloader_num_workers=0",
+    "bf16=false",
+]
 
 
 @pytest.mark.slow
@@ -353,8 +350,14 @@ def test_a_cipher_is_learned_without_a_pair(tmp_path):
         for number, text in enumerate(sentences):
             row = {PLAIN: text} if number % 2 else {CIPHER: encipher(text)}
             file.write(json.dumps({"translation": row}) + "\n")
+    name = "unsupervised_translation"
+    settings = [f"data.train={tmp_path / 'train.jsonl'}", *CIPHER_TRAINING, *CIPHER_SIZES]
+    language_model = ["tokenizer.vocab_size=1600", "learning_rate=0.002", "max_steps=800"]
+    first = tmp_path / "first"
+    train_recipe(checkpoint_recipe(name, *settings, *language_model, "batch_tokens=null"), first)
+    settings += [*CIPHER_DECODER, "learning_rate=0.001", "max_steps=150"]
     run = tmp_path / "run"
-    train_recipe(load_recipe("unsupervised_translation", cipher_settings(tmp_path)), run)
+    train_recipe(load_recipe(name, [*settings, f"warm_start.checkpoint={first}"]), run)
 
     tested = sentences_of_markets("dev", 1000)[:TESTED]
     assert not set(tested) & set(sentences)
@@ -362,7 +365,7 @@ def test_a_cipher_is_learned_without_a_pair(tmp_path):
     model = AutoModelForSeq2SeqLM.from_pretrained(run).eval()
     torch.manual_seed(0)
     untrained = TmdeForConditionalGeneration(model.config).eval()
-    warm_start(untrained, tokenizer, run / "warm_start")
+    warm_start(untrained, tokenizer, first)
     before = accuracies(untrained, tokenizer, tested)
     after = accuracies(model, tokenizer, tested)
     for language in (PLAIN, CIPHER):

@@ -1,6 +1,7 @@
 """A trainer of a tiny model, for all tests of training."""
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from tests.conftest import make_dataset, make_rows, tiny_model
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.callbacks import RunSchedule
 from tmde.training.objectives import DistanceConstraint, TranslationObjective
+from tmde.training.recipe import Recipe, load_recipe
 from tmde.training.trainer import TmdeTrainer
 
 ROOT = Path(__file__).parents[2]
@@ -28,6 +30,12 @@ ARGUMENTS = {
 }
 ARGUMENTS |= {"save_strategy": "no", "load_best_model_at_end": False, "micro_batch_tokens": 400}
 ARGUMENTS |= {"eval_pairs": ["de-en"]}
+
+
+def checkpoint_recipe(name: str, *overrides: str) -> Recipe:
+    """Return the recipe of the run whose model a recipe begins with, with overrides."""
+    _, _, first_name, *words = shlex.split(load_recipe(name).warm_start.made_by)
+    return load_recipe(first_name, [*words, *overrides])
 
 
 def tiny_trainer(

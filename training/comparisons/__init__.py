@@ -7,7 +7,7 @@
       # before `all`; --train, --dev and the seed go before everything.
       all: {max_cpu_minutes: 6}
       laser: {model.d_model: 256}
-    # Trained once, with `seed` or the first of `seeds`.
+    # Trained once, with `seed` or the first of `seeds`. A start may begin with one before it.
     start:
       bag: {recipe: bag, overrides: {max_cpu_minutes: 4}}
     # The start whose tokenizer all systems take; without this key, each has its own.
@@ -49,8 +49,8 @@
           - {title: training words a second, cost: words_per_second}
       another: {paper: "003", place: section 6.2, sentence: ..., verbatim: false, why_not: No data.}
 
-`max_cpu_minutes` limits each training by itself, a start and a first stage too. What a system may
-take is their sum, as in the table. The clock stops with the last training step: the evaluation
+`max_cpu_minutes` limits each training by itself, a start too. What a system may take is their sum,
+as in the table. The clock stops with the last training step: the evaluation
 after it does not count.
 
 A file with `base: claims` takes from that comparison what it lacks itself; entries of mappings,
@@ -59,6 +59,4 @@ such as single systems, are replaced one by one.
 The source of a task, `sentence_retrieval=FILE`, is looked for in `--eval-data` first.
 
 `tmde.cli.claims` describes the keys of a claim, and `tmde.eval.verdicts` the rules of verdicts.
-
-A start takes the place of a first stage that is a bag; any other first stage begins with the start.
 """

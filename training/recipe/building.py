@@ -70,7 +70,7 @@ def build_objectives(recipe: Recipe) -> dict[str, Objective]:
 def check_fit_of_objectives(
     recipe: Recipe, objectives: Mapping[str, Objective], token_dropout: float
 ) -> None:
-    """Check that the losses fit the model, before a first stage is trained or a text is read.
+    """Check that the losses fit the model, before a text is read.
 
     The configuration of `adapted` is that of its encoder; there the losses are checked when the
     model is made.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args
+from typing import Any, NamedTuple, get_args
 
 import yaml
 from pydantic import ConfigDict, ValidationError
@@ -130,6 +130,18 @@ class Recipe(Section):
         """Return the YAML file from which `load_recipe` makes the same recipe."""
         content = {"description": self.description, **self.settings()}
         return yaml.safe_dump(content, sort_keys=False, allow_unicode=True)
+
+
+class ChosenRecipe(NamedTuple):
+    """A recipe of which something was chosen for the user.
+
+    Attributes:
+        recipe: The recipe, which states what was chosen.
+        message: A sentence about it for the user; None if there was nothing to choose.
+    """
+
+    recipe: Recipe
+    message: str | None = None
 
 
 def read_sections(content: Mapping[str, Any], recipe_name: str) -> dict[str, dict[str, Any]]:

@@ -9,14 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    ModelWrapValidatorHandler,
-    PrivateAttr,
-    field_validator,
-    model_validator,
-)
+from pydantic import BaseModel, ConfigDict, field_validator, model_validator
 from typing_extensions import Self
 
 from modeling_tmde import TmdeError
@@ -36,34 +29,12 @@ class Section(BaseModel):
         protected_namespaces=(),
     )
 
-    # The keys that were set, in the order in which they were written: `recipe.yaml` keeps it.
-    _keys: tuple[str, ...] = PrivateAttr(default=())
-
-    @model_validator(mode="wrap")
-    @classmethod
-    def _remember_keys(cls, values: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
-        section = handler(values)
-        if isinstance(values, Mapping):
-            section._keys = tuple(values)
-        return section
-
     def settings(self) -> dict[str, Any]:
         """Return the keys that were set and their values, as plain YAML types.
 
         Mappings and lists are copies, because transformers changes some of its arguments in place.
         """
-        return {key: _to_plain(getattr(self, key)) for key in self._keys}
-
-
-def _to_plain(value: Any) -> Any:
-    """Return a value with its sections as mappings, and with its mappings and lists copied."""
-    if isinstance(value, Section):
-        return value.settings()
-    if isinstance(value, Mapping):
-        return {key: _to_plain(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_to_plain(item) for item in value]
-    return value
+        return self.model_dump(exclude_unset=True)
 
 
 def describe_problem(problem: Any, section: type[Section]) -> str:
@@ -219,21 +190,22 @@ class TokenizerSection(Section):
 
     Attributes:
         path: Folder or Hub id of a tokenizer to use.
+        new_tokens: The number of entries that the tokenizer of `path`, a byte-level BPE, gains for
+            the languages that the run adds.
         vocab_size: The number of entries of the vocabulary.
         max_characters: The number of characters of each language from which the tokenizer is made.
         model_max_length: The number of tokens at which texts end.
         lowercase: Read all text in lower case.
         add_prefix_space: Read the first word of a text like every other one.
-        whole_words: The number of entries that are words, see `save_encoder_bag`.
     """
 
     path: str | None = None
+    new_tokens: WholeNumber = 0
     vocab_size: WholeNumber | None = None
     max_characters: WholeNumber = 20_000_000
     model_max_length: WholeNumber | None = None
     lowercase: bool = False
     add_prefix_space: bool = False
-    whole_words: WholeNumber = 0
 
 
 class WarmStartSection(Section):
@@ -244,21 +216,16 @@ class WarmStartSection(Section):
             it has the languages of the run, and neither a checkpoint nor a setting of the user
             speaks against it (see `tmde.training.starts.packaged`). `recipe.yaml` of a run never
             has this key, since it states the start that was chosen.
-        checkpoint: Folder or Hub id of a bag, or of a model of the same architecture; for a bag
-            also any text encoder, whose token vectors it takes, see `save_encoder_bag`.
-        recipe: Without a checkpoint, the recipe of a first stage on the same data, which is trained
-            in `warm_start/` of the run's folder.
-        overrides: Keys of the first stage's recipe and their values. On the command line,
-            `warm_start.overrides.max_minutes=5` changes one of them. Data, seed and what is
-            evaluated are the run's; `data.languages` and `data.pivot_languages` may be fewer.
+        checkpoint: Folder or Hub id of a bag, or of a model of the same architecture.
+        made_by: The command that makes the checkpoint, without its data and its output. A recipe
+            that has it needs a checkpoint.
         direct_path: Whether T-MDE takes the token weights of a bag, see
             `tmde.training.starts.weights.warm_start`.
     """
 
     packaged: Literal["auto", "never"] = "never"
     checkpoint: str | None = None
-    recipe: str | None = None
-    overrides: dict[str, Any] = {}
+    made_by: str | None = None
     direct_path: bool = True
 
 

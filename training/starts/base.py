@@ -17,9 +17,6 @@ from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
 
-# The subfolder of a run with what the run makes to begin with, such as a first stage.
-STAGE_FOLDER = "warm_start"
-
 Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Report: TypeAlias = dict[str, Any]
 
@@ -64,8 +61,6 @@ class Start(ABC):
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
         """Return the tokenizer of the run.
 
-        A start that makes what the run begins with makes it before.
-
         Args:
             rows: The training rows, from which a new tokenizer is made.
         """
@@ -80,22 +75,6 @@ class Start(ABC):
         Raises:
             RecipeError: The architecture cannot be trained with this tokenizer or encoder.
         """
-
-
-def open_any_config(
-    checkpoint: str | os.PathLike, purpose: str = "Warm start from"
-) -> PreTrainedConfig:
-    """Return the configuration of any model that transformers can open.
-
-    Args:
-        checkpoint: Folder or Hub id.
-        purpose: The beginning of an error message, before the checkpoint.
-
-    Raises:
-        RecipeError: The checkpoint is missing.
-    """
-    with reading(f"{purpose} {checkpoint}", RecipeError):
-        return AutoConfig.from_pretrained(local_or_hub(checkpoint))
 
 
 def open_config(
@@ -113,7 +92,8 @@ def open_config(
     Raises:
         RecipeError: The checkpoint is missing, or it is another model.
     """
-    config = open_any_config(checkpoint, purpose)
+    with reading(f"{purpose} {checkpoint}", RecipeError):
+        config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
     if config_class is None:
         expected_type = TmdeConfig.model_type  # Every `model_type` of this package begins with it.
         is_expected = architecture_of(config) is not None
@@ -123,6 +103,6 @@ def open_config(
     if not is_expected:
         raise RecipeError(
             f"{purpose} {checkpoint}: found a model of type {config.model_type!r}, expected one "
-            f"of this package ({expected_type})"
+            f"of this package ({expected_type}); `tmde export bag` makes one of an encoder"
         )
     return config

@@ -1,9 +1,10 @@
-"""A model that begins with a checkpoint: a bag, a language model, or one of its architecture."""
+"""A new model: it begins with a checkpoint or with random weights."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+import shlex
+from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
 
@@ -15,58 +16,120 @@ from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer
 from tmde.embedding.loading import local_or_hub
-from tmde.training.recipe.architectures import ADAPTED, BAG, TMDE, architecture_of
-from tmde.training.recipe.building import build_config
+from tmde.training.recipe.architectures import ADAPTED, BAG, TMDE, config_class
+from tmde.training.recipe.building import build_config, model_class_of
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.overrides import with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
-from tmde.training.starts.base import (
-    BegunModel,
-    Report,
-    Rows,
-    Start,
-    open_any_config,
-    open_config,
-)
-from tmde.training.starts.from_nothing import new_model
-from tmde.training.starts.tokenizers import check_options, prepare_tokenizer
+from tmde.training.starts.base import BegunModel, Report, Rows, Start, open_config
+from tmde.training.starts.hub_encoders import token_settings
+from tmde.training.starts.tokenizers import open_tokenizer_files, prepare_tokenizer
 from tmde.training.starts.weights import warm_start
 
 logger = logging.get_logger("tmde.training")
 
 
 @dataclass(frozen=True)
-class FromCheckpoint(Start):
-    """Begin with a checkpoint, and with its tokenizer unless the recipe has a `tokenizer` section.
+class NewModel(Start):
+    """Begin with the checkpoint of the recipe; without one, with random weights.
 
-    Attributes:
-        checkpoint: Folder or Hub id.
+    The tokenizer is that of the checkpoint, unless the recipe has a `tokenizer` section.
     """
-
-    checkpoint: str
 
     @cached_property
     def completed_recipe(self) -> Recipe:
         """The recipe with the checkpoint's tokenizer and bag options where it sets none."""
-        recipe = with_bag_options(self.recipe, open_config(self.checkpoint))
+        checkpoint = self.recipe.warm_start.checkpoint
+        if checkpoint is None:
+            return self.recipe
+        recipe = with_bag_options(self.recipe, open_config(checkpoint))
         if recipe.tokenizer.settings():
             return recipe
-        return with_settings(recipe, {"tokenizer.path": self.checkpoint})
+        return with_settings(recipe, {"tokenizer.path": checkpoint})
 
     def check(self) -> None:
         """Refuse a checkpoint that is missing or foreign, or whose weights do not fit."""
-        check_options(self.recipe)
-        check_fit(self.recipe, open_config(self.checkpoint))
+        checkpoint = self.recipe.warm_start.checkpoint
+        if checkpoint is not None:
+            check_fit(self.recipe, open_config(checkpoint))
+        elif self.recipe.warm_start.made_by is not None:
+            raise RecipeError(_describe_missing_checkpoint(self.recipe, self.folder))
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
-        """Return the checkpoint's tokenizer, or that of the `tokenizer` section."""
+        """Return the tokenizer of the recipe, or else of the checkpoint, or else a new one."""
         return prepare_tokenizer(self.completed_recipe, rows, self.folder)
 
     def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
         """Return a new model that begins as the checkpoint ended."""
         model = new_model(self.completed_recipe, tokenizer)
-        report = take_checkpoint(model, tokenizer, self.checkpoint, self.recipe)
-        return BegunModel(model, report)
+        checkpoint = self.recipe.warm_start.checkpoint
+        if checkpoint is None:
+            return BegunModel(model)
+        return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, self.recipe))
+
+
+def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
+    """Return a model of the recipe's architecture with random weights, for this tokenizer.
+
+    Raises:
+        RecipeError: The tokenizer puts no token before a text, which all architectures but
+            `adapted` need.
+    """
+    settings = token_settings(tokenizer)
+    if not settings.pop("reads_bos"):
+        raise RecipeError(
+            f"tokenizer: that of {tokenizer.name_or_path!r} puts no token before a text; take "
+            "another"
+        )
+    settings["vocab_size"] = len(tokenizer)
+    settings["mask_token_id"] = tokenizer.mask_token_id
+    options = {field.name for field in fields(config_class(recipe.architecture))}
+    known_settings = {name: value for name, value in settings.items() if name in options}
+    model_class = model_class_of(recipe)
+    return model_class(build_config(recipe, **known_settings))
+
+
+def _describe_missing_checkpoint(recipe: Recipe, folder: Path) -> str:
+    """Return the two commands of a run whose checkpoint is still to be made."""
+    checkpoint = folder.with_name(f"{folder.name}-start")
+    words = shlex.split(str(recipe.warm_start.made_by))
+    sources = recipe.data.train
+    if not isinstance(sources, list):
+        sources = [sources]
+    for source in sources:
+        # Rows of Python have no name, and a pair of files is no single word.
+        words += ["--train", source if isinstance(source, str) else "SOURCE"]
+    if not any(word.startswith("languages=") for word in words):
+        words += ["--languages", ",".join(recipe.data.languages)]
+    words += ["-o", str(checkpoint)]
+    return (
+        f"Recipe {recipe.name} begins with a checkpoint. Make it: {shlex.join(words)}. Then give "
+        f"your command again with --warm-start {checkpoint}, without --from-scratch"
+    )
+
+
+@dataclass(frozen=True)
+class ResumedModel(Start):
+    """Resume the run from one of its checkpoints.
+
+    Only the shape of the model is built here, because the trainer loads the weights.
+
+    Attributes:
+        checkpoint: The checkpoint, a folder in that of the run.
+    """
+
+    checkpoint: Path
+
+    def check(self) -> None:
+        """Check nothing: what the run began with is no longer needed."""
+
+    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
+        """Return the tokenizer of the checkpoint."""
+        return open_tokenizer_files(self.checkpoint)
+
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+        """Return a model of the checkpoint's configuration."""
+        return BegunModel(model_class_of(self.recipe)(open_config(self.checkpoint)))
 
 
 def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:
@@ -134,7 +197,7 @@ def check_fit(recipe: Recipe, config: PreTrainedConfig) -> None:
 
     Args:
         recipe: The recipe of the model that begins with the checkpoint.
-        config: The configuration of the checkpoint or first stage.
+        config: The configuration of the checkpoint.
 
     Raises:
         RecipeError: The model is wider than a bag, and its tables do not learn; or it differs from
@@ -192,26 +255,20 @@ def _check_language_model(config: PreTrainedConfig, source_config: PreTrainedCon
 
 
 def begin_with(recipe: Recipe, checkpoint: str) -> Recipe:
-    """Return the recipe with a checkpoint instead of its first stage, for `--warm-start`.
+    """Return the recipe with a checkpoint to begin with, for `--warm-start`.
 
     Settings that a warm start cannot change are copied from the checkpoint: the width of a bag, and
     a vocabulary that cannot be mapped, which is any but a byte-level BPE.
 
     Args:
         recipe: The recipe.
-        checkpoint: Folder or Hub id; for a bag also of any text encoder.
+        checkpoint: Folder or Hub id.
     """
     section = recipe.warm_start.settings()
-    section.pop("recipe", None)
-    section.pop("overrides", None)
+    section.pop("made_by", None)
     section["checkpoint"] = checkpoint
     recipe = with_sections(recipe, warm_start=section)
-    if recipe.architecture == BAG:
-        config = open_any_config(checkpoint)
-    else:
-        config = open_config(checkpoint)
-    if architecture_of(config) is None:
-        return recipe
+    config = open_config(checkpoint)
     continues_bag = recipe.architecture == BAG and config.model_type == BagConfig.model_type
     if continues_bag or _stays_narrow(recipe, config):
         recipe = with_settings(recipe, {"model.d_model": config.d_model})

@@ -271,8 +271,6 @@ def _wrong_parts(recipe: Recipe) -> RecipeError:
 
 def _check_common(recipe: Recipe, has_bag: bool) -> None:
     """Refuse what no model on an encoder of the Hub can have."""
-    if recipe.warm_start.recipe is not None:
-        raise _wrong_parts(recipe)
     for name, required in recipe.requirements.items():
         if has_bag and required.decoder:
             raise RecipeError(

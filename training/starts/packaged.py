@@ -7,36 +7,20 @@ the recipe of the run then states its start like any other.
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from typing import Any
 
 from transformers import PreTrainedConfig
 
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.training.recipe.overrides import with_sections
-from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.schema import ChosenRecipe, Recipe
 from tmde.training.starts.base import open_config
 from tmde.training.starts.checkpoint import bag_options, begin_with
 
 AUTOMATIC = "auto"
-# Keys of the section `warm_start` that say how to begin with a checkpoint, and not with which.
-KEYS_OF_ANY_START = {"warm_start.packaged", "warm_start.direct_path"}
 
 
-@dataclass(frozen=True)
-class ChosenStart:
-    """How a run begins.
-
-    Attributes:
-        recipe: The recipe, which names its start.
-        message: A sentence for the user; None if there was nothing to choose.
-    """
-
-    recipe: Recipe
-    message: str | None = None
-
-
-def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenStart:
+def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenRecipe:
     """Let a recipe begin with the packaged model if it asks for that and nothing contradicts.
 
     Args:
@@ -46,13 +30,13 @@ def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenSt
     is_automatic = recipe.warm_start.packaged == AUTOMATIC
     plain = without_automatic_start(recipe)
     if not is_automatic or recipe.warm_start.checkpoint is not None:
-        return ChosenStart(plain)
+        return ChosenRecipe(plain)
     config = open_config(DEFAULT_MODEL)
     begun = begin_with(plain, DEFAULT_MODEL)
     reason = _reason_against(plain, begun, config, user_keys)
     if reason is not None:
-        return ChosenStart(plain, f"Begins without the packaged model: {reason}.")
-    return ChosenStart(begun, "Begins with the packaged model (--from-scratch begins with none).")
+        return ChosenRecipe(plain, f"Begins without the packaged model: {reason}.")
+    return ChosenRecipe(begun, "Begins with the packaged model (--from-scratch begins with none).")
 
 
 def without_automatic_start(recipe: Recipe) -> Recipe:
@@ -84,12 +68,6 @@ def _reason_against(
         return f"it has no {' and no '.join(missing)}"
     if recipe.objectives.distillation is not None:
         return "the objective distillation learns the space of its teacher"
-    start_keys = []
-    for key in user_keys:
-        if key.startswith("warm_start.") and key not in KEYS_OF_ANY_START:
-            start_keys.append(key)
-    if start_keys:
-        return f"{', '.join(start_keys)} sets another start"
     values = _changed_values(recipe, begun) | bag_options_by_key(recipe, config)
     for key, value in values.items():
         user_value = _value_of(recipe, key)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 from datasets import Dataset, Value, concatenate_datasets
+from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, CorpusError, CorpusReport, load_parallel
@@ -18,6 +19,8 @@ from tmde.data.rows import READING_ORDER, features_of, with_reading_order, with_
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.sections import ReplaySources
+
+logger = logging.get_logger("tmde.training")
 
 Row = dict[str, str]  # Texts by language.
 ROWS_PER_HELD_OUT = 10  # At most one of so many rows is held out.
@@ -110,6 +113,11 @@ def load_replayed(
         rows = load_present(sources.replay, languages.old, **options)
         rows = with_reading_order(rows)
     old_rows = _map(rows, languages.without_new, languages.all)
+    if not len(old_rows) or not sources.replay_share:
+        logger.warning(
+            f"Nothing protects the old languages ({', '.join(languages.old)}); --replay gives them "
+            "rows"
+        )
     if not dev and data.dev_rows:
         held_out = _hold_out(new_rows, old_rows, sources.replay_share, data.dev_rows, recipe.seed)
         new_rows = held_out.new

@@ -1,4 +1,4 @@
-"""The tokenizer of a run whose recipe names one, or has one made from the training text."""
+"""The tokenizer of a run: the recipe names one, or it is made from the training text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from accelerate import PartialState
 from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
-from modeling_tmde.tokenization import train_tokenizer
+from modeling_tmde.tokenization import extend_tokenizer, train_tokenizer
 from tmde.embedding.loading import reading
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.progress import phase
@@ -24,20 +24,9 @@ from tmde.training.recipe.schema import Recipe
 from tmde.training.starts.base import Rows
 
 TOKENIZER_FOLDER = "tokenizer"  # A subfolder of the run.
+EXTENSION_CHARACTERS = 5_000_000  # The characters of each language from which tokens are added.
 READ_ROWS = 1000  # Rows are read in batches, which is much faster than one by one.
 STREAM_BUFFER = 10_000  # The rows of a stream that are shuffled together.
-
-
-def check_options(recipe: Recipe) -> None:
-    """Refuse options that only the tokenizer of a bag on an encoder's token vectors has.
-
-    Raises:
-        RecipeError: Names the option.
-    """
-    if recipe.tokenizer.whole_words and not recipe.tokenizer.path:
-        raise RecipeError(
-            "tokenizer.whole_words: only for a bag that begins with an encoder (--warm-start)"
-        )
 
 
 def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTrainedTokenizerBase:
@@ -50,12 +39,14 @@ def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTra
         rows: The training rows, from which a new tokenizer is made.
         folder: The folder of the run.
     """
-    if recipe.tokenizer.path:
+    if recipe.tokenizer.path and not recipe.tokenizer.new_tokens:
         return open_tokenizer_files(recipe.tokenizer.path)
     tokenizer_folder = folder / TOKENIZER_FOLDER
     with PartialState().main_process_first():
         if not (tokenizer_folder / "tokenizer_config.json").exists():
-            _make_tokenizer(recipe, rows, tokenizer_folder)
+            with phase("Training the tokenizer", is_shown=not recipe.training.disable_tqdm):
+                tokenizer = _make_tokenizer(recipe, rows)
+            _save_tokenizer(tokenizer, tokenizer_folder)
         return open_tokenizer_files(tokenizer_folder)
 
 
@@ -66,18 +57,45 @@ def open_tokenizer_files(path: str | os.PathLike) -> PreTrainedTokenizerBase:
         return AutoTokenizer.from_pretrained(name)
 
 
-def _make_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> None:
-    """Train the tokenizer of a recipe into a folder, which is complete when it gets its name."""
+def _make_tokenizer(recipe: Recipe, rows: Rows) -> PreTrainedTokenizerBase:
+    """Train the tokenizer of a recipe, or extend the one that it names."""
+    if recipe.tokenizer.path:
+        return _extended_tokenizer(recipe, open_tokenizer_files(recipe.tokenizer.path), rows)
     # A bag reads texts of any length.
     limit = getattr(build_config(recipe), "max_position_embeddings", VERY_LARGE_INTEGER)
     options: dict[str, Any] = {"model_max_length": limit}
     for name, value in recipe.tokenizer.settings().items():
-        if name not in ("path", "whole_words") and value is not None:
+        if name not in ("path", "new_tokens") and value is not None:
             options[name] = value
+    return train_tokenizer(tokenizer_texts(recipe, rows), **options)
+
+
+def _extended_tokenizer(
+    recipe: Recipe, tokenizer: PreTrainedTokenizerBase, rows: Rows
+) -> PreTrainedTokenizerBase:
+    """Return a tokenizer with `tokenizer.new_tokens` more entries, for the languages it lacks."""
+    new_languages = recipe.data.languages
+    if recipe.data.replay is not None:
+        new_languages = recipe.data.replay.new_languages
+    texts = texts_by_language(rows, recipe.data.languages, EXTENSION_CHARACTERS, recipe.seed)
+    old_texts: dict[str, list[str]] = {}
+    new_texts: dict[str, list[str]] = {}
+    for language, language_texts in texts.items():
+        side = new_texts if language in new_languages else old_texts
+        side[language] = list(dict.fromkeys(language_texts))  # Replayed rows are repeated.
+    return extend_tokenizer(
+        tokenizer,
+        new_texts,
+        recipe.tokenizer.new_tokens,
+        old_texts,
+        max_characters=EXTENSION_CHARACTERS,
+    )
+
+
+def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
+    """Save a tokenizer into a folder, which is complete when it gets its name."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     shutil.rmtree(temporary, ignore_errors=True)
-    with phase("Training the tokenizer", is_shown=not recipe.training.disable_tqdm):
-        tokenizer = train_tokenizer(tokenizer_texts(recipe, rows), **options)
     tokenizer.save_pretrained(temporary)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)

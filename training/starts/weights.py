@@ -43,37 +43,18 @@ def warm_start(
 ) -> Report:
     """Change a new model in place to begin where a checkpoint ended.
 
-    From a bag to T-MDE (with `bag_residual`), the embedding before the first step is `P =
-    LayerNorm(bag)`: encoder, decoder and output take the bag's table, times one factor that gives
-    its rows the size of the new ones, the direct path its token weights, and the branches of the
-    encoder's layers begin at zero. They learn from there: the first step moves the branches'
-    outputs, the second all that is before them.
+    | checkpoint | model | what is taken |
+    |---|---|---|
+    | a bag | T-MDE with `direct_path` | everything: `_take_bag_as_direct_path` |
+    | a bag | an encoder of the Hub with `bag_residual` | everything: `_take_bag_beside_encoder` |
+    | a bag | any other | the table: `_take_tables` |
+    | the same architecture | | parameters by name: `_copy_parameters` |
+    | an encoder of it | an aligned model | every language's encoder: `_copy_parameters` |
+    | a language model | T-MDE | encoder and decoder: `_copy_parameters` |
 
-    A wider model has the bag's columns first and zeros in the others. These do learn: by the
-    decoder and the branches, whose random weights differ by column, while the direct path alone
-    would give all of them the same gradient. A narrower model has the leading principal directions
-    of the weighted table.
-
-    From a bag to a pretrained encoder with `bag_residual`, the bag's table and token weights become
-    those beside it.
-
-    From a bag to any other architecture, or to T-MDE without `direct_path`, the tables of the
-    encoder take the bag's table with each row times the weight of its token. The tables and outputs
-    of the decoder take it without, if they are as wide. The rest of the model stays as it was.
-
-    From a model of the same architecture, parameters of equal name and shape are copied; the others
-    keep their initial values and are reported. Languages are matched by their codes, and the
-    embedding of a new one is the mean of the checkpoint's. A model with an encoder for each
-    language takes another checkpoint's encoder for each of them.
-
-    From a language model (`architecture: encoder`) to T-MDE, encoder and decoder both take its
-    tables, layers and last norm (thesis 004, section 4.3.4). What a language model does not have
-    keeps its initial values: the attention from the decoder to the encoder, and the languages.
-
-    In all of them, a token that the checkpoint's vocabulary lacks is the weighted mean of its
-    pieces there, which keeps the sum of a bag, and a token without pieces has its initial vector,
-    of the size of the others. Pieces know as much as they were used: towards a smaller vocabulary,
-    some may be merges that the checkpoint hardly ever saw alone.
+    A token that the checkpoint's vocabulary lacks is the weighted mean of its pieces there, which
+    keeps the sum of a bag; without pieces, it keeps its initial vector. Pieces know as much as they
+    were used: some may be merges that the checkpoint hardly ever saw alone.
 
     Args:
         model: A new model of one of the `ARCHITECTURES`.
@@ -84,13 +65,11 @@ def warm_start(
             alone.
 
     Returns:
-        A report of what the model took. `checkpoint` and its `model_type`; `checkpoint_width` and
-        `width`, d_model of the two; `tokens_copied`, `tokens_mapped` and `tokens_left`, the numbers
-        of tokens that the old vocabulary has as well, that are means of their pieces there, and
-        that keep their initial vectors. From any checkpoint but a bag also
-        `tensors_copied`, the number of parameters taken, tables included, and `tensors_kept`, the
-        names of those that keep their initial values, since the checkpoint lacks them or has
-        another shape.
+        The `warm_start` of `run.json`: `checkpoint` and its `model_type`; `checkpoint_width` and
+        `width`, d_model of the two; the numbers of tokens that the old vocabulary has
+        (`tokens_copied`), that are means of their pieces (`tokens_mapped`), and that keep their
+        initial vectors (`tokens_left`); and, except from a bag, `tensors_copied`, the number of
+        parameters taken, and `tensors_kept`, the names of those that keep their initial values.
 
     Raises:
         TmdeError: The checkpoint cannot be opened or is of another kind, its width does not fit, it
@@ -291,9 +270,16 @@ def _take_bag_beside_encoder(
 def _take_bag_as_direct_path(
     model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap
 ) -> None:
-    """Let T-MDE begin as the bag.
+    """Let T-MDE begin as the bag: its first embedding is `P = LayerNorm(bag)`.
 
-    All tables take the bag's, the direct path its token weights, and the branches begin at zero.
+    Encoder, decoder and output take the bag's table, times one factor that gives its rows the size
+    of the new ones, and the direct path its token weights. The branches of the encoder's layers
+    begin at zero. They learn from there: the first step moves the branches' outputs, the second all
+    that is before them.
+
+    Columns that a wider model has more begin at zero. They learn too: by the decoder and the
+    branches, whose random weights differ by column. The direct path alone would give all of them
+    the same gradient.
     """
     is_known = vocabulary.known
     weights = _table_weights(model)
@@ -317,7 +303,8 @@ def _take_bag_as_direct_path(
 def _take_tables(model: PreTrainedModel, bag: BagModel, vocabulary: VocabularyMap) -> None:
     """Take the table of a bag for each table of the model, at its width and scale.
 
-    The rows of the encoder's tables are weighted by token.
+    The rows of the encoder's tables are multiplied by the weights of their tokens; those of the
+    decoder and the output are not. The rest of the model stays as it was.
     """
     is_known = vocabulary.known
     log_weights = vocabulary.log_weights(bag.token_weights)
@@ -386,13 +373,18 @@ def fit_width(table: torch.Tensor, log_weights: torch.Tensor, d_model: int) -> t
     return (table.double() @ leading).float()
 
 
-# ---- From a model of the same architecture
+# ---- From a model of the same architecture, or a language model
 
 
 def _copy_parameters(
     model: PreTrainedModel, source: _Source, vocabulary: VocabularyMap, names: NamesInSource
 ) -> list[str]:
     """Copy the parameters that fit, tables by vocabulary and languages by code.
+
+    A model with an encoder for each language takes another checkpoint's encoder for each of them.
+    T-MDE takes the tables, layers and last norm of a language model for its encoder and its decoder
+    (Conneau 2019, thesis, section 4.3.4); the attention from the decoder to the encoder and the
+    languages keep their initial values.
 
     Returns:
         The names of the parameters that keep their initial values.

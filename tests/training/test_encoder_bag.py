@@ -1,6 +1,5 @@
-"""A bag that begins with an encoder: its tokens, their vectors and weights, and a run."""
+"""A bag of an encoder's token vectors: its tokens, their vectors and weights, and a hybrid."""
 
-import json
 import math
 from collections import Counter
 from pathlib import Path
@@ -10,14 +9,14 @@ import pytest
 import torch
 from transformers import AutoModel, AutoTokenizer, T5EncoderModel
 
-from modeling_tmde import AdaptedConfig, AdaptedModel, BagModel
-from tests.conftest import WORDS, make_rows
+from modeling_tmde import AdaptedConfig, AdaptedModel, BagModel, TmdeError
+from tests.conftest import WORDS
 from tests.hub_encoders import save_encoder
 from tmde import DocumentEmbedder
+from tmde.training.encoder_bag import encoder_bag
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tmde.training.run import train_recipe
 from tmde.training.starts import Start, choose_start
-from tmde.training.starts.token_vectors import save_encoder_bag
 
 TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"]), WORDS["en"][0]]
 
@@ -46,12 +45,12 @@ def centered_vectors(folder, tokens):
 
 
 def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
-    width = AutoModel.from_pretrained(encoder).config.hidden_size
-    save_encoder_bag(
-        load_recipe("bag", [f"model.d_model={width}"]), str(encoder), TEXTS, tmp_path / "bag"
-    )
+    bag, tokenizer = encoder_bag(encoder, TEXTS)
+    for part in (bag, tokenizer):
+        part.save_pretrained(tmp_path / "bag")
     bag = BagModel.from_pretrained(tmp_path / "bag")
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bag")
+    assert bag.config.d_model == AutoModel.from_pretrained(encoder).config.hidden_size
     tokens = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
     expected = centered_vectors(encoder, tokens)
     expected /= np.linalg.norm(expected, axis=1).mean()
@@ -65,21 +64,13 @@ def test_a_bag_as_wide_as_the_encoder_is_in_its_space(encoder, tmp_path):
     assert bag.token_weights[tokenizer.eos_token_id] == -20
 
 
-def test_frequent_words_become_tokens(encoder, tmp_path):
+def test_frequent_words_become_tokens(encoder):
     texts = [*TEXTS, *["Hausboot hausboot", "boothaus"] * 20]
     model = AutoModel.from_pretrained(encoder).eval()
     whole = AutoTokenizer.from_pretrained(encoder)
-    options = [f"model.d_model={model.config.hidden_size}", "tokenizer.whole_words=1"]
-    save_encoder_bag(load_recipe("bag", options), str(encoder), texts, tmp_path / "bag")
-    with pytest.raises(ValueError, match="whole_words=1: found vocab_size=1"):
-        save_encoder_bag(
-            load_recipe("bag", [*options, "tokenizer.vocab_size=1"]),
-            str(encoder),
-            texts,
-            tmp_path / "no",
-        )
-    bag = BagModel.from_pretrained(tmp_path / "bag")
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bag")
+    with pytest.raises(TmdeError, match="whole_words=1: found vocab_size=1"):
+        encoder_bag(encoder, texts, whole_words=1, vocab_size=1, lowercase=True)
+    bag, tokenizer = encoder_bag(encoder, texts, whole_words=1, lowercase=True)
     assert tokenizer.tokenize("Das Hausboot")[-1] == "▁hausboot"
     assert len(tokenizer.tokenize("boothaus")) > 1
     assert (
@@ -93,29 +84,17 @@ def test_frequent_words_become_tokens(encoder, tmp_path):
             expected.append(
                 model(torch.tensor([whole(word)["input_ids"]])).last_hidden_state[0].mean(dim=0)
             )
-    save_encoder_bag(
-        load_recipe("bag", [*options, "tokenizer.whole_words=2"]),
-        str(encoder),
-        texts,
-        tmp_path / "two",
-    )
-    first, second = BagModel.from_pretrained(tmp_path / "two").embed_tokens.weight[-2:].detach()
+    larger_bag, _ = encoder_bag(encoder, texts, whole_words=2, lowercase=True)
+    first, second = larger_bag.embed_tokens.weight[-2:].detach()
     # The mean of all rows is removed from both, and one factor scales them.
     assert torch.cosine_similarity(
         first - second, expected[0] - expected[1], dim=0
     ) == pytest.approx(1, abs=1e-5)
-    with pytest.raises(
-        RecipeError, match="whole_words: only for a bag that begins with an encoder"
-    ):
-        train_recipe(
-            load_recipe("bag", ["data.train=sample", "tokenizer.whole_words=5"]), tmp_path / "run"
-        )
 
 
-def test_a_narrower_bag_keeps_the_principal_directions(encoder, tmp_path):
-    save_encoder_bag(load_recipe("bag", ["model.d_model=4"]), str(encoder), TEXTS, tmp_path / "bag")
-    table = BagModel.from_pretrained(tmp_path / "bag").embed_tokens.weight.detach().double().numpy()
-    tokenizer = AutoTokenizer.from_pretrained(tmp_path / "bag")
+def test_a_narrower_bag_keeps_the_principal_directions(encoder):
+    bag, tokenizer = encoder_bag(encoder, TEXTS, d_model=4)
+    table = bag.embed_tokens.weight.detach().double().numpy()
     wide = centered_vectors(encoder, tokenizer.convert_ids_to_tokens(range(len(tokenizer))))
     left, sizes, _ = np.linalg.svd(wide, full_matrices=False)
     expected = (left * sizes)[:, :4]
@@ -124,41 +103,11 @@ def test_a_narrower_bag_keeps_the_principal_directions(encoder, tmp_path):
     np.testing.assert_allclose(table @ table.T, expected @ expected.T, atol=1e-4)
 
 
-def test_a_run_begins_with_an_encoder(encoder, tmp_path):
-    lines = (json.dumps({"translation": row}) + "\n" for row in make_rows(300))
-    (tmp_path / "rows.jsonl").write_text("".join(lines))
-    settings = [
-        f"data.train={tmp_path / 'rows.jsonl'}",
-        f"warm_start.checkpoint={encoder}",
-        "model.d_model=8",
-    ]
-    settings += [
-        "max_steps=2",
-        "max_minutes=null",
-        "eval_minutes=null",
-        "data.dev_rows=20",
-        "disable_tqdm=true",
-        "keep_checkpoints=true",
-        "cooldown=0",
-    ]
-    train_recipe(load_recipe("bag", settings), tmp_path / "run")
-    embedder = DocumentEmbedder.from_pretrained(tmp_path / "run")
-    assert embedder.encode(["haus"]).shape == (1, 8)
-    assert (
-        embedder.tokenizer.get_vocab().keys()
-        < AutoTokenizer.from_pretrained(encoder).get_vocab().keys()
-    )
-    train_recipe(load_recipe("bag", [*settings, "max_steps=3"]), tmp_path / "run", resume=True)
-    assert json.loads((tmp_path / "run" / "results.json").read_text())["steps"] == 3
+def test_what_no_bag_can_be_made_of(encoder, tmp_path):
+    with pytest.raises(TmdeError, match="d_model=1000: expected at most"):
+        encoder_bag(encoder, TEXTS, d_model=1000)
     with pytest.raises(RecipeError, match="expected the folder of a saved model, or a Hub id"):
-        train_recipe(
-            load_recipe("bag", [*settings[:1], f"warm_start.checkpoint={tmp_path / 'none'}"]),
-            tmp_path / "no",
-        )
-    with pytest.raises(ValueError, match="d_model=1000: expected at most"):
-        save_encoder_bag(
-            load_recipe("bag", ["model.d_model=1000"]), str(encoder), TEXTS, tmp_path / "wide"
-        )
+        encoder_bag(tmp_path / "none", TEXTS)
 
 
 # ---- Beside layers of the encoder
@@ -168,13 +117,10 @@ def test_a_run_begins_with_an_encoder(encoder, tmp_path):
 def bag(encoder, tmp_path_factory):
     """A bag that begins with the encoder; it reads lower case and has the token "hausboot"."""
     folder = tmp_path_factory.mktemp("bag") / "bag"
-    options = [
-        f"model.d_model={AutoModel.from_pretrained(encoder).config.hidden_size}",
-        "tokenizer.whole_words=1",
-    ]
-    options += ["tokenizer.lowercase=true", "model.sublinear_counts=true"]
     texts = [text.lower() for text in TEXTS] + ["hausboot"] * 20
-    save_encoder_bag(load_recipe("bag", options), str(encoder), texts, folder)
+    parts = encoder_bag(encoder, texts, whole_words=1, lowercase=True, sublinear_counts=True)
+    for part in parts:
+        part.save_pretrained(folder)
     return folder
 
 

@@ -1,7 +1,4 @@
-"""Begin with the token vectors of an encoder of the Hub.
-
-The bag knows words before training.
-"""
+"""A bag of the token vectors of an encoder of the Hub, which knows words before training."""
 
 from __future__ import annotations
 
@@ -11,14 +8,10 @@ import os
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from accelerate import PartialState
 from torch.nn.utils.rnn import pad_sequence
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -31,14 +24,7 @@ from tmde.data.tokens import TextEncoder, text_bounds
 from tmde.embedding.document_embedder import check_token_outputs
 from tmde.embedding.loading import local_or_hub
 from tmde.embedding.progress import progress_bar
-from tmde.training.recipe.building import build_config
-from tmde.training.recipe.overrides import with_sections
-from tmde.training.recipe.schema import Recipe
-from tmde.training.recipe.sections import TokenizerSection
-from tmde.training.starts.base import STAGE_FOLDER, BegunModel, Rows, Start
-from tmde.training.starts.checkpoint import FromCheckpoint
 from tmde.training.starts.hub_encoders import open_encoder, token_settings
-from tmde.training.starts.tokenizers import tokenizer_texts
 from tmde.training.starts.weights import fit_width
 
 # The relative frequency at which a token has half the weight of a very rare one.
@@ -48,49 +34,17 @@ WORD = re.compile(r"[^\W\d_]{3,}")
 WORD_START = "▁"  # In a Unigram vocabulary, tokens that begin a word have this prefix.
 
 
-@dataclass(frozen=True)
-class FromTokenVectors(Start):
-    """Begin with a bag of an encoder's token vectors.
-
-    It is made in `warm_start/` of the run's folder.
-
-    Attributes:
-        encoder: Folder or Hub id of the encoder.
-    """
-
-    encoder: str
-
-    @cached_property
-    def continuation(self) -> FromCheckpoint:
-        """The start with the bag as a checkpoint, and with the tokenizer that was made for it."""
-        recipe = with_sections(self.recipe, tokenizer={})
-        return FromCheckpoint(recipe, self.folder, str(self.folder / STAGE_FOLDER))
-
-    def check(self) -> None:
-        """Refuse an encoder that cannot be opened."""
-        open_encoder(self.encoder)
-
-    def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
-        """Return the tokenizer of the bag, after the bag is made."""
-        bag_folder = self.folder / STAGE_FOLDER
-        with PartialState().main_process_first():
-            if not bag_folder.exists():
-                temporary = self.folder / f".{STAGE_FOLDER}.tmp"
-                texts = tokenizer_texts(self.recipe, rows).values()
-                save_encoder_bag(
-                    self.recipe, self.encoder, itertools.chain.from_iterable(texts), temporary
-                )
-                os.replace(temporary, bag_folder)
-        return self.continuation.tokenizer(rows)
-
-    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
-        """Return a new model that begins as the bag."""
-        return self.continuation.apply(tokenizer)
-
-
 @torch.no_grad()
-def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder: Path) -> None:
-    """Save a bag and its tokenizer that begin with an encoder, before any training.
+def encoder_bag(
+    encoder: str | os.PathLike[str],
+    texts: Iterable[str],
+    *,
+    vocab_size: int | None = None,
+    whole_words: int = 0,
+    lowercase: bool = False,
+    **options: Any,
+) -> tuple[BagModel, PreTrainedTokenizerBase]:
+    """Return a bag of an encoder's token vectors, before any training, and its tokenizer.
 
     The tokenizer is the encoder's, cut to the tokens of the texts. Frequent words of which it makes
     several tokens become tokens. The vector of a token is the mean of the encoder's outputs for
@@ -100,12 +54,13 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
     (Arora et al. 2017, smooth inverse frequency).
 
     Args:
-        recipe: The recipe of a bag. It gives `model.d_model`, at most the encoder's width, and in
-            the section `tokenizer` the number of tokens, `vocab_size`; `lowercase`, see
-            `cut_tokenizer`; and the number of tokens that are such words, `whole_words`.
         encoder: Folder or Hub id of an encoder whose tokenizer can be cut, see `cut_tokenizer`.
-        texts: Texts in all languages of the run.
-        folder: The folder of the checkpoint.
+        texts: Texts in all languages of the bag.
+        vocab_size: The number of entries of the vocabulary; None keeps all tokens of the texts.
+        whole_words: The number of entries that are frequent words.
+        lowercase: Read all text in lower case, see `cut_tokenizer`.
+        options: Options of [`BagConfig`], such as `languages` and `sublinear_counts`. `d_model` is
+            at most the encoder's width, which is its default.
 
     Raises:
         RecipeError: The encoder can't be opened.
@@ -115,15 +70,23 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
     texts = list(texts)
     model = open_encoder(encoder)
     full_tokenizer = load_tokenizer(local_or_hub(encoder), trust_remote_code=False)
-    tokenizer, kept_ids, words = _bag_tokenizer(full_tokenizer, texts, recipe.tokenizer)
+    cut_size = None
+    if vocab_size is not None:
+        cut_size = vocab_size - whole_words
+    tokenizer, kept_ids = cut_tokenizer(full_tokenizer, texts, cut_size, lowercase=lowercase)
+    if whole_words:
+        _check_word_number(whole_words, vocab_size, tokenizer)
+    if lowercase:
+        texts = [text.lower() for text in texts]
+    tokenizer, words = add_words(tokenizer, texts, whole_words)
     vectors = _token_vectors(model, full_tokenizer, kept_ids, words)  # (tokens, width)
-    special_ids = _special_ids(full_tokenizer, kept_ids)
-    config = build_config(recipe, vocab_size=len(tokenizer), **special_ids)
-    assert isinstance(config, BagConfig)  # The recipe is one of a bag.
     width = vectors.shape[1]
+    options.setdefault("d_model", width)
+    options.update(_special_ids(full_tokenizer, kept_ids))
+    config = BagConfig(vocab_size=len(tokenizer), **options)
     if config.d_model > width:
         raise TmdeError(
-            f"model.d_model={config.d_model}: expected at most {width}, the width of {encoder}"
+            f"d_model={config.d_model}: expected at most {width}, the width of {encoder}"
         )
     bag = BagModel(config)
     vectors = fit_width(vectors - vectors.mean(dim=0), torch.zeros(len(vectors)), config.d_model)
@@ -132,43 +95,24 @@ def save_encoder_bag(recipe: Recipe, encoder: str, texts: Iterable[str], folder:
     special = torch.tensor(config.special_token_ids)
     weights[special] = bag.token_weights[special]
     bag.token_weights.copy_(weights)
-    bag.save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    return bag, tokenizer
 
 
-def _bag_tokenizer(
-    full: PreTrainedTokenizerBase, texts: Sequence[str], options: TokenizerSection
-) -> tuple[PreTrainedTokenizerBase, list[int], list[str]]:
-    """Return the tokenizer of the bag, the ids that it keeps, and the words that it adds.
-
-    The ids are those of the encoder.
-    """
-    size = options.vocab_size
-    number = options.whole_words
-    cut_size = size - number if size else None
-    tokenizer, kept_ids = cut_tokenizer(full, texts, cut_size, lowercase=options.lowercase)
-    if number:
-        inside = tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False)
-        _check_word_number(number, size, len(tokenizer) - inside)
-    if options.lowercase:
-        texts = [text.lower() for text in texts]
-    tokenizer, words = add_words(tokenizer, texts, number)
-    return tokenizer, kept_ids, words
-
-
-def _check_word_number(number: int, size: int | None, outside: int) -> None:
+def _check_word_number(number: int, size: int | None, tokenizer: PreTrainedTokenizerBase) -> None:
     """Refuse words for which the vocabulary has no room, or whose ids other tokens have.
 
     Args:
-        number: `tokenizer.whole_words`.
-        size: `tokenizer.vocab_size`.
-        outside: The number of added tokens, whose ids follow those of the vocabulary.
+        number: The number of words.
+        size: The number of entries of the vocabulary, with the words.
+        tokenizer: The tokenizer without the words. The ids of its added tokens follow those of the
+            vocabulary.
     """
+    outside = len(tokenizer) - tokenizer.backend_tokenizer.get_vocab_size(with_added_tokens=False)
     too_small = size is not None and size <= number
     if outside or too_small:
         raise TmdeError(
-            f"tokenizer.whole_words={number}: found vocab_size={size} and {outside} tokens "
-            "outside the encoder's vocabulary, expected a larger size and none"
+            f"whole_words={number}: found vocab_size={size} and {outside} tokens outside the "
+            "encoder's vocabulary, expected a larger size and none"
         )
 
 

@@ -481,6 +481,11 @@ class DocumentEmbedder(SentenceTransformer):
         return modes if isinstance(modes, str) else "+".join(modes)
 
     @property
+    def includes_prompt(self) -> bool:
+        """Whether the pooling takes the tokens of the prompt too."""
+        return self._pooling_module.include_prompt
+
+    @property
     def projections(self) -> list[nn.Module]:
         """The modules after the pooling, such as a Dense and a Normalize."""
         return list(self.children())[2:]
@@ -556,7 +561,7 @@ class DocumentEmbedder(SentenceTransformer):
     @property
     def _takes_first_output(self) -> bool:
         """Whether a vector is made of the first output of the model alone."""
-        return self.pooling == "cls" and self._pooling_module.include_prompt
+        return self.pooling == "cls" and self.includes_prompt
 
     @property
     def _is_ragged(self) -> bool:
@@ -1176,7 +1181,7 @@ class DocumentEmbedder(SentenceTransformer):
         """Return the vectors (n, d) float32 of a group, on any device, and the report on it."""
         longest = int(documents.full_lengths.max())
         prompt_length = 0
-        if not self._pooling_module.include_prompt:
+        if not self.includes_prompt:
             prompt_length = self._text_model.prompt_length(reader.tokenize.prompt)
         if isinstance(documents, TokenizedTexts):
             report = EncodeReport(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,12 +36,17 @@ _MAX_REASON = 500  # characters of an error of another library
 # Errors whose message says what is wrong. Any other one is a failure inside of a library.
 _ERRORS_WITH_A_REASON = (OSError, ValueError, RuntimeError, AssertionError)
 
+# What `without_load_report` changes is shared by all threads, so loads run one after another.
+_LOADING = threading.RLock()
+
 
 @contextmanager
 def reading(
     path: str | Path, kind: type[TmdeError] = TmdeError, prefix: bool = True
 ) -> Iterator[None]:
-    """Name a file in the errors of libraries that read it: damaged files raise almost anything.
+    """Name a file in the errors of libraries that read it in the `with` block.
+
+    Damaged files raise almost anything. The context itself reads nothing.
 
     Args:
         path: The file or folder that is read in the `with` block.
@@ -160,13 +166,14 @@ def without_load_report() -> Iterator[None]:
     unexpected, and the pooler of BERT, which no vector needs, is missing.
     """
     report_logger = logging.getLogger("transformers")
-    level = report_logger.level
-    report_logger.setLevel(logging.ERROR)
-    try:
-        with _without_weight_bars():
-            yield
-    finally:
-        report_logger.setLevel(level)
+    with _LOADING:
+        level = report_logger.level
+        report_logger.setLevel(logging.ERROR)
+        try:
+            with _without_weight_bars():
+                yield
+        finally:
+            report_logger.setLevel(level)
 
 
 @contextmanager

@@ -71,7 +71,10 @@ class TextModel(InputModule):
         self._width = self._measured_width()
 
     def _measured_width(self) -> int:
-        """Return the length of an output, measured by a tiny batch: configs name it in many ways."""
+        """Return the length of an output, measured by a tiny batch.
+
+        Configurations name it in many ways.
+        """
         device = self.model.device
         if device.type == "meta":  # Weights that are offloaded have no place of their own.
             device = torch.device("cpu")

@@ -1,6 +1,7 @@
 """Weights that a checkpoint lacks: an error, unless no vector needs them; never a table."""
 
 import logging
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
@@ -69,6 +70,13 @@ def test_no_bar_of_weights(bert_folder, capfd, restored_bars):
     # Others who load a model keep their bars.
     BertModel.from_pretrained(bert_folder)
     assert "Loading weights" in capfd.readouterr().err
+
+
+def test_loads_of_several_threads_leave_the_log_as_it_was(bert_folder):
+    level = logging.getLogger("transformers").level
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(load_encoder, [str(bert_folder)] * 8))
+    assert logging.getLogger("transformers").level == level
 
 
 def test_bars_of_downloads_stay_as_they_are(restored_bars):

@@ -244,6 +244,7 @@ class DocumentEmbedder(SentenceTransformer):
             modules=[text_model, *later_modules],
             device=str(text_model.model.device),  # The model stays where it is.
             prompts=named_prompts,
+            similarity_fn_name="cosine",
         )
         # SentenceTransformer warns of one that is given to it.
         self.default_prompt_name = default_name
@@ -410,7 +411,8 @@ class DocumentEmbedder(SentenceTransformer):
             all_prompts,
             modules.later_modules,
         )
-        embedder.similarity_fn_name = settings.similarity_fn_name
+        if settings.similarity_fn_name in cls.SUPPORTED_SIMILARITY_FN_NAMES:
+            embedder.similarity_fn_name = settings.similarity_fn_name
         embedder.truncate_dim = settings.truncate_dim
         embedder.trust_remote_code = trust_remote_code
         if compile:
@@ -1407,7 +1409,9 @@ def _with_pooling(
     return [pooling_module, *later_modules[1:]]
 
 
-def check_token_outputs(hidden: torch.Tensor, attention_mask: torch.Tensor, pooling: str) -> None:
+def check_token_outputs(
+    hidden: torch.Tensor, attention_mask: torch.Tensor, pooling: str = "mean"
+) -> None:
     """Check that a model gave an output for every token, which a pooling needs.
 
     Args:

@@ -94,5 +94,5 @@ def pooled(states: torch.Tensor, attention_mask: torch.Tensor, pooling: str) -> 
     """
     if pooling == "cls":
         return states[:, 0]
-    check_token_outputs(states, attention_mask, pooling)
+    check_token_outputs(states, attention_mask)
     return pool_states(states.float(), attention_mask, "mean")

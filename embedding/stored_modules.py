@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from sentence_transformers.base.modules import Dense, Module, Normalize, Transformer
@@ -94,6 +95,11 @@ def stored_modules(
     hub_options = {"revision": revision, "token": token}
     later_modules: list[Module] = []
     for entry, kind in zip(entries[1:], kinds[1:], strict=True):
+        if Path(entry["path"]).is_absolute() or ".." in Path(entry["path"]).parts:
+            raise TmdeError(
+                f"{name}/{MODULES_FILE}: found the path {entry['path']!r}, expected a folder of "
+                "the model"
+            )
         module_class = Pooling if not later_modules else _LATER_MODULES.get(kind)
         if module_class is None:
             raise _refusal(

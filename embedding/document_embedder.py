@@ -411,8 +411,9 @@ class DocumentEmbedder(SentenceTransformer):
             all_prompts,
             modules.later_modules,
         )
-        if settings.similarity_fn_name in cls.SUPPORTED_SIMILARITY_FN_NAMES:
-            embedder.similarity_fn_name = settings.similarity_fn_name
+        similarity_fn_name: Any = settings.similarity_fn_name
+        if similarity_fn_name in cls.SUPPORTED_SIMILARITY_FN_NAMES:
+            embedder.similarity_fn_name = similarity_fn_name
         embedder.truncate_dim = settings.truncate_dim
         embedder.trust_remote_code = trust_remote_code
         if compile:
@@ -499,7 +500,7 @@ class DocumentEmbedder(SentenceTransformer):
         """The prompt of calls that name no other; "" for none."""
         if self.default_prompt_name is None:
             return ""
-        return self.prompts[self.default_prompt_name]
+        return self.prompts[self.default_prompt_name] or ""
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:

@@ -20,10 +20,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import is_ours
-from tmde.embedding.document_embedder import DocumentEmbedder, evaluating
+from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE, check_can_be_exported
 from tmde.embedding.export_graphs import OUTPUTS, graph_of, pooled
 from tmde.embedding.serving_files import check_holds_no_other_model, write_serving_files
+from tmde.embedding.text_model import evaluating
 from tmde.embedding.text_tokenizer import TextTokenizer
 from tmde.embedding.weight_files import holds_weights
 

@@ -92,7 +92,7 @@ def stored_modules(
             f"the modules {kinds}",
             "a Transformer in the folder itself, a Pooling, and perhaps more",
         )
-    hub_options = {"revision": revision, "token": token}
+    hub_options: dict[str, Any] = {"revision": revision, "token": token}
     later_modules: list[Module] = []
     for entry, kind in zip(entries[1:], kinds[1:], strict=True):
         if Path(entry["path"]).is_absolute() or ".." in Path(entry["path"]).parts:

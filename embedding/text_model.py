@@ -57,13 +57,15 @@ class TextModel(InputModule):
             larger number is lowered to what they can take.
     """
 
+    tokenizer: PreTrainedTokenizerBase
+
     def __init__(
         self,
         model: PreTrainedModel,
         tokenizer: PreTrainedTokenizerBase,
         max_length: int | None = None,
     ) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]  # torch has no type for it.
         self.model = encoder_body(model)
         self.tokenizer = tokenizer
         self.max_seq_length = self.length_limit(max_length)

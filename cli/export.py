@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from itertools import chain
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 from typer import Option
@@ -22,6 +22,9 @@ from tmde.cli.options import (
     with_options,
 )
 from tmde.embedding.weight_files import holds_weights
+
+if TYPE_CHECKING:
+    from tmde.embedding.document_embedder import DocumentEmbedder
 
 _CHUNK_SIZE = 8192  # documents that are read at once
 _BAG_CHARACTERS = 15_000_000  # the characters of each language that a bag's vocabulary is made of
@@ -76,10 +79,9 @@ def onnx(
     It needs tmde's extra "onnx".
     """
     folder = _onnx_folder(model, output)
-    from tmde.cli.models import load_embedder
     from tmde.embedding.export_onnx import export_onnx
 
-    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    embedder = _load_embedder(model, loading)
     path, difference, cosine = export_onnx(
         embedder.model,
         embedder.tokenizer,
@@ -92,6 +94,16 @@ def onnx(
         f"{path}: its outputs differ from the model's by {difference:.1e} of the largest, the "
         f"cosine of the vectors is at least {cosine:.6f}"
     )
+
+
+def _load_embedder(model: str, loading: dict[str, Any]) -> "DocumentEmbedder":
+    """Return an embedder whose encoder and pooling make its vectors, on the CPU in float32."""
+    from tmde.cli.models import load_embedder
+    from tmde.embedding.export_check import check_can_be_exported
+
+    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    check_can_be_exported(embedder)
+    return embedder
 
 
 def _onnx_folder(model: str, output: Path | None) -> Path:
@@ -127,15 +139,14 @@ def static(
     the packaged one does, vectors differ a little. The command measures this on the built-in sample
     and writes it into FOLDER/README.md.
 
-    It needs tmde's extra "sentence-transformers". Every model of this package also opens as it is:
+    Every model of this package also opens as it is:
     SentenceTransformer(MODEL, trust_remote_code=True).
     """
     check_new(output)
-    from tmde.cli.models import load_embedder
     from tmde.cli.static_report import measure_static_export, write_static_card
     from tmde.embedding.export_static import export_static_embedding
 
-    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    embedder = _load_embedder(model, loading)
     difference = export_static_embedding(
         embedder.model, embedder.tokenizer, output, prompt=embedder.prompt
     )
@@ -252,10 +263,9 @@ def vocabulary(
     check_new(output)
     if not text and not train:
         raise OptionError("Found no texts to read; give --text FILE or --train SOURCE")
-    from tmde.cli.models import load_embedder
     from tmde.embedding.export_vocabulary import export_vocabulary
 
-    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    embedder = _load_embedder(model, loading)
     size_before = len(embedder.tokenizer)
     texts = _texts_of(text or (), field, train or (), languages, columns_of(columns))
     size_after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)

@@ -28,7 +28,6 @@ EXTRA_PURPOSES = {
     "demo": "tmde demo",
     "figures": "training curves and the figures of tmde eval",
     "lora": "tmde train --lora",
-    "sentence-transformers": "open tmde's models as SentenceTransformer",
     "onnx": "tmde export onnx",
     "mteb": "the tasks of MTEB",
     "ray": "embed on several machines",

@@ -12,60 +12,52 @@ vectors = embedder.encode(["Guten Tag", "Good day"])  # (2, d) float32
 from __future__ import annotations
 
 import itertools
+import json
 import logging
 import os
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing, contextmanager
+from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cached_property, wraps
+from functools import wraps
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, cast, overload
 
 import numpy as np
 import torch
-from huggingface_hub import HfApi
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.sentence_transformer.modules import Pooling
 from torch import nn
 from tqdm.std import tqdm as tqdm_std
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagModel, TmdeError
-from modeling_tmde.common import pool_states
-from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
+from modeling_tmde.inspection import NO_LIMIT, is_ours
+from modeling_tmde.sentence_transformers_files import MODULES_FILE, TRANSFORMER_TYPE
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
 from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import DTYPES, check_precision, quantized, stored_width
-from tmde.embedding.saving import DOCUMENT_PROMPTS, save_model, save_settings
+from tmde.embedding.quantized_pairs import Embeddings, restored_vectors
+from tmde.embedding.saving import copy_card, replace_calibration
 from tmde.embedding.sentence_density import SentenceDensity
-from tmde.embedding.similarity import (
-    SIMILARITIES,
-    Embeddings,
-    check_similarity_name,
-    pairwise_similarity,
-    restored_vectors,
-    similarity_matrix,
-)
-from tmde.embedding.stored_settings import stored_pooling, stored_settings
-from tmde.embedding.text_tokenizer import (
-    BatchLimits,
-    TextTokenizer,
-    TokenizedTexts,
-    private_copy,
-)
+from tmde.embedding.stored_modules import lowercase_texts, stored_modules
+from tmde.embedding.stored_settings import DOCUMENT_PROMPTS, stored_settings
+from tmde.embedding.text_model import TextModel, evaluating
+from tmde.embedding.text_tokenizer import BatchLimits, TextTokenizer, TokenizedTexts
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 logger = logging.getLogger(__name__)
 
 _Item = TypeVar("_Item")
 _Method = TypeVar("_Method", bound=Callable[..., Any])
 
-POOLINGS = ("cls", "mean")
-_DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
 _CPU_BATCH_TOKENS = 4096  # The caches of a CPU hold no more.
 _ACCELERATOR_BATCH_TOKENS = 16384
 # The texts that are tokenized at once: so many, or more if batches are large, but no more than fit
@@ -122,6 +114,27 @@ class EncodeOutput(NamedTuple):
     report: EncodeReport
 
 
+class VectorOptions(TypedDict, total=False):
+    """Arguments of `encode` that decide how vectors are computed and stored."""
+
+    batch_size: int | None
+    batch_tokens: int | None
+    normalize: bool
+    normalize_embeddings: bool
+    truncate_dim: int | None
+    precision: str
+
+
+class EncodeArguments(VectorOptions, total=False):
+    """Arguments of `encode` except the texts and the kind of array it returns."""
+
+    prompt_name: str | None
+    prompt: str | None
+    show_progress_bar: bool | None
+    device: str | torch.device | None
+    language: str | Sequence[str] | None
+
+
 def _takes_names_of_texts(method: _Method) -> _Method:
     """Let a method take its texts as `sentences=` or `inputs=` too.
 
@@ -140,24 +153,27 @@ def _takes_names_of_texts(method: _Method) -> _Method:
     return cast(_Method, renaming)
 
 
-class DocumentEmbedder:
+class DocumentEmbedder(SentenceTransformer):
     """Turn texts into vectors with a model and its tokenizer.
 
     The model is one of this package, such as a bag of subwords or the encoder of T-MDE, or any
     encoder of transformers.
 
-    Methods and arguments that `SentenceTransformer` of sentence-transformers 6 also has carry the
-    same names and give the same values, but for `precision="int8"` and `"uint8"`, which do not
-    depend on the other texts here. Arguments after the texts are keyword-only. `output_value`,
-    `pool`, `chunk_size` and `tokenize` are not supported.
+    An embedder is a `SentenceTransformer` of sentence-transformers 6, and goes wherever one does.
+    It differs in how it encodes: batches hold a number of tokens instead of texts, a report says
+    what was truncated, long documents can be split, and a vector in `precision="int8"` or
+    `"uint8"` does not depend on the other texts. `output_value`, `pool`, `chunk_size` and
+    `tokenize` are not supported.
 
     Args:
         model: The model. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
             only the body of a model with a head.
         tokenizer: Its tokenizer, fast or slow.
-        pooling: `"cls"`, the first output, or `"mean"`, the average over the tokens. Default:
-            `"cls"` for the models of this package (position 0 is the document embedding in every
-            variant), `"mean"` for any other.
+        pooling: How the outputs of the tokens become one vector: `"cls"` takes the first output,
+            `"mean"` the average over the tokens. `"max"`, `"mean_sqrt_len_tokens"`,
+            `"weightedmean"` and `"lasttoken"` are those of sentence-transformers, as are several
+            joined by "+". Default: `"cls"` for the models of this package (position 0 is the
+            document embedding in every variant), `"mean"` for any other.
         max_length: Longest input in tokens, special tokens included. Default: all that model and
             tokenizer can take, and 750 for a model of the Hub if neither names a limit. A larger
             number is lowered to what they can take.
@@ -180,6 +196,10 @@ class DocumentEmbedder:
             count in `window` and `max_length`. E5 was trained with "query: ".
         prompts: Further prompts by name, which `encode(prompt_name=)` puts in its place. Those
             named "query" and "document" are taken by `encode_query` and `encode_document`.
+            Default: `prompt` for both, and for documents one named "passage" or "corpus".
+        later_modules: The modules of sentence-transformers after the encoder: a Pooling, and
+            perhaps others such as Dense and Normalize. A `pooling` replaces the first of them.
+            Default: the pooling alone.
 
     Attributes:
         max_length: The `max_length` that was asked for, within what model and tokenizer can take;
@@ -204,6 +224,7 @@ class DocumentEmbedder:
         aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str = "",
         prompts: Mapping[str, str] | None = None,
+        later_modules: Sequence[nn.Module] = (),
     ) -> None:
         if isinstance(model, str | os.PathLike):
             # SentenceTransformer takes a name here.
@@ -216,19 +237,26 @@ class DocumentEmbedder:
                 "tokenizer: found none, expected that of the model; to load both, write "
                 "DocumentEmbedder.from_pretrained(...)"
             )
-        self.model = encoder_body(model)
-        self.tokenizer = tokenizer
-        self.pooling = self._checked_pooling(pooling)
-        self.prompt = prompt
+        text_model = TextModel(model, tokenizer, max_length)
+        later_modules = _with_pooling(text_model, pooling, later_modules)
+        named_prompts, default_name = _prompts_by_role(prompt, prompts)
+        super().__init__(
+            modules=[text_model, *later_modules],
+            device=str(text_model.model.device),  # The model stays where it is.
+            prompts=named_prompts,
+            similarity_fn_name="cosine",
+        )
+        # SentenceTransformer warns of one that is given to it.
+        self.default_prompt_name = default_name
+        for module in later_modules:
+            module.float()  # Vectors are float32, whatever the type of the weights.
+        if self.needs_language:
+            self.module_kwargs = {"0": ["language"]}
         if prompt and prompt == self._prompt_of_model:
             logger.warning(
                 f"prompt: found {prompt!r}, which this model puts before every text by itself; it "
                 "now reads it twice: leave the prompt out"
             )
-        self.prompts = dict(prompts or {})
-        self._similarity_fn_name = "cosine"
-        self.max_length = _length_limit(self.model, tokenizer, max_length)
-        self._pad_id = _padding_id(self.model, tokenizer)
         self.long_documents = long_documents
         self._window = window
         self._stride = stride
@@ -242,15 +270,8 @@ class DocumentEmbedder:
         self.aggregation: str | SentenceDensity = "mean"
         if self._reader.long is not None:
             self.aggregation = self._reader.long.aggregation
+        self._whole_dimension = self._measured_dimension()
         self._check_density()
-
-    def _checked_pooling(self, pooling: str | None) -> str:
-        """Return the pooling, by default that of the model."""
-        if pooling is None:
-            return "cls" if is_ours(self.model) else "mean"
-        if pooling not in POOLINGS:
-            raise TmdeError(f"pooling: found {pooling!r}, expected one of {POOLINGS}")
-        return pooling
 
     def _make_reader(
         self,
@@ -264,9 +285,7 @@ class DocumentEmbedder:
             TmdeError: The prompt leaves no room for text, or settings for long documents exclude
                 each other or leave text out.
         """
-        _check_room(self.tokenizer, max_length, prompt)
-        empty_id = _empty_text_id(self.tokenizer, self._pad_id)
-        tokenize = TextTokenizer(self.tokenizer, max_length, empty_id, prompt)
+        tokenize = self._text_model.text_tokenizer(prompt, max_length)
         if self.long_documents == "truncate":
             return _TextReader(tokenize, None)
         long = LongDocuments(tokenize, self.long_documents, self._window, self._stride, aggregation)
@@ -278,15 +297,23 @@ class DocumentEmbedder:
             return self._reader
         return self._make_reader(prompt, self.max_length, self.aggregation)
 
+    def _measured_dimension(self) -> int:
+        """Return the length of a vector of which nothing is cut off."""
+        outputs = torch.zeros(1, 1, self._text_model.get_embedding_dimension(), device=self.device)
+        attention_mask = torch.ones(1, 1, device=self.device)
+        with evaluating(self), torch.inference_mode():
+            features = {"token_embeddings": outputs, "attention_mask": attention_mask}
+            return self._projected(self._pooling_module(features)).shape[-1]
+
     def _check_density(self) -> None:
         """Check that a density is of vectors of this model."""
         if not isinstance(self.aggregation, SentenceDensity):
             return
         density_dimension = len(self.aggregation.mean_)
-        if density_dimension != self.dimension:
+        if density_dimension != self._whole_dimension:
             raise TmdeError(
                 f"aggregation: found a density of vectors of dimension {density_dimension}, "
-                f"expected {self.dimension}, the dimension of the model"
+                f"expected {self._whole_dimension}, the dimension of the model"
             )
 
     @classmethod
@@ -309,14 +336,17 @@ class DocumentEmbedder:
         prompts: Mapping[str, str] | None = None,
         **model_kwargs: Any,
     ) -> DocumentEmbedder:
-        """Load model and tokenizer from a folder or the Hub, ready to encode.
+        """Load model, tokenizer and modules from a folder or the Hub, ready to encode.
+
+        Vectors are those of `SentenceTransformer`: the modules of `modules.json` and the settings
+        beside it are followed. Those that can't be are refused.
 
         Args:
             path_or_hub_id: What `AutoModel.from_pretrained` takes; or `"default"` or
                 `"accurate"`, which come with the package (a folder of that name is `"./default"`).
-            pooling: See the class. Default: what `1_Pooling/config.json` of the model names, if it
-                has that file of sentence-transformers.
-            max_length: See the class.
+            pooling: See the class. Default: that of the model's `modules.json`. Another one
+                replaces it, and leaves the modules after it.
+            max_length: See the class. Default: the `max_seq_length` that the model states.
             device: Default: cuda, else mps, else cpu. With `device_map`, the model stays where that
                 puts it.
             dtype: The type of the weights, e.g. `torch.bfloat16` or `"bfloat16"`. Default: that of
@@ -340,6 +370,7 @@ class DocumentEmbedder:
         Raises:
             OSError: There is no such folder, the Hub is not reached, or the repository or a file of
                 it is missing.
+            TmdeError: A module or a setting of sentence-transformers can't be followed.
             ValueError: transformers finds something wrong with the repository.
             RuntimeError: There is no such device.
         """
@@ -349,46 +380,57 @@ class DocumentEmbedder:
             "revision": revision or "main",
             "token": token,
         }
-        tokenizer = load_tokenizer(name, **hub_options)
-        stored = stored_settings(name, revision=revision, token=token)
-        all_prompts = stored.prompts | dict(prompts or {})
+        settings = stored_settings(name, revision=revision, token=token)
+        modules = stored_modules(name, revision, token, trust_remote_code)
+        tokenizer = load_tokenizer(name, **(modules.tokenizer_kwargs | hub_options))
+        if modules.lower_case:
+            lowercase_texts(tokenizer)
+        all_prompts = settings.prompts | dict(prompts or {})
         if prompt is None:
-            prompt = stored.default_prompt
+            prompt = settings.default_prompt
             all_prompts = {"query": "", "document": ""} | all_prompts
-        if pooling is None:
-            pooling = _known_pooling(name, stored_pooling(name, revision=revision, token=token))
         if dtype is not None:
             model_kwargs["dtype"] = dtype
-        whole_model = load_encoder(name, **hub_options, **model_kwargs)
+        whole_model = load_encoder(name, **(modules.model_kwargs | hub_options | model_kwargs))
         whole_model.eval()  # type: ignore[no-untyped-call]  # transformers wraps it without types
-        model = encoder_body(whole_model)
         if device is None and "device_map" not in model_kwargs:
             device = _best_device()
         if device is not None:
             # transformers' wrapper of `to` hides its `self` from type checkers.
-            model.to(device)  # type: ignore[arg-type]
-        if compile:
-            model.compile(dynamic=True)
+            whole_model.to(device)  # type: ignore[arg-type]
         embedder = cls(
-            model,
+            whole_model,
             tokenizer,
             pooling,
-            max_length,
+            modules.max_length if max_length is None else max_length,
             long_documents,
             window,
             stride,
             aggregation,
             prompt,
             all_prompts,
+            modules.later_modules,
         )
-        if stored.similarity_fn_name in SIMILARITIES:
-            embedder.similarity_fn_name = stored.similarity_fn_name
+        similarity_fn_name: Any = settings.similarity_fn_name
+        if similarity_fn_name in cls.SUPPORTED_SIMILARITY_FN_NAMES:
+            embedder.similarity_fn_name = similarity_fn_name
+        embedder.truncate_dim = settings.truncate_dim
+        embedder.trust_remote_code = trust_remote_code
+        if compile:
+            embedder.model.compile(dynamic=True)
         return embedder
+
+    @classmethod
+    def _load_with_module_classes(
+        cls, model_name_or_path: str, module_classes: Mapping[str, type[nn.Module]], **options: Any
+    ) -> DocumentEmbedder:
+        """Load a checkpoint for `SentenceTransformerTrainer`, which wants the best one back."""
+        return cls.from_pretrained(model_name_or_path, **options)
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what calls add, so that `datasets` recognizes the same embedder."""
         state = dict(self.__dict__)
-        state.pop("dimension", None)
+        state.pop("_accelerate_placement_hook", None)
         return state
 
     def __repr__(self) -> str:
@@ -406,6 +448,8 @@ class DocumentEmbedder:
         if not isinstance(self.model, BagModel):
             parts.append(f"pooling={self.pooling!r}")
             parts.append(f"long_documents={self.long_documents!r}")
+        if self.projections:
+            parts.append(f"then={[type(module).__name__ for module in self.projections]}")
         parts.append(f"prompt={self.prompt or self._prompt_of_model!r}")
         parts.append(f"device={str(self.device)!r}")
         return f"DocumentEmbedder({', '.join(parts)})"
@@ -416,7 +460,47 @@ class DocumentEmbedder:
         prompt: str = getattr(self.model.config, "prompt", "") or ""
         return prompt
 
+    # ---- Modules
+
+    @property
+    def _text_model(self) -> TextModel:
+        """The first module."""
+        return cast(TextModel, self[0])
+
+    @property
+    def _pooling_module(self) -> Pooling:
+        """The second module."""
+        return cast(Pooling, self[1])
+
+    @property
+    def model(self) -> PreTrainedModel:
+        """The encoder."""
+        return self._text_model.model
+
+    @property
+    def pooling(self) -> str:
+        """The name of the pooling; several are joined by "+"."""
+        modes = self._pooling_module.pooling_mode
+        return modes if isinstance(modes, str) else "+".join(modes)
+
+    @property
+    def includes_prompt(self) -> bool:
+        """Whether the pooling takes the tokens of the prompt too."""
+        return self._pooling_module.include_prompt
+
+    @property
+    def projections(self) -> list[nn.Module]:
+        """The modules after the pooling, such as a Dense and a Normalize."""
+        return list(self.children())[2:]
+
     # ---- Properties
+
+    @property
+    def prompt(self) -> str:
+        """The prompt of calls that name no other; "" for none."""
+        if self.default_prompt_name is None:
+            return ""
+        return self.prompts[self.default_prompt_name] or ""
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
@@ -430,6 +514,11 @@ class DocumentEmbedder:
         """The codes of the languages that the model was trained on; None if it does not say."""
         languages = getattr(self.model.config, "languages", None)
         return list(languages) if languages else None
+
+    @property
+    def max_length(self) -> int:
+        """The longest input in tokens; 1,000,000,000 without a limit."""
+        return self._text_model.max_seq_length
 
     @property
     def max_seq_length(self) -> int | None:
@@ -446,7 +535,7 @@ class DocumentEmbedder:
 
     @max_seq_length.setter
     def max_seq_length(self, value: int | None) -> None:
-        limit = _length_limit(self.model, self.tokenizer, value)
+        limit = self._text_model.length_limit(value)
         if value is not None and limit < value:
             raise TmdeError(
                 f"max_seq_length: found {value:,}, expected at most {limit:,}, the longest input "
@@ -454,55 +543,28 @@ class DocumentEmbedder:
                 "long_documents='chunk' or 'sentences'"
             )
         self._reader = self._make_reader(self.prompt, limit, self.aggregation)
-        self.max_length = limit
+        self._text_model.max_seq_length = limit
 
     @property
-    def similarity_fn_name(self) -> str:
-        """The measure of `similarity`: "cosine", "dot", "euclidean" or "manhattan".
-
-        Raises:
-            TmdeError: It is set to another name.
-        """
-        return self._similarity_fn_name
-
-    @similarity_fn_name.setter
-    def similarity_fn_name(self, value: str) -> None:
-        check_similarity_name(value)
-        self._similarity_fn_name = value
-
-    @property
-    def device(self) -> torch.device:
-        """The device of the model's inputs."""
-        device = self.model.device
-        if device.type == "meta":  # Weights that are offloaded have no place of their own.
-            return torch.device("cpu")
-        return device
-
-    @cached_property
     def dimension(self) -> int:
-        """The length d of a vector, measured with a tiny batch: configs name it in many ways."""
-        texts = TokenizedTexts(
-            np.full(3, self._reader.tokenize.empty_id),
-            lengths=np.array([3]),
-            full_lengths=np.array([3]),
-        )
-        if self.needs_language:
-            texts.language_ids = torch.tensor([0])
-        with evaluating(self.model), torch.inference_mode():
-            return self._embed_padded_batch(texts, np.array([0, 0])).shape[-1]
+        """The length d of a vector."""
+        if self.truncate_dim is None:
+            return self._whole_dimension
+        return min(self.truncate_dim, self._whole_dimension)
 
     def get_embedding_dimension(self) -> int:
         """Return `dimension`, by the name of sentence-transformers 6."""
-        return self.dimension
-
-    def get_sentence_embedding_dimension(self) -> int:
-        """Return `dimension`, by the name of sentence-transformers before version 6."""
         return self.dimension
 
     @property
     def needs_language(self) -> bool:
         """Whether the model has a part for each language (NTDV, aligned), which `encode` names."""
         return bool(getattr(self.model, "needs_language_ids", False))
+
+    @property
+    def _takes_first_output(self) -> bool:
+        """Whether a vector is made of the first output of the model alone."""
+        return self.pooling == "cls" and self.includes_prompt
 
     @property
     def _is_ragged(self) -> bool:
@@ -512,117 +574,55 @@ class DocumentEmbedder:
         back only where the model itself is called.
         """
         return (
-            self.pooling == "cls"
+            self._takes_first_output
             and hasattr(self.model, "embed_ragged")
             and not hasattr(self.model, "_hf_hook")
         )
 
     # ---- Encoding
 
-    def to(self, device: str | torch.device) -> DocumentEmbedder:
-        """Move the model, and return this embedder."""
-        # transformers' wrapper of `to` hides its `self` from type checkers.
-        self.model.to(device)  # type: ignore[arg-type]
-        return self
-
-    @overload
+    @overload  # type: ignore[override]  # Batches hold tokens, and models may need a language.
     def encode(
-        self,
-        texts: str | Iterable[str],
-        batch_tokens: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        normalize: bool = ...,
-        convert_to_tensor: Literal[False] = ...,
-        language: str | Sequence[str] | None = ...,
-        *,
-        batch_size: int | None = ...,
-        convert_to_numpy: Literal[True] = ...,
-        normalize_embeddings: bool = ...,
-        device: str | torch.device | None = ...,
-        prompt: str | None = ...,
-        prompt_name: str | None = ...,
-        truncate_dim: int | None = ...,
-        precision: str = ...,
+        self, texts: str | Iterable[str], **arguments: Unpack[EncodeArguments]
     ) -> np.ndarray: ...
 
     @overload
     def encode(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        normalize: bool = ...,
         *,
         convert_to_tensor: Literal[True],
-        language: str | Sequence[str] | None = ...,
-        batch_size: int | None = ...,
-        convert_to_numpy: bool = ...,
-        normalize_embeddings: bool = ...,
-        device: str | torch.device | None = ...,
-        prompt: str | None = ...,
-        prompt_name: str | None = ...,
-        truncate_dim: int | None = ...,
-        precision: str = ...,
+        **arguments: Unpack[EncodeArguments],
     ) -> torch.Tensor: ...
 
     @overload
     def encode(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        normalize: bool = ...,
-        convert_to_tensor: bool = ...,
-        language: str | Sequence[str] | None = ...,
         *,
-        batch_size: int | None = ...,
-        convert_to_numpy: Literal[True] = ...,
-        normalize_embeddings: bool = ...,
-        device: str | torch.device | None = ...,
-        prompt: str | None = ...,
-        prompt_name: str | None = ...,
-        truncate_dim: int | None = ...,
-        precision: str = ...,
-    ) -> np.ndarray | torch.Tensor: ...
-
-    @overload
-    def encode(
-        self,
-        texts: str | Iterable[str],
-        batch_tokens: int | None = ...,
-        show_progress_bar: bool | None = ...,
-        normalize: bool = ...,
+        convert_to_numpy: bool = ...,
         convert_to_tensor: bool = ...,
-        language: str | Sequence[str] | None = ...,
-        *,
-        batch_size: int | None = ...,
-        convert_to_numpy: bool,
-        normalize_embeddings: bool = ...,
-        device: str | torch.device | None = ...,
-        prompt: str | None = ...,
-        prompt_name: str | None = ...,
-        truncate_dim: int | None = ...,
-        precision: str = ...,
+        **arguments: Unpack[EncodeArguments],
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]: ...
 
     @_takes_names_of_texts
     def encode(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int | None = None,
-        show_progress_bar: bool | None = None,
-        normalize: bool = False,
-        convert_to_tensor: bool = False,
-        language: str | Sequence[str] | None = None,
-        *,
-        batch_size: int | None = None,
-        convert_to_numpy: bool = True,
-        normalize_embeddings: bool = False,
-        device: str | torch.device | None = None,
-        prompt: str | None = None,
         prompt_name: str | None = None,
-        truncate_dim: int | None = None,
+        prompt: str | None = None,
+        batch_size: int | None = None,
+        show_progress_bar: bool | None = None,
+        *,
         precision: str = "float32",
+        convert_to_numpy: bool = True,
+        convert_to_tensor: bool = False,
+        device: str | torch.device | None = None,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        batch_tokens: int | None = None,
+        normalize: bool = False,
+        language: str | Sequence[str] | None = None,
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
         """Embed texts, as they are but for the prompt: no lower-casing.
 
@@ -634,29 +634,30 @@ class DocumentEmbedder:
         Args:
             texts: n strings; or one string, which gives one vector. As in sentence-transformers,
                 the names `sentences` and `inputs` are taken as well.
-            batch_tokens: The padded size of a batch, rows times longest row; for a bag, its tokens.
-                A longer text is a batch of its own. Default: 4,096 on a CPU, else 16,384.
-            show_progress_bar: Default: when this module's logger is at INFO or below, or when there
-                are more than 2,000 texts and stderr is a terminal.
-            normalize: Scale each vector to Euclidean length 1.
-            convert_to_tensor: Return a tensor on the model's device instead of a numpy array.
-            language: The code of the language of all texts, or one for each, of
-                `model.config.languages`; for a model that `needs_language`. Others embed all
-                languages alike; any code helps to find the ends of sentences if `long_documents`
-                is "sentences".
+            prompt_name: The name of one of `prompts`, put before every text.
+            prompt: Put before every text instead of the embedder's `prompt`; "" is none.
             batch_size: The most texts of a batch, instead of `batch_tokens`; with both, whichever
                 is reached first.
-            convert_to_numpy: False: return a list of n tensors on the model's device.
-            normalize_embeddings: The name of `normalize` in sentence-transformers.
-            device: Move the model there first. It stays there.
-            prompt: Put before every text instead of the embedder's `prompt`; "" is none.
-            prompt_name: The name of one of `prompts`, put before every text.
-            truncate_dim: Keep the first numbers of a vector, before it is scaled to length 1 if
-                that is asked for; for models that were trained for it (Matryoshka).
+            show_progress_bar: Default: when this module's logger is at INFO or below, or when there
+                are more than 2,000 texts and stderr is a terminal.
             precision: "int8" or "uint8" for 8 bits a number: each vector is scaled by its own
                 largest number, so that the cosine is kept and the length is not. "ubinary" or
                 "binary" for the signs alone, 8 of them in a byte. See
                 `tmde.embedding.quantization.quantized`; `similarity` takes such vectors too.
+            convert_to_numpy: False: return a list of n tensors on the model's device.
+            convert_to_tensor: Return a tensor on the model's device instead of a numpy array.
+            device: Move the model there first. It stays there.
+            normalize_embeddings: Scale each vector to Euclidean length 1.
+            truncate_dim: Keep the first numbers of a vector, before it is scaled to length 1 if
+                that is asked for; for models that were trained for it (Matryoshka). Default: the
+                `truncate_dim` of the embedder, by default all.
+            batch_tokens: The padded size of a batch, rows times longest row; for a bag, its tokens.
+                A longer text is a batch of its own. Default: 4,096 on a CPU, else 16,384.
+            normalize: A shorter name of `normalize_embeddings`.
+            language: The code of the language of all texts, or one for each, of
+                `model.config.languages`; for a model that `needs_language`. Others embed all
+                languages alike; any code helps to find the ends of sentences if `long_documents`
+                is "sentences".
 
         Returns:
             float32 (n, d) in the order of `texts`, or (d,) for one string; (0, d) for no texts. In
@@ -669,18 +670,18 @@ class DocumentEmbedder:
         """
         vectors = self.encode_with_report(
             texts,
-            batch_tokens,
-            show_progress_bar,
-            normalize,
-            convert_to_tensor or not convert_to_numpy,
-            language,
-            batch_size=batch_size,
-            normalize_embeddings=normalize_embeddings,
-            device=device,
-            prompt=prompt,
+            convert_to_tensor=convert_to_tensor or not convert_to_numpy,
             prompt_name=prompt_name,
-            truncate_dim=truncate_dim,
+            prompt=prompt,
+            batch_size=batch_size,
+            show_progress_bar=show_progress_bar,
             precision=precision,
+            device=device,
+            normalize_embeddings=normalize_embeddings,
+            truncate_dim=truncate_dim,
+            batch_tokens=batch_tokens,
+            normalize=normalize,
+            language=language,
         ).vectors
         is_list = not convert_to_numpy and not convert_to_tensor
         if is_list and isinstance(vectors, torch.Tensor) and vectors.ndim == 2:
@@ -688,88 +689,70 @@ class DocumentEmbedder:
         return vectors
 
     @_takes_names_of_texts
-    def encode_query(
-        self, texts: str | Iterable[str], **options: Any
+    def encode_query(  # type: ignore[override]  # As `encode`.
+        self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed queries: as `encode`, with the prompt "query" of `prompts` if there is one.
+        """Embed queries: as `encode`, with the prompt "query" of `prompts`.
 
         Args:
             texts: See `encode`.
-            options: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
+            arguments: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
 
         Raises:
             TypeError: See `encode`.
             TmdeError: See `encode`.
         """
-        options = self._with_named_prompt(options, ["query"])
-        vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **options)
-        return vectors
+        return self._encode_with_role("query", texts, arguments)
 
     @_takes_names_of_texts
-    def encode_document(
-        self, texts: str | Iterable[str], **options: Any
+    def encode_document(  # type: ignore[override]  # As `encode`.
+        self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed documents: as `encode`, with the prompt for documents if there is one.
-
-        That is the first of "document", "passage" and "corpus" in `prompts`.
+        """Embed documents: as `encode`, with the prompt "document" of `prompts`.
 
         Args:
             texts: See `encode`.
-            options: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
+            arguments: Further arguments of `encode`. A `prompt` or `prompt_name` takes precedence.
 
         Raises:
             TypeError: See `encode`.
             TmdeError: See `encode`.
         """
-        options = self._with_named_prompt(options, DOCUMENT_PROMPTS)
-        vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **options)
-        return vectors
+        return self._encode_with_role("document", texts, arguments)
 
-    def _with_named_prompt(
-        self, options: dict[str, Any], prompt_names: Sequence[str]
-    ) -> dict[str, Any]:
-        """Return arguments of `encode` with the first known prompt, if they have no prompt yet."""
-        if options.get("prompt") is not None or options.get("prompt_name") is not None:
-            return options
-        for name in prompt_names:
-            if name in self.prompts:
-                return options | {"prompt_name": name}
-        return options
+    def _encode_with_role(
+        self, role: str, texts: str | Iterable[str], arguments: dict[str, Any]
+    ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
+        """Embed texts with the prompt of a role, unless a call names another one."""
+        if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
+            arguments = arguments | {"prompt_name": role}
+        vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **arguments)
+        return vectors
 
     @_takes_names_of_texts
     def encode_with_report(
         self,
         texts: str | Iterable[str],
-        batch_tokens: int | None = None,
-        show_progress_bar: bool | None = None,
-        normalize: bool = False,
+        *,
         convert_to_tensor: bool = False,
         language: str | Sequence[str] | None = None,
-        *,
-        batch_size: int | None = None,
-        normalize_embeddings: bool = False,
+        show_progress_bar: bool | None = None,
         device: str | torch.device | None = None,
         prompt: str | None = None,
         prompt_name: str | None = None,
-        truncate_dim: int | None = None,
-        precision: str = "float32",
+        **options: Unpack[VectorOptions],
     ) -> EncodeOutput:
         """Embed texts as `encode` does, and report what was read.
 
         Args:
             texts: See `encode`, as for all other arguments.
-            batch_tokens: See `encode`.
-            show_progress_bar: See `encode`.
-            normalize: See `encode`.
             convert_to_tensor: See `encode`.
             language: See `encode`.
-            batch_size: See `encode`.
-            normalize_embeddings: See `encode`.
+            show_progress_bar: See `encode`.
             device: See `encode`.
             prompt: See `encode`.
             prompt_name: See `encode`.
-            truncate_dim: See `encode`.
-            precision: See `encode`.
+            options: Further arguments of `encode`, which decide how vectors are made.
 
         Raises:
             TypeError: See `encode`.
@@ -784,18 +767,12 @@ class DocumentEmbedder:
         if device is not None:
             self._move_to(device)
         reader = self._reader_with(self._prompt_of_call(prompt, prompt_name))
-        options = _EncodeOptions(
-            batch=self._batch_limits(batch_tokens, batch_size),
-            normalize=normalize or normalize_embeddings,
-            convert_to_tensor=convert_to_tensor,
-            dimension=self._dimension_of_call(truncate_dim),
-            precision=precision,
-        )
+        form = self._vector_form(convert_to_tensor, **options)
         is_single_text = isinstance(texts, str)
         text_list = [texts] if isinstance(texts, str) else list(texts)
         codes = _codes_of_texts(language, len(text_list))
         with self._progress_bar(show_progress_bar, len(text_list)) as bar:
-            vectors, report = self._encode_list(reader, text_list, codes, options, bar.update)
+            vectors, report = self._encode_list(reader, text_list, codes, form, bar.update)
         self.warn_of_truncation(report)
         return EncodeOutput(vectors[0] if is_single_text else vectors, report)
 
@@ -805,31 +782,44 @@ class DocumentEmbedder:
         Raises:
             TmdeError: There is no prompt of that name.
         """
-        if prompt is not None:
-            if prompt_name is not None:
-                logger.warning(f"prompt_name={prompt_name!r} is ignored, because prompt is given")
-            return prompt
-        if prompt_name is None:
-            return self.prompt
-        if prompt_name not in self.prompts:
+        if prompt is None and prompt_name is not None and prompt_name not in self.prompts:
             raise TmdeError(
                 f"prompt_name: found {prompt_name!r}, expected one of {sorted(self.prompts)}, the "
                 "prompts of this model; or give the text itself by prompt="
             )
-        return self.prompts[prompt_name]
+        return self._resolve_prompt(prompt, prompt_name) or ""
+
+    def _vector_form(
+        self,
+        convert_to_tensor: bool,
+        *,
+        batch_size: int | None = None,
+        batch_tokens: int | None = None,
+        normalize: bool = False,
+        normalize_embeddings: bool = False,
+        truncate_dim: int | None = None,
+        precision: str = "float32",
+    ) -> _VectorForm:
+        """Return how a call computes and stores vectors.
+
+        Raises:
+            TypeError: There is no such argument.
+            TmdeError: A value is out of range.
+        """
+        return _VectorForm(
+            batch=self._batch_limits(batch_tokens, batch_size),
+            normalize=normalize or normalize_embeddings,
+            convert_to_tensor=convert_to_tensor,
+            dimension=self._dimension_of_call(truncate_dim),
+            precision=precision,
+        )
 
     def _batch_limits(self, batch_tokens: int | None, batch_size: int | None) -> BatchLimits:
         """Return how much a batch may hold.
 
         Raises:
-            TypeError: A size of batches is a string.
             TmdeError: A limit is below 1.
         """
-        if isinstance(batch_tokens, str):
-            raise TypeError(
-                f"batch_tokens: found {batch_tokens!r}, expected a number; the second argument of "
-                f"SentenceTransformer.encode goes by name here: prompt_name={batch_tokens!r}"
-            )
         for name, limit in (("batch_tokens", batch_tokens), ("batch_size", batch_size)):
             if limit is not None and limit < 1:
                 raise TmdeError(f"{name}: found {limit}, expected at least 1")
@@ -838,16 +828,16 @@ class DocumentEmbedder:
         return BatchLimits(tokens=batch_tokens or NO_LIMIT, texts=batch_size)
 
     def _dimension_of_call(self, truncate_dim: int | None) -> int:
-        """Return how many numbers of a vector a call keeps, by default all.
+        """Return how many numbers of a vector a call keeps, by default `dimension`.
 
         Raises:
             TmdeError: The model has fewer.
         """
         if truncate_dim is None:
             return self.dimension
-        if not 1 <= truncate_dim <= self.dimension:
+        if not 1 <= truncate_dim <= self._whole_dimension:
             raise TmdeError(
-                f"truncate_dim: found {truncate_dim}, expected 1 to {self.dimension}, the "
+                f"truncate_dim: found {truncate_dim}, expected 1 to {self._whole_dimension}, the "
                 "dimension of the model"
             )
         return truncate_dim
@@ -870,10 +860,11 @@ class DocumentEmbedder:
             )
         self.to(device)
 
-    def __call__(
-        self, batch: Mapping[str, Any], column: str = "text", **options: Any
-    ) -> dict[str, Any]:
+    def __call__(self, batch: Mapping[str, Any], column: str = "text", **options: Any) -> Any:
         """Return the vectors of rows of a dataset, as `embed_batch` does.
+
+        A batch of tensors is that of a trainer, and goes through the modules as in
+        `SentenceTransformer`.
 
         Args:
             batch: See `embed_batch`.
@@ -893,6 +884,8 @@ class DocumentEmbedder:
                 f"batch: found {type(batch).__name__}, expected rows by column, as Dataset.map "
                 "gives them; texts are embedded by encode()"
             )
+        if isinstance(batch.get("input_ids"), torch.Tensor):
+            return super().__call__(batch, **options)
         return self.embed_batch(batch, column, **options)
 
     def embed_batch(
@@ -953,7 +946,7 @@ class DocumentEmbedder:
             ```
         """
         first, second = restored_vectors(embeddings1, embeddings2, precision, self.dimension)
-        return similarity_matrix(self.similarity_fn_name, first, second)
+        return super().similarity(first, second)
 
     def similarity_pairwise(
         self, embeddings1: Embeddings, embeddings2: Embeddings, *, precision: str | None = None
@@ -969,74 +962,52 @@ class DocumentEmbedder:
             TmdeError: The vectors differ in width or number, or the precision has to be given.
         """
         first, second = restored_vectors(embeddings1, embeddings2, precision, self.dimension)
-        return pairwise_similarity(self.similarity_fn_name, first, second)
+        if first.ndim == second.ndim == 2 and len(first) != len(second):
+            raise TmdeError(
+                f"embeddings2: found {len(second)} vectors, expected {len(first)}, one for each of "
+                "embeddings1; similarity() compares all with all"
+            )
+        return super().similarity_pairwise(first, second)
 
     # ---- Saving
 
-    def save_pretrained(self, path: str | os.PathLike[str]) -> None:
-        """Save model, tokenizer, pooling and prompts in a folder that gives the same vectors.
+    def save(
+        self,
+        path: str | os.PathLike[str],
+        model_name: str | None = None,
+        create_model_card: bool = True,
+        train_datasets: list[str] | None = None,
+        safe_serialization: bool = True,
+    ) -> None:
+        """Save model, tokenizer, modules and prompts in a folder that gives the same vectors.
 
-        `from_pretrained` opens it, `SentenceTransformer` and `AutoModel` too. A `max_seq_length`
-        that is shorter than the tokenizer's is stored in the tokenizer; a bag has no limit when it
-        is opened again. The card of a model that was loaded from a folder or the Hub, with its
-        license, is copied. Settings for long documents are not stored: give them to
-        `from_pretrained` again.
+        `save_pretrained` and `push_to_hub` call this. `from_pretrained` opens the folder,
+        `SentenceTransformer` and `AutoModel` too. A `max_seq_length` that is shorter than the
+        tokenizer's is stored in the tokenizer; a bag has no limit when it is opened again. The card
+        of a model that was loaded from a folder or the Hub, with its license, is copied. Settings
+        for long documents are not stored: give them to `from_pretrained` again.
 
         Args:
             path: The folder, made if missing. Files of an earlier save are replaced.
+            model_name: Not used, because no card is written.
+            create_model_card: Not used. `tmde push` fills a card from the record of a training run.
+            train_datasets: Not used.
+            safe_serialization: Not used: weights are saved as safetensors.
 
         Raises:
             TmdeError: The path is a file.
         """
         folder = Path(path).expanduser()
-        save_model(folder, self.model, self.tokenizer, self.max_length)
-        save_settings(
-            folder, self.model, self.pooling, self.prompts, self.prompt, self.similarity_fn_name
-        )
-
-    def push_to_hub(
-        self,
-        repo_id: str,
-        token: str | None = None,
-        private: bool | None = None,
-        commit_message: str | None = None,
-        exist_ok: bool = False,
-        revision: str | None = None,
-        create_pr: bool = False,
-    ) -> str:
-        """Upload what `save_pretrained` writes to a repository of the Hub, made if missing.
-
-        `tmde push` also fills a card from the record of a training run.
-
-        Args:
-            repo_id: `"name"` or `"user/name"`.
-            token: A token that may write. Default: that of `hf auth login`.
-            private: Whether a new repository is private. Default: that of the organization.
-            commit_message: The message of the commit.
-            exist_ok: Whether the repository may exist already.
-            revision: The branch to commit to, made if missing.
-            create_pr: Whether to open a pull request instead of a commit to the branch.
-
-        Returns:
-            The URL of the commit.
-
-        Raises:
-            OSError: The Hub refuses it, as huggingface_hub reports it.
-        """
-        api = HfApi(token=token)
-        repo_id = api.create_repo(repo_id, private=private, exist_ok=exist_ok or create_pr).repo_id
-        if revision is not None:
-            api.create_branch(repo_id, branch=revision, exist_ok=True)
-        with tempfile.TemporaryDirectory() as folder:
-            self.save_pretrained(folder)
-            commit = api.upload_folder(
-                repo_id=repo_id,
-                folder_path=folder,
-                commit_message=commit_message or "Add a model for document embeddings",
-                revision=revision,
-                create_pr=create_pr,
-            )
-        return str(commit)
+        if folder.is_file():
+            raise TmdeError(f"path: found the file {folder}, expected a folder or a new name")
+        super().save(str(folder), create_model_card=False)
+        modules_file = folder / MODULES_FILE
+        entries = json.loads(modules_file.read_text(encoding="utf-8"))
+        # `TextModel` stands in for the module that whoever opens the folder has.
+        entries[0]["type"] = TRANSFORMER_TYPE
+        modules_file.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+        copy_card(self.model, folder)
+        replace_calibration(self.model, folder)
 
     # ---- Streams
 
@@ -1044,15 +1015,12 @@ class DocumentEmbedder:
         self,
         texts: Iterable[str],
         chunk_size: int = 8192,
-        batch_tokens: int | None = None,
-        show_progress_bar: bool | None = None,
-        normalize: bool = False,
+        *,
         convert_to_tensor: bool = False,
         total: int | None = None,
         language: str | Iterable[str] | None = None,
-        *,
-        truncate_dim: int | None = None,
-        precision: str = "float32",
+        show_progress_bar: bool | None = None,
+        **options: Unpack[VectorOptions],
     ) -> Iterator[np.ndarray | torch.Tensor]:
         """Embed a stream in flat memory: read `chunk_size` texts, yield their vectors, in order.
 
@@ -1061,14 +1029,11 @@ class DocumentEmbedder:
         Args:
             texts: Any number of strings.
             chunk_size: The number of texts read at once.
-            batch_tokens: See `encode`.
-            show_progress_bar: See `encode`.
-            normalize: See `encode`.
             convert_to_tensor: See `encode`.
             total: The number of texts, if known, for the progress bar.
             language: See `encode`; the codes are read in step with the texts.
-            truncate_dim: See `encode`.
-            precision: See `encode`.
+            show_progress_bar: See `encode`.
+            options: Further arguments of `encode`, which decide how vectors are made.
 
         Yields:
             (texts, d) of at most `chunk_size` texts.
@@ -1080,14 +1045,11 @@ class DocumentEmbedder:
         outputs = self.encode_iter_with_reports(
             texts,
             chunk_size,
-            batch_tokens,
-            show_progress_bar,
-            normalize,
-            convert_to_tensor,
-            total,
-            language,
-            truncate_dim=truncate_dim,
-            precision=precision,
+            convert_to_tensor=convert_to_tensor,
+            total=total,
+            language=language,
+            show_progress_bar=show_progress_bar,
+            **options,
         )
         # Closed with this generator, so that the warning comes if the reader stops early.
         with closing(outputs):
@@ -1098,29 +1060,23 @@ class DocumentEmbedder:
         self,
         texts: Iterable[str],
         chunk_size: int = 8192,
-        batch_tokens: int | None = None,
-        show_progress_bar: bool | None = None,
-        normalize: bool = False,
+        *,
         convert_to_tensor: bool = False,
         total: int | None = None,
         language: str | Iterable[str] | None = None,
-        *,
-        truncate_dim: int | None = None,
-        precision: str = "float32",
+        show_progress_bar: bool | None = None,
+        **options: Unpack[VectorOptions],
     ) -> Generator[EncodeOutput, None, None]:
         """Embed a stream as `encode_iter` does, and report what was read for each chunk.
 
         Args:
             texts: See `encode_iter`, as for all other arguments.
             chunk_size: See `encode_iter`.
-            batch_tokens: See `encode`.
-            show_progress_bar: See `encode`.
-            normalize: See `encode`.
             convert_to_tensor: See `encode`.
             total: See `encode_iter`.
             language: See `encode_iter`.
-            truncate_dim: See `encode`.
-            precision: See `encode`.
+            show_progress_bar: See `encode`.
+            options: See `encode_iter`.
 
         Yields:
             The vectors (texts, d) of a chunk, and the report on it; reports can be added.
@@ -1139,13 +1095,7 @@ class DocumentEmbedder:
         else:
             codes = iter(language)
         stream = iter(texts)
-        options = _EncodeOptions(
-            batch=self._batch_limits(batch_tokens, None),
-            normalize=normalize,
-            convert_to_tensor=convert_to_tensor,
-            dimension=self._dimension_of_call(truncate_dim),
-            precision=precision,
-        )
+        form = self._vector_form(convert_to_tensor, **options)
         total_report = EncodeReport()
         with self._progress_bar(show_progress_bar, total) as bar:
             try:
@@ -1155,7 +1105,7 @@ class DocumentEmbedder:
                         self._reader,
                         chunk,
                         chunk_codes,
-                        options,
+                        form,
                         bar.update,
                         first_number=total_report.texts,
                     )
@@ -1170,7 +1120,7 @@ class DocumentEmbedder:
         reader: _TextReader,
         texts: list[str],
         codes: list[str | None],
-        options: _EncodeOptions,
+        form: _VectorForm,
         progress: Callable[[int], object],
         first_number: int = 0,
     ) -> EncodeOutput:
@@ -1180,7 +1130,7 @@ class DocumentEmbedder:
             reader: Reads them.
             texts: n strings.
             codes: The language code of each.
-            options: How to embed them.
+            form: How vectors are computed and stored.
             progress: Called with the number of texts that are done.
             first_number: The number of the first text in error messages.
         """
@@ -1191,9 +1141,9 @@ class DocumentEmbedder:
         language_ids = self._language_ids(codes, first_number) if self.needs_language else None
         # Batches are filled from groups of texts: large ones need less padding, small ones are
         # tokenized while the model works on the group before.
-        groups = _split_into_groups(texts, max(_GROUP_TEXTS, options.batch.most_texts))
-        device = self.device if options.convert_to_tensor else "cpu"
-        vectors = options.empty_vectors(len(texts), device)
+        groups = _split_into_groups(texts, max(_GROUP_TEXTS, form.batch.most_texts))
+        device = self.device if form.convert_to_tensor else "cpu"
+        vectors = form.empty_vectors(len(texts), device)
         report = EncodeReport()
         with evaluating(self.model), torch.inference_mode():
             documents_of_groups = _tokenized_groups(reader, texts, codes, groups)
@@ -1201,12 +1151,12 @@ class DocumentEmbedder:
                 if language_ids is not None:
                     documents.language_ids = language_ids[group]
                 group_vectors, group_report = self._embed_group(
-                    reader, documents, options.batch, progress
+                    reader, documents, form.batch, progress
                 )
-                vectors[group] = options.stored(group_vectors)
+                vectors[group] = form.stored(group_vectors)
                 report += group_report
         report = replace(report, seconds=time.perf_counter() - start)
-        return EncodeOutput(vectors if options.convert_to_tensor else vectors.numpy(), report)
+        return EncodeOutput(vectors if form.convert_to_tensor else vectors.numpy(), report)
 
     def _default_batch_tokens(self) -> int:
         if self.device.type == "cpu":
@@ -1233,6 +1183,9 @@ class DocumentEmbedder:
     ) -> tuple[torch.Tensor, EncodeReport]:
         """Return the vectors (n, d) float32 of a group, on any device, and the report on it."""
         longest = int(documents.full_lengths.max())
+        prompt_length = 0
+        if not self.includes_prompt:
+            prompt_length = self._text_model.prompt_length(reader.tokenize.prompt)
         if isinstance(documents, TokenizedTexts):
             report = EncodeReport(
                 texts=len(documents),
@@ -1241,12 +1194,13 @@ class DocumentEmbedder:
                 longest=longest,
                 pieces=len(documents),
             )
-            return self._embed_texts(documents, batch, progress), report
+            vectors = self._embed_texts(documents, batch, prompt_length, progress)
+            return vectors, report
 
         assert reader.long is not None  # Nothing else splits documents.
 
         def embed_pieces(pieces: TokenizedTexts) -> torch.Tensor:
-            return self._embed_texts(pieces, batch, _ignore_progress)
+            return self._embed_texts(pieces, batch, prompt_length, _ignore_progress)
 
         embedded = reader.long.embed(documents, embed_pieces, progress)
         report = EncodeReport(
@@ -1259,16 +1213,21 @@ class DocumentEmbedder:
         return embedded.vectors, report
 
     def _embed_texts(
-        self, texts: TokenizedTexts, limits: BatchLimits, progress: Callable[[int], object]
+        self,
+        texts: TokenizedTexts,
+        limits: BatchLimits,
+        prompt_length: int,
+        progress: Callable[[int], object],
     ) -> torch.Tensor:
         """Return the vectors (n, d) float32 of inputs of the model, on its device."""
-        vectors = torch.empty((len(texts), self.dimension), device=self.device)
+        vectors = torch.empty((len(texts), self._whole_dimension), device=self.device)
         if self._is_ragged:
             bag = cast(BagModel, self.model)
             for batch in texts.ragged_batches(limits):
                 token_ids = self._to_device(batch.token_ids)
                 lengths = self._to_device(batch.lengths)
-                vectors[batch.texts] = bag.embed_ragged(token_ids, lengths).float()
+                pooled = bag.embed_ragged(token_ids, lengths).float()
+                vectors[batch.texts] = self._projected({"sentence_embedding": pooled})
                 progress(len(batch.lengths))
             return vectors
         is_compiled = self.model._compiled_call_impl is not None
@@ -1278,34 +1237,50 @@ class DocumentEmbedder:
                 # torch.compile would compile batches of one row separately.
                 rows = numbers.repeat(2)
             places = self._to_device(torch.from_numpy(numbers))
-            vectors[places] = self._embed_padded_batch(texts, rows)[: len(numbers)]
+            embedded = self._embed_padded_batch(texts, rows, prompt_length)
+            vectors[places] = embedded[: len(numbers)]
             progress(len(numbers))
         return vectors
 
-    def _embed_padded_batch(self, texts: TokenizedTexts, rows: np.ndarray) -> torch.Tensor:
+    def _embed_padded_batch(
+        self, texts: TokenizedTexts, rows: np.ndarray, prompt_length: int
+    ) -> torch.Tensor:
         """Return the vectors of the texts with these numbers, from one padded batch.
 
         Args:
             texts: The tokens.
             rows: (rows,) numbers of texts.
+            prompt_length: The number of first tokens that the pooling leaves out.
 
         Returns:
             (rows, d) float32, on the model's device.
         """
-        input_ids, attention_mask = texts.padded(rows, self._pad_id)  # (rows, length) both
+        input_ids, attention_mask = texts.padded(rows, self._text_model.pad_id)  # (rows, length)
         input_ids = self._to_device(input_ids)
         attention_mask = self._to_device(attention_mask)
         options: dict[str, Any] = {}
         if texts.language_ids is not None:
             options["language_ids"] = self._to_device(texts.language_ids[rows])
-        if self.pooling == "cls" and is_ours(self.model):
+        if self._takes_first_output and is_ours(self.model):
             options["pooled_only"] = True
-        outputs = self.model(input_ids=input_ids, attention_mask=attention_mask, **options)
-        hidden: torch.Tensor = outputs[0]  # (rows, length or 1, d)
-        if self.pooling == "cls":
-            return hidden[:, 0].float()
-        check_token_outputs(hidden, attention_mask)
-        return pool_states(hidden.float(), attention_mask, "mean")
+        outputs = self._text_model.token_outputs(input_ids, attention_mask, **options)
+        if self._takes_first_output:
+            outputs = outputs[:, :1]
+        else:
+            check_token_outputs(outputs, attention_mask, self.pooling)
+        features = {
+            "token_embeddings": outputs.float(),  # (rows, length or 1, d)
+            "attention_mask": attention_mask,
+            "prompt_length": prompt_length,
+        }
+        return self._projected(self._pooling_module(features))
+
+    def _projected(self, features: dict[str, Any]) -> torch.Tensor:
+        """Return the vectors (rows, d) that the modules after the pooling make."""
+        for module in self.projections:
+            features = module(features)
+        vectors: torch.Tensor = features["sentence_embedding"]
+        return vectors
 
     def _to_device(self, tensor: torch.Tensor) -> torch.Tensor:
         """Copy a tensor to the model's device, on cuda without waiting for it."""
@@ -1342,8 +1317,8 @@ class DocumentEmbedder:
 
 
 @dataclass(frozen=True)
-class _EncodeOptions:
-    """The arguments of `encode` that are the same for all its texts; see there.
+class _VectorForm:
+    """How a call computes and stores vectors; see the arguments of `encode`.
 
     Attributes:
         dimension: How many numbers of a vector are kept.
@@ -1406,53 +1381,53 @@ def _tokenized_groups(
 # ---- Pooling and devices
 
 
-def _known_pooling(name: str, stored: str | None) -> str | None:
-    """Return the pooling that a model's file names, None if there is none of that name here.
+def _with_pooling(
+    text_model: TextModel, pooling: str | None, later_modules: Sequence[nn.Module]
+) -> list[nn.Module]:
+    """Return the modules after the encoder, a pooling first.
 
     Args:
-        name: The model, for the warning that its vectors will differ.
-        stored: What the file names.
+        text_model: The encoder.
+        pooling: The name of the pooling, or several joined by "+". Default: that of the modules, or
+            else that of the model.
+        later_modules: The modules that are given.
+
+    Raises:
+        TmdeError: There is no pooling of that name.
     """
-    if stored is None or stored in POOLINGS:
-        return stored
-    logger.warning(
-        f"{name} was trained with pooling {stored!r}, which DocumentEmbedder lacks: its vectors "
-        f"will differ from those of sentence-transformers; pooling= takes one of {POOLINGS}"
-    )
-    return None
+    if pooling is None and later_modules:
+        return list(later_modules)
+    if pooling is None:
+        pooling = "cls" if is_ours(text_model.model) else "mean"
+    modes = pooling.split("+")
+    for mode in modes:
+        if mode not in Pooling.POOLING_MODES:
+            raise TmdeError(
+                f"pooling: found {pooling!r}, expected one of {Pooling.POOLING_MODES}, or several "
+                "joined by '+'"
+            )
+    pooling_module = Pooling(text_model.get_embedding_dimension(), modes)
+    return [pooling_module, *later_modules[1:]]
 
 
-def check_token_outputs(hidden: torch.Tensor, attention_mask: torch.Tensor) -> None:
-    """Check that a model gave an output for every token, of which a mean can be taken.
+def check_token_outputs(
+    hidden: torch.Tensor, attention_mask: torch.Tensor, pooling: str = "mean"
+) -> None:
+    """Check that a model gave an output for every token, which a pooling needs.
 
     Args:
         hidden: (rows, length, d).
         attention_mask: (rows, length), 1 at tokens and 0 at padding.
+        pooling: The name of the pooling.
 
     Raises:
         TmdeError: There is another number of outputs than of tokens.
     """
     if hidden.shape[:2] != attention_mask.shape:
         raise TmdeError(
-            f"pooling 'mean' needs one output per token: found {tuple(hidden.shape)}, expected "
-            f"{(*attention_mask.shape, 'd')}; use pooling='cls'"
+            f"pooling {pooling!r} needs one output per token: found {tuple(hidden.shape)}, "
+            f"expected {(*attention_mask.shape, 'd')}; use pooling='cls'"
         )
-
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Put a model in evaluation mode for a `with` block.
-
-    Afterwards every module is in the mode of before, because an embedder may share its model with
-    a training run.
-    """
-    training_modules = [module for module in model.modules() if module.training]
-    model.eval()
-    try:
-        yield
-    finally:
-        for module in training_modules:
-            module.training = True
 
 
 def _best_device() -> str:
@@ -1463,78 +1438,33 @@ def _best_device() -> str:
     return "cpu"
 
 
-# ---- Limits and tokens of a model
+# ---- Prompts
 
 
-def _length_limit(
-    model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase, asked: int | None
-) -> int:
-    """Return the longest input in tokens, see `DocumentEmbedder.max_length`.
-
-    Args:
-        model: The encoder. A model of this package without positions (a bag) has no limit, whatever
-            its tokenizer says.
-        tokenizer: Its tokenizer.
-        asked: The `max_length` that the user gave.
-    """
-    limit = position_limit(model)
-    if limit < NO_LIMIT or not is_ours(model):
-        tokenizer_limit = int(min(tokenizer.model_max_length or NO_LIMIT, NO_LIMIT))
-        limit = min(limit, tokenizer_limit)
-    if asked is not None:
-        limit = min(asked, limit)
-    elif limit >= NO_LIMIT and not is_ours(model):
-        limit = _DEFAULT_LENGTH
-    return limit
-
-
-def _check_room(tokenizer: PreTrainedTokenizerBase, limit: int, prompt: str) -> None:
-    """Check that special tokens and a prompt leave room for text.
+def _prompts_by_role(
+    prompt: str, prompts: Mapping[str, str] | None
+) -> tuple[dict[str, str], str | None]:
+    """Return all prompts by name, with one for queries and one for documents.
 
     Args:
-        tokenizer: The tokenizer.
-        limit: The longest input in tokens.
-        prompt: The prompt.
+        prompt: The prompt for every text; "" for none.
+        prompts: Further prompts by name.
 
-    Raises:
-        TmdeError: They do not.
+    Returns:
+        The prompts, and the name of the one for every text; None for none.
     """
-    num_taken = tokenizer.num_special_tokens_to_add(pair=False)
+    named_prompts = dict(prompts or {})
+    default_name = None
     if prompt:
-        prompt_ids = private_copy(tokenizer)(prompt, add_special_tokens=False)["input_ids"]
-        num_taken += len(prompt_ids)
-    if limit <= num_taken:
-        raise TmdeError(
-            f"max_length: found {limit}, expected more than {num_taken}, the number of special "
-            "tokens and tokens of the prompt"
-        )
-
-
-def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:
-    """Return an id for padding, which is masked, so that any id will do."""
-    candidates: tuple[int | None, ...] = (
-        tokenizer.pad_token_id,
-        getattr(model.config, "pad_token_id", None),
-        tokenizer.eos_token_id,
-    )
-    for token_id in candidates:
-        if token_id is not None and token_id >= 0:
-            return token_id
-    return 0
-
-
-def _empty_text_id(tokenizer: PreTrainedTokenizerBase, pad_id: int) -> int:
-    """Return the token that stands for a text without any token."""
-    candidates: tuple[int | None, ...] = (
-        tokenizer.eos_token_id,
-        tokenizer.bos_token_id,
-        tokenizer.cls_token_id,
-        tokenizer.unk_token_id,
-    )
-    for token_id in candidates:
-        if token_id is not None:
-            return token_id
-    return pad_id
+        names = [name for name, text in named_prompts.items() if text == prompt]
+        default_name = names[0] if names else "default"
+        named_prompts[default_name] = prompt
+    named_prompts.setdefault("query", prompt)
+    for name in DOCUMENT_PROMPTS:
+        if name in named_prompts:
+            named_prompts.setdefault("document", named_prompts[name])
+    named_prompts.setdefault("document", prompt)
+    return named_prompts, default_name
 
 
 # ---- Texts

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 import torch
 
-from modeling_tmde import BagModel
+from modeling_tmde import BagModel, TmdeError
+from tmde.embedding.document_embedder import DocumentEmbedder
 
 # In tokens, of the longest text that an ONNX graph and the model are compared on.
 LONGEST = 1024
@@ -26,6 +27,22 @@ TEXTS = (
     "人人生而自由，在尊严和权利上一律平等。",
     "Equal. " * LONGEST,
 )
+
+
+def check_can_be_exported(embedder: DocumentEmbedder) -> None:
+    """Refuse an embedder whose vectors an exported encoder and its pooling would not give.
+
+    Raises:
+        TmdeError: Modules follow the pooling, the pooling leaves the prompt out, or it is neither
+            "cls" nor "mean".
+    """
+    module_names = [type(module).__name__ for module in embedder.projections]
+    if module_names:
+        raise TmdeError(f"Found the modules {module_names} after the pooling, expected none")
+    if not embedder.includes_prompt:
+        raise TmdeError("Found a pooling with include_prompt=false, expected one of all tokens")
+    if embedder.pooling not in ("cls", "mean"):
+        raise TmdeError(f"pooling: found {embedder.pooling!r}, expected 'cls' or 'mean'")
 
 
 class Agreement(NamedTuple):

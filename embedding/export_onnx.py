@@ -20,10 +20,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import is_ours
-from tmde.embedding.document_embedder import DocumentEmbedder, evaluating
-from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE, check_can_be_exported
 from tmde.embedding.export_graphs import OUTPUTS, graph_of, pooled
 from tmde.embedding.serving_files import check_holds_no_other_model, write_serving_files
+from tmde.embedding.text_model import evaluating
 from tmde.embedding.text_tokenizer import TextTokenizer
 from tmde.embedding.weight_files import holds_weights
 
@@ -105,6 +106,7 @@ def export_onnx(
     if quantization not in (None, "int8"):
         raise TmdeError(f"quantization: found {quantization!r}, expected None or 'int8'")
     embedder = DocumentEmbedder(model, tokenizer, pooling=pooling, prompt=prompt)
+    check_can_be_exported(embedder)
     _check_can_be_a_graph(embedder)
     folder = Path(folder)
     check_holds_no_other_model(embedder, folder)

@@ -18,6 +18,7 @@ from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from modeling_tmde.tokenization import cut_tokenizer
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.export_check import check_can_be_exported
 from tmde.embedding.text_tokenizer import private_copy
 
 # How far vectors may change, relative to their largest element.
@@ -59,8 +60,10 @@ def export_vocabulary(
         The size, and the difference on the texts among the first 256 whose tokens are all kept.
 
     Raises:
-        TmdeError: The vocabulary is no Unigram or WordPiece, or vectors differ.
+        TmdeError: The vocabulary is no Unigram or WordPiece, vectors differ, or they are made by
+            further modules.
     """
+    check_can_be_exported(embedder)
     model = copy.deepcopy(embedder.model)
     texts = iter(texts)
     first_texts = list(itertools.islice(texts, COMPARED_TEXTS))

@@ -44,7 +44,9 @@ _LOADING = threading.RLock()
 def reading(
     path: str | Path, kind: type[TmdeError] = TmdeError, prefix: bool = True
 ) -> Iterator[None]:
-    """Name a file in the errors of libraries that read it: damaged files raise almost anything.
+    """Name a file in the errors of libraries that read it in the `with` block.
+
+    Damaged files raise almost anything. The context itself reads nothing.
 
     Args:
         path: The file or folder that is read in the `with` block.

@@ -54,9 +54,6 @@ def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
         return
     _write_json(folder / _CONFIG_FILE, _serving_config(embedder))
     _write_tokenizer(embedder, folder)
-    for name in (TRANSFORMER_FILE, POOLING_FILE):
-        # Those of an earlier export would count as edited by a person.
-        (folder / name).unlink(missing_ok=True)
     write_sentence_transformers_files(
         embedder.model, folder, pooling=embedder.pooling, prompt=embedder.prompt
     )

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What the files of sentence-transformers beside a model say: its prompts, measure and pooling."""
+"""What `config_sentence_transformers.json` beside a model says, and where its files are."""
 
 from __future__ import annotations
 
@@ -8,25 +8,17 @@ import json
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import EntryNotFoundError
 
 from modeling_tmde import TmdeError
-from modeling_tmde.sentence_transformers_files import POOLING_FILE, PROMPTS_FILE
+from modeling_tmde.sentence_transformers_files import PROMPTS_FILE
 
 CALIBRATION_FILE = "calibration.json"  # of `tmde.documents.calibration`
 
-# The switches of `1_Pooling/config.json` that sentence-transformers wrote before version 6.
-_POOLING_SWITCHES = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_mean_tokens": "mean",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_sqrt_len_tokens": "mean_sqrt_len_tokens",
-    "pooling_mode_weightedmean_tokens": "weightedmean",
-    "pooling_mode_lasttoken": "lasttoken",
-}
+# The prompts of documents go by these names, and the first that a model has is taken.
+DOCUMENT_PROMPTS = ("document", "passage", "corpus")
 
 
 @dataclass(frozen=True)
@@ -37,11 +29,13 @@ class StoredSettings:
         prompts: The prompts by name.
         default_prompt: The prompt for every text; "" if there is none.
         similarity_fn_name: The name of the measure that compares vectors.
+        truncate_dim: How many numbers of a vector are kept; None for all.
     """
 
     prompts: dict[str, str]
     default_prompt: str = ""
     similarity_fn_name: str = "cosine"
+    truncate_dim: int | None = None
 
 
 def stored_settings(
@@ -73,42 +67,12 @@ def stored_settings(
                 f"{sorted(prompts)}"
             )
         default_prompt = prompts[default_name]
-    return StoredSettings(prompts, default_prompt, content.get("similarity_fn_name") or "cosine")
-
-
-def stored_pooling(
-    name: str | os.PathLike[str], revision: str | None = None, token: str | bool | None = None
-) -> str | None:
-    """Return the pooling that `1_Pooling/config.json` beside a model names.
-
-    Args:
-        name: A folder or a Hub id.
-        revision: The revision of the Hub repository.
-        token: The token to read it with.
-
-    Returns:
-        `"cls"`, `"mean"`, or another name of sentence-transformers; several are joined by "+". None
-        without that file.
-    """
-    path = find_model_file(name, POOLING_FILE, revision, token)
-    if path is None:
-        return None
-    content = json.loads(path.read_text(encoding="utf-8"))
-    modes = content.get("pooling_mode")
-    if modes is None:
-        modes = _modes_of_switches(content)
-    if isinstance(modes, str):
-        return modes
-    return "+".join(modes) or None
-
-
-def _modes_of_switches(content: dict[str, Any]) -> list[str]:
-    """Return the poolings that are switched on."""
-    modes = []
-    for switch, mode in _POOLING_SWITCHES.items():
-        if content.get(switch):
-            modes.append(mode)
-    return modes
+    return StoredSettings(
+        prompts,
+        default_prompt,
+        content.get("similarity_fn_name") or "cosine",
+        content.get("truncate_dim"),
+    )
 
 
 def find_model_file(

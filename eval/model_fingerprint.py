@@ -20,8 +20,8 @@ from tmde.eval.role_prompts import prompt_of_role
 def model_fingerprint(embedder: DocumentEmbedder) -> str:
     """Return a hash of everything that affects the vectors of an embedder.
 
-    It covers weights, configuration, tokenizer, prompts, limits, code, and the version of the
-    library that finds sentences.
+    It covers weights, configuration, tokenizer, prompts, limits, further modules, code, and
+    the versions of the libraries that find sentences and pool outputs.
 
     Args:
         embedder: The embedder.
@@ -30,7 +30,9 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
         The first 16 hexadecimal digits of a SHA-256.
     """
     digest = hashlib.sha256()
-    for content in itertools.chain(_code(embedder), weight_bytes(embedder.model)):
+    weights = [weight_bytes(embedder.model)]
+    weights += [weight_bytes(module) for module in embedder.projections]
+    for content in itertools.chain(_code(embedder), *weights):
         digest.update(content)
     settings = [
         {**embedder.model.config.to_dict(), "_name_or_path": None},
@@ -42,9 +44,12 @@ def model_fingerprint(embedder: DocumentEmbedder) -> str:
             prompt_of_role(embedder, "query"),
             prompt_of_role(embedder, "document"),
             embedder.max_length,
+            embedder.dimension,
         ],
+        [str(module) for module in list(embedder.children())[1:]],
         embedder.long_document_settings,
         ["sentencex", metadata.version("sentencex")],
+        ["sentence-transformers", metadata.version("sentence-transformers")],
     ]
     digest.update(json.dumps(settings, sort_keys=True, default=str).encode())
     return digest.hexdigest()[:16]

@@ -202,7 +202,7 @@ def test_a_stream_of_one_string_is_refused(embedder):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"pooling": "max"}, "'max', expected one of"),
+        ({"pooling": "no"}, "'no', expected one of"),
         ({"max_length": 2}, "found 2, expected more than 2, the number of special"),
     ],
 )

@@ -1,8 +1,7 @@
 """Weights that a checkpoint lacks: an error, unless no vector needs them; never a table."""
 
 import logging
-import threading
-import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from huggingface_hub.utils import are_progress_bars_disabled, disable_progress_bars
@@ -64,22 +63,6 @@ def test_the_report_of_others_stays(bert_folder, caplog, monkeypatch):
     assert "pooler.dense.weight" in caplog.text
 
 
-def test_loads_in_threads_leave_the_log_as_it_was():
-    """The second one begins while the first is inside, and ends after it."""
-    report_logger = logging.getLogger("transformers")
-    level = report_logger.level
-    second = threading.Thread(target=hide_report)
-    with without_load_report():
-        second.start()
-    second.join()
-    assert report_logger.level == level
-
-
-def hide_report() -> None:
-    with without_load_report():
-        time.sleep(0.1)
-
-
 def test_no_bar_of_weights(bert_folder, capfd, restored_bars):
     logging_of_transformers.enable_progress_bar()
     load_encoder(str(bert_folder))
@@ -87,6 +70,13 @@ def test_no_bar_of_weights(bert_folder, capfd, restored_bars):
     # Others who load a model keep their bars.
     BertModel.from_pretrained(bert_folder)
     assert "Loading weights" in capfd.readouterr().err
+
+
+def test_loads_of_several_threads_leave_the_log_as_it_was(bert_folder):
+    level = logging.getLogger("transformers").level
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(load_encoder, [str(bert_folder)] * 8))
+    assert logging.getLogger("transformers").level == level
 
 
 def test_bars_of_downloads_stay_as_they_are(restored_bars):

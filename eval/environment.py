@@ -19,6 +19,7 @@ PACKAGES = (
     "accelerate",
     "numpy",
     "safetensors",
+    "sentence-transformers",
     "scikit-learn",
     "scipy",
     "sentencex",

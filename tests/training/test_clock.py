@@ -77,14 +77,6 @@ def test_a_resumed_clock_knows_the_evaluations_before(hands):
     assert resumed.evaluation_cpu_seconds == 4.0
 
 
-def test_a_checkpoint_that_counted_evaluations_still_resumes(hands):
-    state = RunMeter().state() | {"elapsed": 15.0, "cpu_elapsed": 12.0}
-    del state["evaluation_seconds"]
-    resumed = RunMeter()
-    resumed.load_state(state, (0, 0))
-    assert resumed.elapsed == resumed.training_seconds == 15.0
-
-
 class SlowEvaluation(TrainerCallback):
     """Makes evaluations take a minute each."""
 

@@ -653,7 +653,7 @@ def main(
         prepare(base)
         is_mountable = can_mount(base / "disk")
         for case in make_cases(base / "inputs", hub):
-            # `published_state` looks for the name of the folder, which no text of a file has.
+            # `published_state` replaces the name of the folder, so no file may contain it.
             case.run_undisturbed(base / f"{case.slug}-undisturbed")
             for fault, count in counts.of(case, is_mountable).items():
                 row = f"{case.name}: {fault.__name__.replace('_', ' ')}"

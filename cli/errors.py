@@ -51,7 +51,8 @@ class CommandGroup(TyperGroup):
             raise typer.Exit(getattr(interruption, "exit_code", 130)) from None
         except Exception as error:
             # Python's own locks raise a RuntimeError if Ctrl-C interrupts the start of a thread.
-            if isinstance(error.__context__, KeyboardInterrupt):
+            follows_ctrl_c = isinstance(error.__context__, KeyboardInterrupt)
+            if follows_ctrl_c and isinstance(error, RuntimeError):
                 typer.echo("Interrupted", err=True)
                 raise typer.Exit(130) from None
             message = describe_error(error, ctx.invoked_subcommand)

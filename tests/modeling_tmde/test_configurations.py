@@ -184,13 +184,13 @@ def test_sizes_of_an_adapted_configuration_are_set_in_the_encoder(name, size, en
     assigned = AdaptedConfig(encoder_config=ENCODER)
     saved = assigned.to_dict()
     setattr(assigned, name, size)
-    given = AdaptedConfig(encoder_config=ENCODER, **{name: size})
+    from_keyword = AdaptedConfig(encoder_config=ENCODER, **{name: size})
     read = AdaptedConfig.from_dict(saved | {name: size})
     changed = AdaptedConfig.from_dict(saved, **{name: size})
-    for config in (assigned, given, read, changed):
+    for config in (assigned, from_keyword, read, changed):
         assert getattr(config, name) == size
         assert getattr(config.encoder_config, encoder_name) == size
         again = AdaptedConfig.from_dict(config.to_dict())
         assert again.to_dict() == config.to_dict()
     # Defaults that are multiples of the width are made from the new one.
-    assert given.decoder_ffn_dim == 4 * given.d_model
+    assert from_keyword.decoder_ffn_dim == 4 * from_keyword.d_model

@@ -1,6 +1,7 @@
 """`tmde doctor`: what it finds, and what it calls a problem."""
 
 import json
+import re
 import subprocess
 import sys
 from importlib import metadata
@@ -86,4 +87,5 @@ def test_it_runs_in_a_fresh_interpreter():
     result = subprocess.run(command, capture_output=True, text=True, env=None)
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
-    assert f"tmde             {metadata.version('tmde')}" in result.stdout
+    version = re.escape(metadata.version("tmde"))
+    assert re.search(rf"^  tmde +{version}$", result.stdout, re.MULTILINE)

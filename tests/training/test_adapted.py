@@ -401,9 +401,10 @@ def test_the_prompt_of_an_encoder_and_gradient_checkpointing(encoders, rows_file
     sentence_transformers = pytest.importorskip("sentence_transformers")
     encoder = tmp_path / "encoder"
     texts = ["haus hund", "house"]
-    shutil.copytree(encoders["bert"], encoder)
-    prompts = {"prompts": {"query": "katze: "}, "default_prompt_name": "query"}
-    (encoder / "config_sentence_transformers.json").write_text(json.dumps(prompts))
+    prompted = sentence_transformers.SentenceTransformer(
+        str(encoders["bert"]), prompts={"query": "katze: "}, default_prompt_name="query"
+    )
+    prompted.save(str(encoder))
     options = ["--encoder", encoder, "--train", rows_file, *SMALL_RUN, "max_steps=4"]
     options += ["logging_steps=1", "objectives.distillation.teacher_share=1.0"]
     logs = {}

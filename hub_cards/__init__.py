@@ -8,8 +8,8 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 ```
 """
 
+from .card_text import is_edited, merge_card
 from .dataset_cards import dataset_card
-from .edited_text import is_edited, merge_card
 from .licenses import (
     check_license,
     describe_start,
@@ -17,15 +17,10 @@ from .licenses import (
     inherited_license,
     license_chain,
 )
-from .model_cards import (
-    check_model_license,
-    describe_recorded_licenses,
-    model_card,
-    write_model_card,
-)
+from .model_cards import check_model_license, model_card, write_model_card
 from .model_files import STALE_MODEL, stage_model, stage_records
-from .privacy import public_recipe
 from .provenance import describe_origins, describe_sources, licensed_sources
+from .run_records import public_recipe
 
 __all__ = [
     "STALE_MODEL",
@@ -33,7 +28,6 @@ __all__ = [
     "check_model_license",
     "dataset_card",
     "describe_origins",
-    "describe_recorded_licenses",
     "describe_sources",
     "describe_start",
     "describe_teachers",

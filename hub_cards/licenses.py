@@ -185,6 +185,11 @@ class LicensedOrigin:
         """Whether its license limits what license a model made from it may have."""
         return self.parsed.terms > Terms.UNKNOWN
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a license is stated whose terms are not known to tmde."""
+        return self.license is not None and self.parsed.terms == Terms.UNKNOWN
+
     def allows(self, license: str) -> bool:
         """Return whether a model made from it may have a license, as far as is known."""
         return self.parsed.allows(parse_license(license))

@@ -4,26 +4,31 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import yaml
 from huggingface_hub import ModelCard, ModelCardData
 
-from tmde.hub_cards.edited_text import merge_card
+from tmde.hub_cards.card_text import fill_template, hub_languages, merge_card
 from tmde.hub_cards.licenses import (
-    Terms,
+    LicensedOrigin,
     check_license,
     describe_start,
     describe_teachers,
     inherited_license,
     license_chain,
 )
-from tmde.hub_cards.measured_results import dev_results, read_evaluations
+from tmde.hub_cards.measured_results import (
+    dev_model_index,
+    dev_results,
+    model_index,
+    read_evaluations,
+)
 from tmde.hub_cards.model_facts import decoder_perplexity, read_model_facts
 from tmde.hub_cards.provenance import licensed_sources, stated_license
 from tmde.hub_cards.run_records import RunRecords
-from tmde.hub_cards.templates import fill_template, hub_languages
 
 TAGS = [
     "sentence-transformers",
@@ -65,58 +70,50 @@ def model_card(
         TmdeError: The folder holds no model of this package, files are damaged, licenses are of
             unknown sources, or results are of other systems.
     """
-    folder = Path(folder).expanduser()
     records = RunRecords.read(folder)
-    sources = _licensed_sources(records, data_licenses)
-    chain = license_chain(records.origins, sources)
-    license_override = _reason(records, license, license_override)
-    license = license or stated_model_license(records) or inherited_license(chain)
-    name = _model_name(folder, repo_id)
-    dev_table, dev_entries = dev_results(records)
+    license_facts = _LicenseFacts.of(records, license, data_licenses, license_override)
+    name = _model_name(records.folder, repo_id)
     evaluations = read_evaluations(results, name)
+    entries = model_index(evaluations) or dev_model_index(records.results)
+    origins = records.run.get("begun_with", [])
     data = ModelCardData(
         language=hub_languages(records.config["languages"]),
-        license=license,
+        license=license_facts.license,
         library_name="transformers",
         pipeline_tag="feature-extraction",
         tags=TAGS,
-        datasets=_hub_datasets(sources, records.origins) or None,
-        base_model=_base_model(records.origins),
+        datasets=_hub_datasets(license_facts.sources, origins) or None,
+        base_model=origins[0]["name"] if origins and origins[0]["hub"] else None,
         model_name=name,
-        eval_results=evaluations.model_index or dev_entries or None,
+        eval_results=entries or None,
     )
-    if license_override is not None:
+    if license_facts.override is not None:
         # In the metadata as well as in the text, which may be edited.
-        data["license_override"] = license_override
+        data["license_override"] = license_facts.override
+    recipe_text = yaml.safe_dump(records.recipe, sort_keys=False, allow_unicode=True, width=100)
     return fill_template(
         "model_card.md.jinja",
         ModelCard,
         data,
         name=name,
-        where=repo_id or folder.resolve().name,
+        where=repo_id or records.folder.resolve().name,
         config=records.config,
         description=records.card.get("description"),
         recipe=records.recipe,
-        recipe_yaml=_recipe_yaml(records.recipe),
+        recipe_yaml=recipe_text.strip(),
         run=records.run,
         results=records.results,
         report=records.languages,
-        sources=sources,
-        begun_with=records.origins,
-        teachers=records.teachers,
-        license_demands=[origin.demand for origin in chain if origin.is_demanding],
-        unknown_licenses=[
-            origin.demand
-            for origin in chain
-            if origin.license is not None and origin.parsed.terms == Terms.UNKNOWN
-        ],
-        license_override=license_override,
-        dev_table=dev_table,
+        sources=license_facts.sources,
+        begun_with=origins,
+        teachers=records.run.get("teachers", []),
+        chain=license_facts.chain,
+        license_override=license_facts.override,
+        dev_results=dev_results(records.results),
         perplexity=decoder_perplexity(records),
-        summary_table=evaluations.summary,
-        cell_table=evaluations.cells,
-        has_curves=(folder / "curves.png").is_file(),
-        **vars(read_model_facts(folder, records.config)),
+        evaluations=evaluations,
+        has_curves=(records.folder / "curves.png").is_file(),
+        **read_model_facts(records.folder, records.config),
     )
 
 
@@ -125,8 +122,8 @@ def check_model_license(
     license: str | None = None,
     data_licenses: Mapping[str, str] | None = None,
     license_override: str | None = None,
-) -> str | None:
-    """Return the license that the card of a model will state, after a check of it.
+) -> tuple[str | None, list[str]]:
+    """Check the license that the card of a model will state.
 
     Args:
         folder: See `model_card`.
@@ -134,46 +131,57 @@ def check_model_license(
         data_licenses: See `model_card`.
         license_override: See `model_card`.
 
+    Returns:
+        The license, and a sentence for each license of origins, data and teachers that does not
+        simply ask for attribution.
+
     Raises:
         TmdeError: The license is not one that the licenses of what the model was made from allow,
             and no reason is stated; or see `model_card`.
     """
-    records = RunRecords.read(Path(folder).expanduser())
-    chain = license_chain(records.origins, _licensed_sources(records, data_licenses))
-    reason = _reason(records, license, license_override)
-    license = license or stated_model_license(records) or inherited_license(chain)
-    check_license(license, chain, reason)
-    return license
+    records = RunRecords.read(folder)
+    facts = _LicenseFacts.of(records, license, data_licenses, license_override)
+    check_license(facts.license, facts.chain, facts.override)
+    teachers = describe_teachers(records.run.get("teachers", []))
+    return facts.license, [*describe_start(facts.chain), *teachers]
 
 
-def _reason(records: RunRecords, license: str | None, license_override: str | None) -> str | None:
-    """Return why a license is right that the chain does not allow.
-
-    The reason in a recipe is one for the license in it, so it stands for no other one.
-    """
-    stated = records.card.get("license")
-    if license_override is None and license in (None, stated):
-        return records.card.get("license_override")
-    return license_override
-
-
-def describe_recorded_licenses(folder: str | os.PathLike) -> list[str]:
-    """Return what a push says of the licenses that do not simply ask for attribution.
+@dataclass(frozen=True)
+class _LicenseFacts:
+    """The license that a card states, and those of what the model was made from.
 
     Args:
-        folder: See `model_card`.
-
-    Raises:
-        TmdeError: See `model_card`.
+        license: The license of the model; None if it is not stated.
+        override: Why it is right although the chain does not allow it.
+        sources: The sources of the training text with their licenses.
+        chain: What the model was made from.
     """
-    records = RunRecords.read(Path(folder).expanduser())
-    chain = license_chain(records.origins, _licensed_sources(records, None))
-    return [*describe_start(chain), *describe_teachers(records.teachers)]
 
+    license: str | None
+    override: str | None
+    sources: list[dict[str, Any]]
+    chain: list[LicensedOrigin]
 
-def stated_model_license(records: RunRecords) -> str | None:
-    """Return the license that the recipe states for its model, or the card in its folder."""
-    return records.card.get("license") or stated_license(records.folder)
+    @classmethod
+    def of(
+        cls,
+        records: RunRecords,
+        license: str | None,
+        data_licenses: Mapping[str, str] | None,
+        override: str | None,
+    ) -> _LicenseFacts:
+        """Return the facts of a folder; the arguments are those of `model_card`."""
+        stated = records.card.get("license")
+        if override is None and license in (None, stated):
+            # The reason in a recipe is one for the license in it, so it stands for no other one.
+            override = records.card.get("license_override")
+        sources = licensed_sources(
+            records.run.get("sources") or [], records.card.get("data_licenses"), data_licenses
+        )
+        chain = license_chain(records.run.get("begun_with", []), sources)
+        for choice in (stated, stated_license(records.folder), inherited_license(chain)):
+            license = license or choice
+        return cls(license, override, sources, chain)
 
 
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
@@ -208,14 +216,6 @@ def _model_name(folder: Path, repo_id: str | None) -> str:
     return folder.name
 
 
-def _licensed_sources(
-    records: RunRecords, data_licenses: Mapping[str, str] | None
-) -> list[dict[str, Any]]:
-    """Return the sources of the training text with the licenses that were stated for them."""
-    sources = records.run.get("sources") or []
-    return licensed_sources(sources, records.card.get("data_licenses"), data_licenses)
-
-
 def _hub_datasets(
     sources: Sequence[Mapping[str, Any]], origins: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -225,15 +225,3 @@ def _hub_datasets(
         all_sources.extend(origin["sources"] or ())
     names = [source["name"] for source in all_sources if source["kind"] == "hub"]
     return list(dict.fromkeys(names))
-
-
-def _base_model(origins: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the Hub id of the model that the run started from."""
-    if origins and origins[0]["hub"]:
-        return origins[0]["name"]
-    return None
-
-
-def _recipe_yaml(recipe: Mapping[str, Any]) -> str:
-    text = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=100)
-    return text.strip()

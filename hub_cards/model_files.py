@@ -10,8 +10,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.hub_cards.privacy import public_recipe
-from tmde.hub_cards.run_records import read_json
+from tmde.hub_cards.run_records import public_recipe, read_json
 
 logger = logging.get_logger("tmde.hub_cards")
 

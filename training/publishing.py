@@ -118,8 +118,10 @@ def _choose_license(
 
     What the licenses of origins and teachers ask is said as well.
     """
-    chosen = hub_cards.check_model_license(folder, license, data_licenses, license_override)
-    for sentence in hub_cards.describe_recorded_licenses(folder):
+    chosen, demands = hub_cards.check_model_license(
+        folder, license, data_licenses, license_override
+    )
+    for sentence in demands:
         logger.warning(sentence)
     if chosen is None:
         logger.warning("No license is stated; --license states one, such as apache-2.0")

@@ -246,13 +246,13 @@ def test_a_license_that_contradicts_the_data_is_refused(run):
 
 
 def test_the_license_of_the_start_is_proposed(share_alike_run):
-    assert check_model_license(share_alike_run) == "cc-by-sa-4.0"
+    assert check_model_license(share_alike_run)[0] == "cc-by-sa-4.0"
 
 
 def test_the_reason_of_the_recipe_is_that_of_the_card(share_alike_run):
     card = {"license": "mit", "license_override": "its owner allowed it"}
     write(share_alike_run / "recipe.yaml", {**RECIPE, "card": card})
-    assert check_model_license(share_alike_run) == "mit"
+    assert check_model_license(share_alike_run)[0] == "mit"
     assert "its owner gives: its owner allowed it" in model_card(share_alike_run).text
 
 
@@ -265,7 +265,7 @@ def test_the_reason_of_the_recipe_stands_for_no_other_license(share_alike_run):
 
 def test_the_card_repeats_the_reason_for_another_license(share_alike_run):
     reason = "its owner allowed it"
-    license = check_model_license(share_alike_run, "mit", license_override=reason)
+    license, _ = check_model_license(share_alike_run, "mit", license_override=reason)
     card = model_card(share_alike_run, license=license, license_override=reason)
     assert card.data.license == "mit"
     assert card.data.to_dict()["license_override"] == reason

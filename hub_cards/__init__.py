@@ -10,13 +10,7 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 
 from .card_text import is_edited, merge_card
 from .dataset_cards import dataset_card
-from .licenses import (
-    check_license,
-    describe_start,
-    describe_teachers,
-    inherited_license,
-    license_chain,
-)
+from .licenses import check_license, describe_licenses, inherited_license, license_chain
 from .model_cards import check_model_license, model_card, write_model_card
 from .model_files import STALE_MODEL, stage_model, stage_records
 from .provenance import describe_origins, describe_sources, licensed_sources
@@ -27,10 +21,9 @@ __all__ = [
     "check_license",
     "check_model_license",
     "dataset_card",
+    "describe_licenses",
     "describe_origins",
     "describe_sources",
-    "describe_start",
-    "describe_teachers",
     "inherited_license",
     "is_edited",
     "license_chain",

@@ -15,8 +15,7 @@ from tmde.hub_cards.card_text import fill_template, hub_languages, merge_card
 from tmde.hub_cards.licenses import (
     LicensedOrigin,
     check_license,
-    describe_start,
-    describe_teachers,
+    describe_licenses,
     inherited_license,
     license_chain,
 )
@@ -142,8 +141,8 @@ def check_model_license(
     records = RunRecords.read(folder)
     facts = _LicenseFacts.of(records, license, data_licenses, license_override)
     check_license(facts.license, facts.chain, facts.override)
-    teachers = describe_teachers(records.run.get("teachers", []))
-    return facts.license, [*describe_start(facts.chain), *teachers]
+    sentences = describe_licenses(facts.chain, records.run.get("teachers", []))
+    return facts.license, sentences
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import glob
 import os
+import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -153,25 +155,16 @@ def _describe_teacher(teacher: str) -> dict[str, Any]:
     path = Path(os.path.expanduser(teacher))
     if not path.is_file():
         return _describe_model(teacher)[0]
-    metadata = _file_metadata(path)
-    return {
-        "name": metadata.get("model", path.name),
-        "hub": False,
-        "license": metadata.get("license"),
-        "sources": None,
-        "file": path.name,
-    }
-
-
-def _file_metadata(path: Path) -> dict[str, str]:
-    """Return the metadata in the schema of a parquet file; {} where it can't be read."""
-    try:
+    metadata: dict[bytes, bytes] = {}
+    with suppress(OSError, pa.ArrowInvalid):  # Reading the vectors says what is wrong with a file.
         metadata = pq.read_schema(path).metadata or {}
-    except (OSError, pa.ArrowInvalid):
-        return {}  # Reading the vectors says what is wrong with the file.
+    name = metadata.get(b"model", os.fsencode(path.name))
+    license = metadata.get(b"license")
     return {
-        key.decode(errors="replace"): value.decode(errors="replace")
-        for key, value in metadata.items()
+        "name": name.decode(errors="replace"),
+        "hub": False,
+        "license": None if license is None else license.decode(errors="replace"),
+        "sources": None,
     }
 
 
@@ -190,7 +183,7 @@ def _describe_model(model: str | None) -> list[dict[str, Any]]:
         return [{"name": model, "hub": True, "license": hub_license(model), "sources": None}]
 
     # The record of a run is not in its checkpoints, but in the folder around them.
-    folder = path.parent if path.name.startswith("checkpoint-") else path
+    folder = path.parent if re.fullmatch(r"checkpoint-\d+", path.name) else path
     run = read_json(folder / "run.json")
     description = {
         "name": path.name,

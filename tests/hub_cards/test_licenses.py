@@ -8,8 +8,7 @@ from tests.hub_cards.recorded_runs import RECIPE, change, write
 from tmde.hub_cards import check_model_license, describe_origins, model_card, provenance
 from tmde.hub_cards.licenses import (
     LicensedOrigin,
-    describe_start,
-    describe_teachers,
+    describe_licenses,
     inherited_license,
     license_chain,
 )
@@ -85,7 +84,7 @@ def test_the_license_that_a_model_inherits(licenses, inherited):
 
 def test_what_is_said_when_a_run_begins():
     chain = [model_under("cc-by-sa-4.0"), model_under("mit"), model_under(None)]
-    share_alike, unknown = describe_start(chain)
+    share_alike, unknown = describe_licenses(chain)
     assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
     assert "may be shared under cc-by-sa-4.0 only" in share_alike
     assert "start, which states no license: ask its owner" in unknown
@@ -97,7 +96,7 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
         {"name": "b.tsv", "kind": "files", "license": "mit"},
         {"name": "c.tsv", "kind": "files", "license": None},
     ]
-    sentences = describe_start(license_chain([], sources))
+    sentences = describe_licenses(license_chain([], sources))
     assert sentences == [
         "License: the model was trained on a.tsv, which is under openrail (its terms are not known "
         "to tmde): read what that asks of you before you share the model"
@@ -123,13 +122,13 @@ def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, c
 
 
 def test_a_file_of_vectors_that_states_no_license_is_told(caplog):
-    teacher = {"name": "use.parquet", "hub": False, "license": None, "file": "use.parquet"}
+    teacher = {"name": "use.parquet", "hub": False, "license": None}
     tell_licenses({"begun_with": [], "teachers": [teacher]})
     assert "vectors of use.parquet, which states no license: ask its owner" in caplog.text
 
 
 def test_a_permissive_teacher_gets_no_sentence():
-    assert describe_teachers([{"name": "teacher", "license": "apache-2.0"}]) == []
+    assert describe_licenses([], [{"name": "teacher", "license": "apache-2.0"}]) == []
 
 
 def test_the_license_of_a_teacher_is_said_at_a_push(run, caplog):
@@ -143,7 +142,7 @@ def test_the_license_of_a_teacher_is_said_at_a_push(run, caplog):
 def test_data_count_as_models_do():
     chain = license_chain([], [{"name": "wiki.tsv", "kind": "files", "license": "cc-by-sa-4.0"}])
     assert inherited_license(chain) == "cc-by-sa-4.0"
-    assert "was trained on wiki.tsv" in describe_start(chain)[0]
+    assert "was trained on wiki.tsv" in describe_licenses(chain)[0]
 
 
 # ---- Where the licenses come from

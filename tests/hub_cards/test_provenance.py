@@ -108,7 +108,6 @@ def test_the_card_names_several_teachers(run):
             "hub": False,
             "license": "apache-2.0",
             "sources": None,
-            "file": "u.parquet",
         },
     ]
     change(run / "run.json", teachers=teachers)

@@ -42,7 +42,8 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
         place: `FOLDER` or `FOLDER#SYSTEM`.
         model_name: The system, if there are several and `place` names none.
     """
-    folder, system = place, ""
+    folder = place
+    system = ""
     if "#" in place and not Path(place, EVAL_NAME).is_file():
         folder, _, system = place.rpartition("#")
     path = Path(folder, EVAL_NAME)

@@ -4,16 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import ModelCard, ModelCardData
+from transformers.utils import logging
 
 from tmde.hub_cards.card_text import fill_template, hub_languages, merge_card
 from tmde.hub_cards.licenses import (
-    LicensedOrigin,
     check_license,
     describe_licenses,
     inherited_license,
@@ -27,7 +25,9 @@ from tmde.hub_cards.measured_results import (
 )
 from tmde.hub_cards.model_facts import decoder_perplexity, read_model_facts
 from tmde.hub_cards.provenance import licensed_sources, stated_license
-from tmde.hub_cards.run_records import RunRecords
+from tmde.hub_cards.run_records import public_recipe, read_json, read_model_config
+
+logger = logging.get_logger("tmde.hub_cards")
 
 TAGS = [
     "sentence-transformers",
@@ -45,6 +45,7 @@ def model_card(
     data_licenses: Mapping[str, str] | None = None,
     results: Sequence[str | os.PathLike] = (),
     license_override: str | None = None,
+    is_shared: bool = False,
 ) -> ModelCard:
     """Return the card of a trained model. It holds no path of this machine, and needs no network.
 
@@ -64,123 +65,75 @@ def model_card(
         license_override: Why `license` is right although the license of a model or of training text
             that it was made from does not allow it. The card repeats the reason. By default it is
             that of the recipe's section `card`, unless `license` is given.
+        is_shared: Whether the model is about to be shared. Its license is checked then, and a
+            warning is logged for each license of origins, data and teachers that asks for more than
+            attribution.
 
     Raises:
         TmdeError: The folder holds no model of this package, files are damaged, licenses are of
-            unknown sources, or results are of other systems.
+            unknown sources, or results are of other systems; or the license of a shared model is
+            not one that the licenses of what it was made from allow, and no reason is stated.
     """
-    records = RunRecords.read(folder)
-    license_facts = _LicenseFacts.of(records, license, data_licenses, license_override)
-    name = _model_name(records.folder, repo_id)
+    folder = Path(folder).expanduser()
+    config = read_model_config(folder)
+    recipe = public_recipe(folder)
+    stated = recipe.pop("card", {})
+    run = read_json(folder / "run.json")
+    origins = run.get("begun_with", [])
+    teachers = run.get("teachers", [])
+    sources = licensed_sources(run.get("sources") or [], stated.get("data_licenses"), data_licenses)
+    chain = license_chain(origins, sources)
+    if license_override is None and license in (None, stated.get("license")):
+        # The reason in a recipe is one for the license in it, so it stands for no other one.
+        license_override = stated.get("license_override")
+    choices = [license, stated.get("license"), stated_license(folder), inherited_license(chain)]
+    license = next(filter(None, choices), None)
+    if is_shared:
+        check_license(license, chain, license_override)
+        for sentence in describe_licenses(chain, teachers):
+            logger.warning(sentence)
+
+    name = _model_name(folder, repo_id)
+    run_results = read_json(folder / "results.json")
     evaluations = read_evaluations(results, name)
-    entries = model_index(evaluations) or dev_model_index(records.results)
-    origins = records.run.get("begun_with", [])
+    entries = model_index(evaluations) or dev_model_index(run_results)
     data = ModelCardData(
-        language=hub_languages(records.config["languages"]),
-        license=license_facts.license,
+        language=hub_languages(config["languages"]),
+        license=license,
         library_name="transformers",
         pipeline_tag="feature-extraction",
         tags=TAGS,
-        datasets=_hub_datasets(license_facts.sources, origins) or None,
+        datasets=_hub_datasets(sources, origins) or None,
         base_model=origins[0]["name"] if origins and origins[0]["hub"] else None,
         model_name=name,
         eval_results=entries or None,
     )
-    if license_facts.override is not None:
+    if license_override is not None:
         # In the metadata as well as in the text, which may be edited.
-        data["license_override"] = license_facts.override
-    recipe_text = yaml.safe_dump(records.recipe, sort_keys=False, allow_unicode=True, width=100)
+        data["license_override"] = license_override
     return fill_template(
         "model_card.md.jinja",
         ModelCard,
         data,
         name=name,
-        where=repo_id or records.folder.resolve().name,
-        config=records.config,
-        description=records.card.get("description"),
-        recipe=records.recipe,
-        recipe_yaml=recipe_text.strip(),
-        run=records.run,
-        results=records.results,
-        report=records.languages,
-        sources=license_facts.sources,
+        where=repo_id or folder.resolve().name,
+        config=config,
+        description=stated.get("description"),
+        recipe=recipe,
+        run=run,
+        results=run_results,
+        report=read_json(folder / "languages.json"),
+        sources=sources,
         begun_with=origins,
-        teachers=records.run.get("teachers", []),
-        chain=license_facts.chain,
-        license_override=license_facts.override,
-        dev_results=dev_results(records.results),
-        perplexity=decoder_perplexity(records),
+        teachers=teachers,
+        chain=chain,
+        license_override=license_override,
+        dev_results=dev_results(run_results),
+        perplexity=decoder_perplexity(recipe, run_results),
         evaluations=evaluations,
-        has_curves=(records.folder / "curves.png").is_file(),
-        **read_model_facts(records.folder, records.config),
+        has_curves=(folder / "curves.png").is_file(),
+        **read_model_facts(folder, config),
     )
-
-
-def check_model_license(
-    folder: str | os.PathLike,
-    license: str | None = None,
-    data_licenses: Mapping[str, str] | None = None,
-    license_override: str | None = None,
-) -> tuple[str | None, list[str]]:
-    """Check the license that the card of a model will state.
-
-    Args:
-        folder: See `model_card`.
-        license: See `model_card`.
-        data_licenses: See `model_card`.
-        license_override: See `model_card`.
-
-    Returns:
-        The license, and a sentence for each license of origins, data and teachers that does not
-        simply ask for attribution.
-
-    Raises:
-        TmdeError: The license is not one that the licenses of what the model was made from allow,
-            and no reason is stated; or see `model_card`.
-    """
-    records = RunRecords.read(folder)
-    facts = _LicenseFacts.of(records, license, data_licenses, license_override)
-    check_license(facts.license, facts.chain, facts.override)
-    sentences = describe_licenses(facts.chain, records.run.get("teachers", []))
-    return facts.license, sentences
-
-
-@dataclass(frozen=True)
-class _LicenseFacts:
-    """The license that a card states, and those of what the model was made from.
-
-    Args:
-        license: The license of the model; None if it is not stated.
-        override: Why it is right although the chain does not allow it.
-        sources: The sources of the training text with their licenses.
-        chain: What the model was made from.
-    """
-
-    license: str | None
-    override: str | None
-    sources: list[dict[str, Any]]
-    chain: list[LicensedOrigin]
-
-    @classmethod
-    def of(
-        cls,
-        records: RunRecords,
-        license: str | None,
-        data_licenses: Mapping[str, str] | None,
-        override: str | None,
-    ) -> _LicenseFacts:
-        """Return the facts of a folder; the arguments are those of `model_card`."""
-        stated = records.card.get("license")
-        if override is None and license in (None, stated):
-            # The reason in a recipe is one for the license in it, so it stands for no other one.
-            override = records.card.get("license_override")
-        sources = licensed_sources(
-            records.run.get("sources") or [], records.card.get("data_licenses"), data_licenses
-        )
-        chain = license_chain(records.run.get("begun_with", []), sources)
-        for choice in (stated, stated_license(records.folder), inherited_license(chain)):
-            license = license or choice
-        return cls(license, override, sources, chain)
 
 
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 from huggingface_hub import get_local_safetensors_metadata
 
 from modeling_tmde.inspection import NO_LIMIT
-from tmde.hub_cards.run_records import RunRecords, read_json
+from tmde.hub_cards.run_records import read_json
 
 # Families with a part of the encoder for each language.
 NEEDS_LANGUAGE = ("tmde_ntdv", "tmde_aligned")
@@ -93,17 +93,19 @@ def _count_parameters(folder: Path) -> tuple[int, int]:
     return total, embedding
 
 
-def decoder_perplexity(records: RunRecords) -> float | None:
-    """Return the perplexity of the decoder on the worst of the dev sets.
+def decoder_perplexity(recipe: Mapping[str, Any], results: Mapping[str, Any]) -> float | None:
+    """Return the perplexity of the decoder, the mean of all dev sets.
 
     It is None if no loss per token was recorded.
+
+    Args:
+        recipe: The recipe of the run.
+        results: The content of `results.json`.
     """
-    objectives = records.recipe.get("objectives") or {}
+    objectives = recipe.get("objectives") or {}
     translation = objectives.get("translation") or {}
-    if translation.get("reduction", "mean") != "mean":
+    best = results.get("best") or {}
+    is_mean = translation.get("reduction", "mean") == "mean"
+    if not is_mean or "eval_translation_nll" not in best:
         return None
-    losses = []
-    for name, value in (records.results.get("best") or {}).items():
-        if name.endswith("_translation_nll"):
-            losses.append(value)
-    return math.exp(max(losses)) if losses else None
+    return math.exp(best["eval_translation_nll"])

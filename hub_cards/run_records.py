@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path, PureWindowsPath
 from typing import Any
 from urllib.parse import urlsplit
@@ -33,53 +32,20 @@ def read_json(path: Path) -> dict[str, Any]:
     return content
 
 
-@dataclass(frozen=True)
-class RunRecords:
-    """The records in the folder of a run or of a saved model. What is missing is {}.
+def read_model_config(folder: Path) -> dict[str, Any]:
+    """Return the configuration of a model of this package.
 
-    Args:
-        folder: The folder.
-        config: The configuration of the model.
-        recipe: The public recipe, without its section `card`.
-        card: The section `card` of the recipe: license, licenses of the data, description.
-        run: What was recorded when the run began: sources, origins, machine, versions ...
-        results: What was recorded when it ended: steps, minutes, dev results ...
-        languages: The report of a run that adds languages.
+    Raises:
+        TmdeError: The file is damaged, or the folder has no model of this package.
     """
-
-    folder: Path
-    config: dict[str, Any]
-    recipe: dict[str, Any]
-    card: dict[str, Any]
-    run: dict[str, Any]
-    results: dict[str, Any]
-    languages: dict[str, Any]
-
-    @classmethod
-    def read(cls, folder: str | os.PathLike) -> RunRecords:
-        """Read the records of a folder.
-
-        Raises:
-            TmdeError: A file is damaged, or the folder has no model of this package.
-        """
-        folder = Path(folder).expanduser()
-        config = read_json(folder / "config.json")
-        model_type = str(config.get("model_type"))
-        if not model_type.startswith("tmde"):
-            raise TmdeError(
-                f"{folder}: found model_type {model_type!r} in config.json, "
-                "expected a model of this package"
-            )
-        recipe = public_recipe(folder)
-        return cls(
-            folder=folder,
-            config=config,
-            card=recipe.pop("card", {}),
-            recipe=recipe,
-            run=read_json(folder / "run.json"),
-            results=read_json(folder / "results.json"),
-            languages=read_json(folder / "languages.json"),
+    config = read_json(folder / "config.json")
+    model_type = str(config.get("model_type"))
+    if not model_type.startswith("tmde"):
+        raise TmdeError(
+            f"{folder}: found model_type {model_type!r} in config.json, "
+            "expected a model of this package"
         )
+    return config
 
 
 # ---- What may be published

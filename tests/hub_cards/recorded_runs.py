@@ -54,7 +54,7 @@ RESULTS = {
     "best": {
         "eval_dev_p1_de-en": 0.25,
         "eval_retrieval": 0.25,
-        "eval_dev_translation_nll": 2.0,
+        "eval_translation_nll": 2.0,
         "eval_same": 0.9,
         "eval_cross": 0.8,
     },

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult
 
@@ -42,10 +41,7 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
         place: `FOLDER` or `FOLDER#SYSTEM`.
         model_name: The system, if there are several and `place` names none.
     """
-    folder = place
-    system = ""
-    if "#" in place and not Path(place, EVAL_NAME).is_file():
-        folder, _, system = place.rpartition("#")
+    folder, system = _split_place(place)
     path = Path(folder, EVAL_NAME)
     if not path.is_file():
         raise TmdeError(f"{folder}: found no {EVAL_NAME}, expected the folder of an evaluation")
@@ -67,6 +63,15 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
     return records_of_system[system]
 
 
+def _split_place(place: str) -> tuple[str, str]:
+    """Return the folder and the system of `FOLDER#SYSTEM`; of `FOLDER`, "" as the system."""
+    folder_has_hash = Path(place, EVAL_NAME).is_file()
+    if folder_has_hash or "#" not in place:
+        return place, ""
+    folder, _, system = place.rpartition("#")
+    return folder, system
+
+
 def model_index(records: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
     """Return the entries of evaluations for the metadata of a card."""
     entries = []
@@ -81,49 +86,38 @@ def model_index(records: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
 _MEANS = {"sentences": "eval_retrieval", "documents": "eval_document_retrieval"}
 
 
-@dataclass(frozen=True)
-class DevResult:
-    """Precision at 1 on dev rows, as a share.
+class DevMeasure(NamedTuple):
+    """A measure of `results.json`: precision at 1 on dev rows, as a share.
 
-    Args:
+    Attributes:
         label: What was retrieved.
-        trained: The value of the model.
-        start: The value before training; None if it was not measured.
-        packaged: The value of the model that comes with tmde; None if it was not measured.
+        key: The key of the measure in the evaluations of the run.
         chance: The value of guessing; None for a mean.
     """
 
     label: str
-    trained: float
-    start: float | None
-    packaged: float | None
-    chance: float | None = None
+    key: str
+    chance: float | None
 
 
-def dev_results(results: Mapping[str, Any]) -> list[DevResult]:
-    """Return precision at 1 on the dev rows of a run, at the step whose weights were kept.
+def dev_measures(results: Mapping[str, Any]) -> list[DevMeasure]:
+    """Return what was measured on the dev rows of a run.
 
     Args:
         results: The content of `results.json`.
     """
-    trained = results.get("best") or {}
-    start = results.get("start") or {}
-    packaged = results.get("packaged") or {}
-    rows = []
+    measures = []
     for dev_set, pools in results.get("dev_pools", {}).items():
-        for measure, size in pools.items():
-            prefix, _, pair = measure.partition("p1_")  # `p1_de-en` or `doc_p1_de-en`
+        for pool_name, size in pools.items():
+            prefix, _, pair = pool_name.partition("p1_")  # `p1_de-en` or `doc_p1_de-en`
             texts = "documents" if prefix else "sentences"
-            key = f"eval_{dev_set}_{measure}" if dev_set else f"eval_{measure}"
-            if key in trained:
-                label = ", ".join(filter(None, [dev_set, texts, pair]))
-                row = DevResult(label, trained[key], start.get(key), packaged.get(key), 1 / size)
-                rows.append(row)
+            label = ", ".join(filter(None, [dev_set, texts, pair]))
+            key = "_".join(filter(None, ["eval", dev_set, pool_name]))
+            measures.append(DevMeasure(label, key, 1 / size))
     for texts, key in _MEANS.items():
-        if key in trained:
-            label = f"mean, {texts}"
-            rows.append(DevResult(label, trained[key], start.get(key), packaged.get(key)))
-    return rows
+        measures.append(DevMeasure(f"mean, {texts}", key, None))
+    evaluation = results.get("best") or {}
+    return [measure for measure in measures if measure.key in evaluation]
 
 
 def dev_model_index(results: Mapping[str, Any]) -> list[EvalResult]:

@@ -18,8 +18,8 @@ from tmde.hub_cards.licenses import (
     license_chain,
 )
 from tmde.hub_cards.measured_results import (
+    dev_measures,
     dev_model_index,
-    dev_results,
     model_index,
     read_evaluations,
 )
@@ -104,7 +104,7 @@ def model_card(
         pipeline_tag="feature-extraction",
         tags=TAGS,
         datasets=_hub_datasets(sources, origins) or None,
-        base_model=origins[0]["name"] if origins and origins[0]["hub"] else None,
+        base_model=_base_model(origins),
         model_name=name,
         eval_results=entries or None,
     )
@@ -128,7 +128,7 @@ def model_card(
         teachers=teachers,
         chain=chain,
         license_override=license_override,
-        dev_results=dev_results(run_results),
+        dev_measures=dev_measures(run_results),
         perplexity=decoder_perplexity(recipe, run_results),
         evaluations=evaluations,
         has_curves=(folder / "curves.png").is_file(),
@@ -177,3 +177,10 @@ def _hub_datasets(
         all_sources.extend(origin["sources"] or ())
     names = [source["name"] for source in all_sources if source["kind"] == "hub"]
     return list(dict.fromkeys(names))
+
+
+def _base_model(origins: Sequence[Mapping[str, Any]]) -> str | None:
+    """Return the Hub id of the model that the run started from."""
+    if origins and origins[0]["hub"]:
+        return origins[0]["name"]
+    return None

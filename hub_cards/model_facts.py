@@ -74,11 +74,10 @@ def _decodes_one_vector(config: Mapping[str, Any]) -> bool:
 
 def _example_languages(languages: Sequence[str]) -> list[str]:
     """Return two languages, German and English if the model has them."""
-    # The sort is stable: other languages stay in their order.
-    ordered = sorted(languages, key=lambda code: (code != "de", code != "en"))
-    if len(ordered) == 1:
-        return ordered * 2
-    return ordered[:2]
+    preferred = [code for code in ("de", "en") if code in languages]
+    others = [code for code in languages if code not in preferred]
+    codes = [*preferred, *others, *languages]  # Of one language, its code comes twice.
+    return codes[:2]
 
 
 def _count_parameters(folder: Path) -> tuple[int, int]:

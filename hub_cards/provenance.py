@@ -140,9 +140,8 @@ def describe_origins(recipe: Mapping[str, Any]) -> dict[str, Any]:
     teacher = (objectives.get("distillation") or {}).get("teacher") or []
     # A run may start from both: a bag beside layers of an encoder.
     begun_with = [*_describe_model(checkpoint), *_describe_model(encoder)]
-    teachers = []
-    for name in [teacher] if isinstance(teacher, str) else teacher:
-        teachers.append(_describe_teacher(name))
+    names = [teacher] if isinstance(teacher, str) else teacher
+    teachers = [_describe_teacher(name) for name in names]
     return {"begun_with": begun_with, "teachers": teachers}
 
 
@@ -159,11 +158,11 @@ def _describe_teacher(teacher: str) -> dict[str, Any]:
     with suppress(OSError, pa.ArrowInvalid):  # Reading the vectors says what is wrong with a file.
         metadata = pq.read_schema(path).metadata or {}
     name = metadata.get(b"model", os.fsencode(path.name))
-    license = metadata.get(b"license")
+    license = metadata.get(b"license", b"")
     return {
         "name": name.decode(errors="replace"),
         "hub": False,
-        "license": None if license is None else license.decode(errors="replace"),
+        "license": license.decode(errors="replace") or None,
         "sources": None,
     }
 

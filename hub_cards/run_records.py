@@ -78,14 +78,21 @@ def _publish(value: Any) -> Any:
         return published
     if isinstance(value, list):
         return [_publish(item) for item in value]
-    if isinstance(value, str) and ("/" in value or "\\" in value):
-        # In `NAME=SOURCE` of a task only the source is a path.
-        name, equals, source = value.rpartition("=")
-        if "://" in value:
-            return public_name(value)
-        if not is_possible_hub_id(source, needs_owner=True):
-            return f"{name}{equals}{public_name(source)}"
+    if isinstance(value, str):
+        return _publish_text(value)
     return value
+
+
+def _publish_text(text: str) -> str:
+    """Return a text of a recipe; of a path or an address its last component."""
+    if "://" in text:
+        return public_name(text)
+    # In `NAME=SOURCE` of a task only the source is a path.
+    name, equals, source = text.rpartition("=")
+    is_path = "/" in source or "\\" in source
+    if is_path and not is_possible_hub_id(source, needs_owner=True):
+        return f"{name}{equals}{public_name(source)}"
+    return text
 
 
 def public_name(source: Any) -> str:

@@ -127,7 +127,7 @@ def merge_card(card: RepoCard, existing: str) -> RepoCard:
         text = before + card.text.rstrip() + after
         replaced.add("model-index")  # The results belong to the text that is replaced.
     metadata = existing_card.data.to_dict()
-    tags = [*(metadata.get("tags") or ()), *(card.data.tags or ())]
+    tags = [*(metadata.get("tags") or ()), *(card.data.get("tags") or ())]
     metadata = {name: value for name, value in metadata.items() if name not in replaced}
     metadata |= card.data.to_dict()
     metadata["tags"] = list(dict.fromkeys(tags))

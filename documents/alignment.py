@@ -45,10 +45,11 @@ def align_documents(
 
     Scores are cosines, or the margins of Artetxe & Schwenk 2019 (arXiv 1811.01136, section 3)
     `ratio` and `distance`, whose neighbors are searched among all documents of the other side.
-    `ratio` is 2k times eq. 4 of paper 003 (LAWDR), which divides by the sum over all 2k neighbors
-    and not by their mean; and eq. 4 is printed with inner products, where these are cosines.
-    Neither changes the ranking of unit vectors, but thresholds are on this scale. A pair whose
-    neighbors have a mean cosine of 1e-6 or less has no ratio: it ranks below all others, by cosine.
+    `ratio` is 2k times eq. 4 of LAWDR (Gong et al., 2021), which divides by the sum over all 2k
+    neighbors and not by their mean; and eq. 4 is printed with inner products, where these are
+    cosines. Neither changes the ranking of unit vectors, but thresholds are on this scale. A pair
+    whose neighbors have a mean cosine of 1e-6 or less has no ratio: it ranks below all others, by
+    cosine.
 
     Scores are computed in float64; those that agree to nine decimals are ties, of which the first
     row of `first`, then of `second`, comes first. The result is that of sorting all scores, but not

@@ -1,4 +1,4 @@
-"""How many directions hide the language of vectors: the rule of paper 003, section 10.1."""
+"""How many directions hide the language of vectors: the rule of Gong et al. (2021, 10.1)."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def remove_language_directions(vectors: Mapping[str, SplitVectors]) -> DebiasedL
     """Remove 1, 2, 4, 8 ... directions of each language, until the language is hardly told.
 
     The first rank, 0 included, with a `language_accuracy` below `LANGUAGE_LIMIT` is taken, as in
-    paper 003, section 10.1; without one, the last that the vectors allow.
+    Gong et al. (2021), section 10.1; without one, the last that the vectors allow.
 
     Args:
         vectors: By language. Directions are those of the learned vectors.
@@ -122,9 +122,9 @@ def _without_first(
 def language_accuracy(vectors: Mapping[str, SplitVectors]) -> float:
     """Return how often a linear classifier tells the language of a tested vector from another one.
 
-    With two languages this is the accuracy of paper 003, and with more its mean over all pairs of
-    languages: one half is chance with any number of them. A pair has as many vectors of one
-    language as of the other.
+    With two languages this is the accuracy of Gong et al. (2021), and with more its mean over all
+    pairs of languages: one half is chance with any number of them. A pair has as many vectors of
+    one language as of the other.
 
     Args:
         vectors: By language, two or more.
@@ -177,7 +177,7 @@ def language_outcomes(first: SplitVectors, second: SplitVectors) -> np.ndarray:
 
 
 def choose_rank(samples: Mapping[str, np.ndarray]) -> int:
-    """Return the first rank of 0, 1, 2, 4, 8 ... that hides the language (paper 003, section 10.1).
+    """Return the first rank of 0, 1, 2, 4, 8 ... that hides the language (Gong et al., 2021, 10.1).
 
     Every other vector is learned from, and those between are tested, as in
     `remove_language_directions`.

@@ -22,7 +22,7 @@ Rank = int | Literal["auto"] | Mapping[str, int]
 
 
 class LanguageDebiaser:
-    """Removes from each vector its language component (paper 003, section 3.2 and algorithm 1).
+    """Removes from each vector its language component (Gong et al., 2021, algorithm 1).
 
     The component of a vector v is sum_i (v.u_i) u_i. The methods are those of a scikit-learn
     transformer, but this class is not one: a `Pipeline` would pass class labels as languages.

@@ -1,4 +1,4 @@
-"""The directions that the vectors of a language share, and vectors without them (paper 003, 3.2).
+"""The directions that the vectors of a language share (Gong et al., 2021, section 3.2).
 
 The directions are the right singular vectors of the matrix of a language's vectors, which is not
 centered. They are computed as eigenvectors of its Gram matrix (d, d), a sum over the vectors in

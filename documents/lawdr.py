@@ -1,6 +1,6 @@
 """LAWDR: document vectors without their language, of sentences weighted by how rare they are.
 
-Paper 003.
+Gong et al. (2021).
 
 ```python
 from tmde.documents import Lawdr
@@ -43,7 +43,7 @@ _CHUNK = 8192  # sentences embedded at once, not counting the rest of the last d
 
 
 class Lawdr:
-    """Language-agnostic weighted document representations: paper 003, algorithm 1 and eq. 3.
+    """Language-agnostic weighted document representations (Gong et al., 2021, algorithm 1, eq. 3).
 
     Sentences are embedded, rid of their language's dominant directions, and averaged with the
     weights w = b / (b + P(s)), where P is the density of the sentence vectors of this language.

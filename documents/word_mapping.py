@@ -1,6 +1,6 @@
 """Mappings of the word vectors of one language into the space of another.
 
-MUSE: Conneau et al., 2018, arXiv 1710.04087; thesis 004, section 4.1. VecMap's start without a
+MUSE: Conneau et al., 2018, arXiv 1710.04087; Conneau (2019), section 4.1. VecMap's start without a
 dictionary: Artetxe et al., 2018, arXiv 1805.06297. multiCCA: Ammar et al., 2016, arXiv 1602.01925.
 """
 

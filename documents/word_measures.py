@@ -19,7 +19,7 @@ from tmde.embedding.document_embedder import DocumentEmbedder
 
 QUERIES = 2000  # queries of sentence retrieval
 BLOCK = 256  # words whose scores to all words are held at a time
-# What tables 4.1 and 4.3 of thesis 004 compare, and the arguments that stand for it.
+# What tables 4.1 and 4.3 of Conneau (2019) compare, and the arguments that stand for it.
 WORD_SCORINGS = {"cosine": "cosine", "CSLS": "distance", "ISF": "softmax"}
 SENTENCE_SCORINGS = {"cosine": "cosine", "CSLS": "distance"}
 INVERSE_TEMPERATURE = 30.0  # of the inverted softmax, as in MUSE

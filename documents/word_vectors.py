@@ -1,7 +1,7 @@
 """Word vectors of two languages in one space.
 
-MUSE: Conneau et al., 2018, arXiv 1710.04087; thesis 004, section 4.1. multiCCA: Ammar et al., 2016,
-arXiv 1602.01925.
+MUSE: Conneau et al., 2018, arXiv 1710.04087; Conneau (2019), section 4.1. multiCCA: Ammar et al.,
+2016, arXiv 1602.01925.
 
 ```python
 german = read_word_vectors("wiki.de.vec")

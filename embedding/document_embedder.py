@@ -182,8 +182,8 @@ class DocumentEmbedder(SentenceTransformer):
             overlapping windows of `window` tokens. `"sentences"`: it is split into sentences.
             `"punctuation"`: it is split after every `.`, `!` and `?`. `"words"`: a text of more
             than `window` words is cut into overlapping windows of so many words. Every other text
-            gets its plain vector. Paper 001 compares the last two: it splits every text at
-            punctuation (`window=1`), and takes windows of 128 words.
+            gets its plain vector. Yu et al. (2018) compare the last two: they split every text at
+            punctuation (`window=1`), and take windows of 128 words.
         window: Tokens, special tokens included, up to which a text is not split. Default:
             `max_length`. For `"words"`, words; default: 128.
         stride: Tokens, or for `"words"` words, from the start of one window to that of the next.

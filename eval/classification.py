@@ -63,10 +63,10 @@ def plan_protocol(
     """Plan which languages are used for training, tuning and testing.
 
     - `zero-shot`: one classifier a source language, the same for all targets; nothing of a target
-      but its test set is used (thesis 4.3.3; paper 001, 5.2).
-    - `targeted`: one classifier for each source and target (paper 001, 5.2).
-    - `leave-one-out`: one classifier for each target, trained on all other languages (paper 001,
-      5.2), tuned as `PROTOCOLS` says.
+      but its test set is used (thesis 4.3.3; Yu et al., 2018, 5.2).
+    - `targeted`: one classifier for each source and target (Yu et al., 2018, 5.2).
+    - `leave-one-out`: one classifier for each target, trained on all other languages (Yu et al.,
+      2018, 5.2), tuned as `PROTOCOLS` says.
 
     Args:
         protocol: A key of `PROTOCOLS`.

@@ -162,8 +162,8 @@ def draw_principal_components(
 ) -> Figure:
     """Draw the first two principal components of vectors of two languages, raw beside debiased.
 
-    The raw vectors are drawn as in paper 003, figures 1 and 2: languages separate where vectors are
-    biased. Each panel has components of its own.
+    The raw vectors are drawn as in Gong et al. (2021), figures 1 and 2: languages separate where
+    vectors are biased. Each panel has components of its own.
 
     Args:
         path: The PNG, SVG or PDF to write.

@@ -214,7 +214,7 @@ Head = LinearHead | FfnHead | GridHead
 
 
 def _probing_heads() -> tuple[FfnHead, ...]:
-    """Return the heads that paper 004, section 3.3, tries for a probing task."""
+    """Return the heads that Conneau (2019, section 3.3) tries for a probing task."""
     head = FfnHead(batch_size=64, activation="sigmoid", input_dropout=False, patience=10)
     settings = itertools.product((50, 100, 200), (0.0, 0.1, 0.2))
     return tuple(replace(head, hidden=(width,), dropout=dropout) for width, dropout in settings)

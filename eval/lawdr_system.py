@@ -1,4 +1,4 @@
-"""Documents by LAWDR (paper 003): the vectors of all texts of a task, learned of these texts."""
+"""Documents by LAWDR (Gong et al., 2021): all texts of a task, learned of these texts."""
 
 from __future__ import annotations
 

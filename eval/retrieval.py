@@ -122,8 +122,8 @@ def evaluate_retrieval(
             1811.01136).
         k: Neighbors of a margin.
         max_queries: Rows of a pool whose sources are queries, drawn at random; all its targets stay
-            candidates. With 2,000 and a pool of 200,000 this is the protocol of XSR (paper 002).
-            None if all rows are queries.
+            candidates. With 2,000 and a pool of 200,000 this is the protocol of XSR (Mao et al.,
+            2021). None if all rows are queries.
         seed: Seed of that draw. Rows of a file often stand in the order of their sources.
         progress: Called with a line before each pair.
 

@@ -1,4 +1,4 @@
-"""The baseline NMT_bs of thesis 000: documents are translated, then compared by their words."""
+"""The baseline NMT_bs of Li (2021): documents are translated, then compared by their words."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BATCH_SENTENCES = 32
 class TranslatedTfidf:
     """TF-IDF of the words of texts that a model has translated into one language.
 
-    This is NMT_bs of thesis 000 (section 3.4, table 3.2), a baseline of classification: a
+    This is NMT_bs of Li (2021, section 3.4, table 3.2), a baseline of classification: a
     translation model in place of a space that languages share. Texts are translated sentence by
     sentence, by greedy search; those in the pivot language stay as they are. The features are the
     50,000 most frequent words of the translated train texts.

@@ -8,35 +8,21 @@ write_model_card("runs/mine", results=["results/#mine"])  # README.md; edited te
 ```
 """
 
+from .card_text import is_edited, merge_card
 from .dataset_cards import dataset_card
-from .edited_text import is_edited, merge_card
-from .licenses import (
-    check_license,
-    describe_start,
-    describe_teachers,
-    inherited_license,
-    license_chain,
-)
-from .model_cards import (
-    check_model_license,
-    describe_recorded_licenses,
-    model_card,
-    write_model_card,
-)
-from .model_files import STALE_MODEL, stage_model, stage_records
-from .privacy import public_recipe
+from .licenses import check_license, describe_licenses, inherited_license, license_chain
+from .model_cards import model_card, write_model_card
+from .model_files import STALE_MODEL, stage_model
 from .provenance import describe_origins, describe_sources, licensed_sources
+from .run_records import public_recipe
 
 __all__ = [
     "STALE_MODEL",
     "check_license",
-    "check_model_license",
     "dataset_card",
+    "describe_licenses",
     "describe_origins",
-    "describe_recorded_licenses",
     "describe_sources",
-    "describe_start",
-    "describe_teachers",
     "inherited_license",
     "is_edited",
     "license_chain",
@@ -45,6 +31,5 @@ __all__ = [
     "model_card",
     "public_recipe",
     "stage_model",
-    "stage_records",
     "write_model_card",
 ]

@@ -185,6 +185,11 @@ class LicensedOrigin:
         """Whether its license limits what license a model made from it may have."""
         return self.parsed.terms > Terms.UNKNOWN
 
+    @property
+    def is_unknown(self) -> bool:
+        """Whether a license is stated whose terms are not known to tmde."""
+        return self.license is not None and self.parsed.terms == Terms.UNKNOWN
+
     def allows(self, license: str) -> bool:
         """Return whether a model made from it may have a license, as far as is known."""
         return self.parsed.allows(parse_license(license))
@@ -215,12 +220,11 @@ def license_chain(
             ..., as `describe_origins` returns them.
         sources: The sources of the training text, as `describe_sources` returns them.
     """
-    chain = []
-    for origin in origins:
-        chain.append(LicensedOrigin(origin["name"], "model", origin.get("license")))
-    for source in sources:
-        chain.append(LicensedOrigin(source["name"], "data", source.get("license")))
-    return chain
+    return [*_licensed("model", origins), *_licensed("data", sources)]
+
+
+def _licensed(kind: str, records: Iterable[Mapping[str, Any]]) -> list[LicensedOrigin]:
+    return [LicensedOrigin(record["name"], kind, record.get("license")) for record in records]
 
 
 def inherited_license(chain: Sequence[LicensedOrigin]) -> str | None:
@@ -257,34 +261,25 @@ def check_license(
             )
 
 
-def describe_start(chain: Sequence[LicensedOrigin]) -> list[str]:
+def describe_licenses(
+    chain: Sequence[LicensedOrigin], teachers: Iterable[Mapping[str, Any]] = ()
+) -> list[str]:
     """Return what a run says of the licenses of its origins when it begins, and a push again.
 
     Data without a stated license are the user's own, so they get no sentence; licenses that ask for
     attribution at most get none either.
 
-    Args:
-        chain: What the model is made from, as `license_chain` returns it.
-    """
-    sentences = []
-    for origin in chain:
-        is_own_data = origin.kind == "data" and origin.license is None
-        if origin.parsed.terms != Terms.ATTRIBUTION and not is_own_data:
-            sentences.append(f"License: {origin.demand}")
-    return sentences
-
-
-def describe_teachers(teachers: Iterable[Mapping[str, Any]]) -> list[str]:
-    """Return a sentence for each teacher whose license asks for more than attribution.
-
     A teacher is no part of the chain: no weights come from it, and whether its license covers a
     model that learned its vectors is for the user to find out.
 
     Args:
+        chain: What the model is made from, as `license_chain` returns it.
         teachers: Models, or files of vectors, with `name` and `license`, as `describe_origins`
             returns them.
     """
-    origins = []
-    for teacher in teachers:
-        origins.append(LicensedOrigin(teacher["name"], "teacher", teacher.get("license")))
-    return describe_start(origins)
+    sentences = []
+    for origin in [*chain, *_licensed("teacher", teachers)]:
+        is_own_data = origin.kind == "data" and origin.license is None
+        if origin.parsed.terms != Terms.ATTRIBUTION and not is_own_data:
+            sentences.append(f"License: {origin.demand}")
+    return sentences

@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import itertools
 import os
-import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult
 
 from modeling_tmde import TmdeError
-from tmde.hub_cards.markdown import escape, interval_text, percent, table
-from tmde.hub_cards.run_records import RunRecords, read_json
+from tmde.hub_cards.run_records import read_json
 
 EVAL_NAME = "eval.json"
 
@@ -22,23 +18,8 @@ EVAL_NAME = "eval.json"
 # ---- Evaluations
 
 
-@dataclass(frozen=True)
-class EvaluationTables:
-    """The results of `tmde eval`.
-
-    Args:
-        summary: A table of the columns of each task; empty without results.
-        cells: A table of all cells with their intervals.
-        model_index: The entries for the metadata of the card.
-    """
-
-    summary: str
-    cells: str
-    model_index: list[EvalResult]
-
-
-def read_evaluations(results: Sequence[str | os.PathLike], model_name: str) -> EvaluationTables:
-    """Read the results of a model in evaluations.
+def read_evaluations(results: Sequence[str | os.PathLike], model_name: str) -> list[dict[str, Any]]:
+    """Return the records of a model in evaluations, one for each task.
 
     Args:
         results: Folders of `tmde eval -o`, each `FOLDER` or `FOLDER#SYSTEM`.
@@ -50,31 +31,7 @@ def read_evaluations(results: Sequence[str | os.PathLike], model_name: str) -> E
     records: list[dict[str, Any]] = []
     for place in results:
         records.extend(_records_of_system(os.fspath(place), model_name))
-    columns: list[list[str]] = []
-    cells: list[list[str]] = []
-    model_index: list[EvalResult] = []
-    for record in records:
-        for column in record["columns"]:
-            columns.append(_column_row(record, column))
-        for cell in record["cells"]:
-            cells.append(_cell_row(record, cell))
-        for entry in record["model_index"]:
-            model_index.append(EvalResult(**entry))
-    column_header = [
-        "task",
-        "measure",
-        "languages",
-        "this model",
-        "95% interval",
-        "chance",
-        "majority",
-    ]
-    cell_header = ["task", "languages", "this model", "95% interval", "items"]
-    return EvaluationTables(
-        summary=table(column_header, columns, left=3),
-        cells=table(cell_header, cells, left=2),
-        model_index=model_index,
-    )
+    return records
 
 
 def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
@@ -89,12 +46,12 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
     if not path.is_file():
         raise TmdeError(f"{folder}: found no {EVAL_NAME}, expected the folder of an evaluation")
     records_of_system: dict[str, list[dict[str, Any]]] = {}
-    for record in read_json(path).get("results") or []:
+    for record in read_json(path)["results"]:
         # Baselines such as TF-IDF are no models.
         if not record["baseline"]:
             records_of_system.setdefault(record["system"], []).append(record)
     systems = list(records_of_system)
-    if system is None:
+    if not system:
         system = systems[0] if len(systems) == 1 else model_name
     if system not in systems:
         listed = ", ".join(systems) or "no system"
@@ -106,166 +63,84 @@ def _records_of_system(place: str, model_name: str) -> list[dict[str, Any]]:
     return records_of_system[system]
 
 
-def _split_place(place: str) -> tuple[str, str | None]:
-    """Return the folder and the system, if any, of `FOLDER` or `FOLDER#SYSTEM`."""
+def _split_place(place: str) -> tuple[str, str]:
+    """Return the folder and the system of `FOLDER#SYSTEM`; of `FOLDER`, "" as the system."""
     folder_has_hash = Path(place, EVAL_NAME).is_file()
     if folder_has_hash or "#" not in place:
-        return place, None
+        return place, ""
     folder, _, system = place.rpartition("#")
     return folder, system
 
 
-def _task_text(record: Mapping[str, Any]) -> str:
-    return f"{escape(record['task'])} ({record['protocol']})"
-
-
-def _column_row(record: Mapping[str, Any], column: Mapping[str, Any]) -> list[str]:
-    return [
-        _task_text(record),
-        record["metric_name"],
-        column["title"],
-        percent(column["value"]),
-        interval_text(column["interval"]),
-        percent(column.get("chance")),
-        percent(column.get("majority")),
-    ]
-
-
-def _cell_row(record: Mapping[str, Any], cell: Mapping[str, Any]) -> list[str]:
-    return [
-        _task_text(record),
-        f"{cell['source']} → {cell['target']}",
-        percent(cell["value"]),
-        interval_text(cell["interval"]),
-        f"{cell['items']:,}",
-    ]
+def model_index(records: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
+    """Return the entries of evaluations for the metadata of a card."""
+    entries = []
+    for record in records:
+        entries.extend(EvalResult(**entry) for entry in record["model_index"])
+    return entries
 
 
 # ---- Dev rows
 
+# The means over all dev sets and pairs of languages, by what is retrieved.
+_MEANS = {"sentences": "eval_retrieval", "documents": "eval_document_retrieval"}
 
-@dataclass
-class _DevRetrieval:
-    """Precision at 1 on one dev set.
+
+class DevMeasure(NamedTuple):
+    """A measure of `results.json`: precision at 1 on dev rows, as a share.
+
+    Attributes:
+        label: What was retrieved.
+        key: The key of the measure in the evaluations of the run.
+        chance: The value of guessing; None for a mean.
+    """
+
+    label: str
+    key: str
+    chance: float | None
+
+
+def dev_measures(results: Mapping[str, Any]) -> list[DevMeasure]:
+    """Return what was measured on the dev rows of a run.
 
     Args:
-        dev_set: The name of the dev set.
-        kind: `sentences` or `documents`.
-        pool_sizes: The number of candidates by measure; a missing one is unknown.
-        values: Precision at 1 by pair of languages.
+        results: The content of `results.json`.
     """
-
-    dev_set: str
-    kind: str
-    pool_sizes: Mapping[str, int]
-    values: dict[str, float] = field(default_factory=dict)
-
-    @property
-    def mean(self) -> float:
-        """The mean over pairs."""
-        return sum(self.values.values()) / len(self.values)
-
-    @property
-    def chance(self) -> float | None:
-        """The mean of guessing uniformly; None if a pool is of unknown size."""
-        prefix = "doc_" if self.kind == "documents" else ""
-        chances = []
-        for pair in self.values:
-            size = self.pool_sizes.get(f"{prefix}p1_{pair}")
-            if not size:
-                return None
-            chances.append(1 / size)
-        return sum(chances) / len(chances)
-
-    def table_row(self, pairs: Sequence[str]) -> list[str]:
-        """Return the texts of a row with these pairs as columns."""
-        texts = [percent(self.values.get(pair)) for pair in pairs]
-        label = f"{escape(self.dev_set)}, {self.kind}"
-        return [label, *texts, percent(self.mean), percent(self.chance)]
-
-    def model_index_entry(self) -> EvalResult:
-        """Return the entry for the metadata of the card."""
-        return EvalResult(
-            task_type="translation-retrieval",
-            dataset_type=re.sub(r"\W+", "-", self.dev_set),
-            dataset_name=f"{self.dev_set}, {self.kind}",
-            dataset_config=self.kind,
-            dataset_split="dev",
-            metric_type="precision_at_1",
-            metric_name="Precision at 1",
-            metric_value=round(self.mean, 6),
-            metric_args={
-                "protocol": "retrieval",
-                "pairs": list(self.values),
-                "checkpoint": "chosen on these rows",
-            },
-        )
+    measures = []
+    for dev_set, pools in results.get("dev_pools", {}).items():
+        for pool_name, size in pools.items():
+            prefix, _, pair = pool_name.partition("p1_")  # `p1_de-en` or `doc_p1_de-en`
+            texts = "documents" if prefix else "sentences"
+            label = ", ".join(filter(None, [dev_set, texts, pair]))
+            key = "_".join(filter(None, ["eval", dev_set, pool_name]))
+            measures.append(DevMeasure(label, key, 1 / size))
+    for texts, key in _MEANS.items():
+        measures.append(DevMeasure(f"mean, {texts}", key, None))
+    evaluation = results.get("best") or {}
+    return [measure for measure in measures if measure.key in evaluation]
 
 
-# The models that a run is measured against, by their keys in `results.json`.
-# What a card calls the dev rows of a trainer that was given one set of them.
-UNNAMED_SET = "dev"
-_BASELINES = {"start": "before training", "packaged": "the model that comes with tmde"}
+def dev_model_index(results: Mapping[str, Any]) -> list[EvalResult]:
+    """Return the means on dev rows for the metadata of a card.
 
-
-def dev_results(records: RunRecords) -> tuple[str, list[EvalResult]]:
-    """Return precision at 1 on the dev rows of a run, at the step whose weights were kept.
-
-    The table has the scores of the run's start and of the model that comes with tmde as well, where
-    they were measured.
-
-    Returns:
-        A table, empty without results, and the entries for the metadata of the card.
+    Args:
+        results: The content of `results.json`.
     """
-    dev_sets = _dev_retrievals(records, "best")
-    baselines = {name: _dev_retrievals(records, name) for name in _BASELINES}
-    pairs: list[str] = []
-    for dev_set in dev_sets:
-        pairs.extend(pair for pair in dev_set.values if pair not in pairs)
-    rows = []
+    trained = results.get("best") or {}
+    dev_sets = ", ".join(filter(None, results.get("dev_pools", {})))
     entries = []
-    for dev_set in dev_sets:
-        rows.append(dev_set.table_row(pairs))
-        for name, baseline_sets in baselines.items():
-            rows.extend(_baseline_rows(dev_set, baseline_sets, _BASELINES[name], pairs))
-        entries.append(dev_set.model_index_entry())
-    return table(["dev set", *pairs, "mean", "chance"], rows), entries
-
-
-def _baseline_rows(
-    dev_set: _DevRetrieval,
-    baseline_sets: Sequence[_DevRetrieval],
-    title: str,
-    pairs: Sequence[str],
-) -> list[list[str]]:
-    """Return the row of another model on a dev set; none if it was not measured there."""
-    rows = []
-    for baseline in baseline_sets:
-        if (baseline.dev_set, baseline.kind) == (dev_set.dev_set, dev_set.kind):
-            _, *cells = baseline.table_row(pairs)
-            rows.append([f"... {title}", *cells])
-    return rows
-
-
-def _dev_retrievals(records: RunRecords, key: str) -> list[_DevRetrieval]:
-    """Collect the measures `eval[_<dev set>][_doc]_p1_<pair>` of a run by dev set and kind.
-
-    Args:
-        records: The records of the run.
-        key: The key of the scores in `results.json`.
-    """
-    languages = records.config["languages"]
-    pairs = {f"{first}-{second}" for first, second in itertools.permutations(languages, 2)}
-    pool_sizes = records.results.get("dev_pools") or {}
-    dev_sets: dict[str, _DevRetrieval] = {}
-    for measure, value in (records.results.get(key) or {}).items():
-        name, _, pair = measure.removeprefix("eval").rpartition("_p1_")
-        if pair not in pairs:
-            continue
-        if name not in dev_sets:
-            dev_set = name.removesuffix("_doc").removeprefix("_")
-            kind = "documents" if name.endswith("_doc") else "sentences"
-            sizes = pool_sizes.get(dev_set) or {}
-            dev_sets[name] = _DevRetrieval(dev_set or UNNAMED_SET, kind, sizes)
-        dev_sets[name].values[pair] = value
-    return list(dev_sets.values())
+    for texts, key in _MEANS.items():
+        if key in trained:
+            entry = EvalResult(
+                task_type="translation-retrieval",
+                dataset_type="dev",
+                dataset_name=f"dev rows ({dev_sets or 'unnamed'}), {texts}",
+                dataset_config=texts,
+                dataset_split="dev",
+                metric_type="precision_at_1",
+                metric_name="Precision at 1",
+                metric_value=trained[key],
+                metric_args={"protocol": "retrieval", "checkpoint": "chosen on these rows"},
+            )
+            entries.append(entry)
+    return entries

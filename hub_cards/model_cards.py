@@ -7,23 +7,27 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import yaml
 from huggingface_hub import ModelCard, ModelCardData
+from transformers.utils import logging
 
-from tmde.hub_cards.edited_text import merge_card
+from tmde.hub_cards.card_text import fill_template, hub_languages, merge_card
 from tmde.hub_cards.licenses import (
-    Terms,
     check_license,
-    describe_start,
-    describe_teachers,
+    describe_licenses,
     inherited_license,
     license_chain,
 )
-from tmde.hub_cards.measured_results import dev_results, read_evaluations
+from tmde.hub_cards.measured_results import (
+    dev_measures,
+    dev_model_index,
+    model_index,
+    read_evaluations,
+)
 from tmde.hub_cards.model_facts import decoder_perplexity, read_model_facts
 from tmde.hub_cards.provenance import licensed_sources, stated_license
-from tmde.hub_cards.run_records import RunRecords
-from tmde.hub_cards.templates import fill_template, hub_languages
+from tmde.hub_cards.run_records import public_recipe, read_json, read_model_config
+
+logger = logging.get_logger("tmde.hub_cards")
 
 TAGS = [
     "sentence-transformers",
@@ -41,6 +45,7 @@ def model_card(
     data_licenses: Mapping[str, str] | None = None,
     results: Sequence[str | os.PathLike] = (),
     license_override: str | None = None,
+    is_shared: bool = False,
 ) -> ModelCard:
     """Return the card of a trained model. It holds no path of this machine, and needs no network.
 
@@ -60,30 +65,48 @@ def model_card(
         license_override: Why `license` is right although the license of a model or of training text
             that it was made from does not allow it. The card repeats the reason. By default it is
             that of the recipe's section `card`, unless `license` is given.
+        is_shared: Whether the model is about to be shared. Its license is checked then, and a
+            warning is logged for each license of origins, data and teachers that asks for more than
+            attribution.
 
     Raises:
         TmdeError: The folder holds no model of this package, files are damaged, licenses are of
-            unknown sources, or results are of other systems.
+            unknown sources, or results are of other systems; or the license of a shared model is
+            not one that the licenses of what it was made from allow, and no reason is stated.
     """
     folder = Path(folder).expanduser()
-    records = RunRecords.read(folder)
-    sources = _licensed_sources(records, data_licenses)
-    chain = license_chain(records.origins, sources)
-    license_override = _reason(records, license, license_override)
-    license = license or stated_model_license(records) or inherited_license(chain)
+    config = read_model_config(folder)
+    recipe = public_recipe(folder)
+    stated = recipe.pop("card", {})
+    run = read_json(folder / "run.json")
+    origins = run.get("begun_with", [])
+    teachers = run.get("teachers", [])
+    sources = licensed_sources(run.get("sources") or [], stated.get("data_licenses"), data_licenses)
+    chain = license_chain(origins, sources)
+    if license_override is None and license in (None, stated.get("license")):
+        # The reason in a recipe is one for the license in it, so it stands for no other one.
+        license_override = stated.get("license_override")
+    choices = [license, stated.get("license"), stated_license(folder), inherited_license(chain)]
+    license = next(filter(None, choices), None)
+    if is_shared:
+        check_license(license, chain, license_override)
+        for sentence in describe_licenses(chain, teachers):
+            logger.warning(sentence)
+
     name = _model_name(folder, repo_id)
-    dev_table, dev_entries = dev_results(records)
+    run_results = read_json(folder / "results.json")
     evaluations = read_evaluations(results, name)
+    entries = model_index(evaluations) or dev_model_index(run_results)
     data = ModelCardData(
-        language=hub_languages(records.config["languages"]),
+        language=hub_languages(config["languages"]),
         license=license,
         library_name="transformers",
         pipeline_tag="feature-extraction",
         tags=TAGS,
-        datasets=_hub_datasets(sources, records.origins) or None,
-        base_model=_base_model(records.origins),
+        datasets=_hub_datasets(sources, origins) or None,
+        base_model=_base_model(origins),
         model_name=name,
-        eval_results=evaluations.model_index or dev_entries or None,
+        eval_results=entries or None,
     )
     if license_override is not None:
         # In the metadata as well as in the text, which may be edited.
@@ -94,86 +117,23 @@ def model_card(
         data,
         name=name,
         where=repo_id or folder.resolve().name,
-        config=records.config,
-        description=records.card.get("description"),
-        recipe=records.recipe,
-        recipe_yaml=_recipe_yaml(records.recipe),
-        run=records.run,
-        results=records.results,
-        report=records.languages,
+        config=config,
+        description=stated.get("description"),
+        recipe=recipe,
+        run=run,
+        results=run_results,
+        report=read_json(folder / "languages.json"),
         sources=sources,
-        begun_with=records.origins,
-        teachers=records.teachers,
-        license_demands=[origin.demand for origin in chain if origin.is_demanding],
-        unknown_licenses=[
-            origin.demand
-            for origin in chain
-            if origin.license is not None and origin.parsed.terms == Terms.UNKNOWN
-        ],
+        begun_with=origins,
+        teachers=teachers,
+        chain=chain,
         license_override=license_override,
-        dev_table=dev_table,
-        perplexity=decoder_perplexity(records),
-        summary_table=evaluations.summary,
-        cell_table=evaluations.cells,
+        dev_measures=dev_measures(run_results),
+        perplexity=decoder_perplexity(recipe, run_results),
+        evaluations=evaluations,
         has_curves=(folder / "curves.png").is_file(),
-        **vars(read_model_facts(folder, records.config)),
+        **read_model_facts(folder, config),
     )
-
-
-def check_model_license(
-    folder: str | os.PathLike,
-    license: str | None = None,
-    data_licenses: Mapping[str, str] | None = None,
-    license_override: str | None = None,
-) -> str | None:
-    """Return the license that the card of a model will state, after a check of it.
-
-    Args:
-        folder: See `model_card`.
-        license: See `model_card`.
-        data_licenses: See `model_card`.
-        license_override: See `model_card`.
-
-    Raises:
-        TmdeError: The license is not one that the licenses of what the model was made from allow,
-            and no reason is stated; or see `model_card`.
-    """
-    records = RunRecords.read(Path(folder).expanduser())
-    chain = license_chain(records.origins, _licensed_sources(records, data_licenses))
-    reason = _reason(records, license, license_override)
-    license = license or stated_model_license(records) or inherited_license(chain)
-    check_license(license, chain, reason)
-    return license
-
-
-def _reason(records: RunRecords, license: str | None, license_override: str | None) -> str | None:
-    """Return why a license is right that the chain does not allow.
-
-    The reason in a recipe is one for the license in it, so it stands for no other one.
-    """
-    stated = records.card.get("license")
-    if license_override is None and license in (None, stated):
-        return records.card.get("license_override")
-    return license_override
-
-
-def describe_recorded_licenses(folder: str | os.PathLike) -> list[str]:
-    """Return what a push says of the licenses that do not simply ask for attribution.
-
-    Args:
-        folder: See `model_card`.
-
-    Raises:
-        TmdeError: See `model_card`.
-    """
-    records = RunRecords.read(Path(folder).expanduser())
-    chain = license_chain(records.origins, _licensed_sources(records, None))
-    return [*describe_start(chain), *describe_teachers(records.teachers)]
-
-
-def stated_model_license(records: RunRecords) -> str | None:
-    """Return the license that the recipe states for its model, or the card in its folder."""
-    return records.card.get("license") or stated_license(records.folder)
 
 
 def write_model_card(folder: str | os.PathLike, **options: Any) -> None:
@@ -208,14 +168,6 @@ def _model_name(folder: Path, repo_id: str | None) -> str:
     return folder.name
 
 
-def _licensed_sources(
-    records: RunRecords, data_licenses: Mapping[str, str] | None
-) -> list[dict[str, Any]]:
-    """Return the sources of the training text with the licenses that were stated for them."""
-    sources = records.run.get("sources") or []
-    return licensed_sources(sources, records.card.get("data_licenses"), data_licenses)
-
-
 def _hub_datasets(
     sources: Sequence[Mapping[str, Any]], origins: Sequence[Mapping[str, Any]]
 ) -> list[str]:
@@ -232,8 +184,3 @@ def _base_model(origins: Sequence[Mapping[str, Any]]) -> str | None:
     if origins and origins[0]["hub"]:
         return origins[0]["name"]
     return None
-
-
-def _recipe_yaml(recipe: Mapping[str, Any]) -> str:
-    text = yaml.safe_dump(dict(recipe), sort_keys=False, allow_unicode=True, width=100)
-    return text.strip()

@@ -10,8 +10,7 @@ from transformers.dynamic_module_utils import get_relative_import_files
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.hub_cards.privacy import public_recipe
-from tmde.hub_cards.run_records import read_json
+from tmde.hub_cards.run_records import public_recipe, read_json
 
 logger = logging.get_logger("tmde.hub_cards")
 
@@ -56,10 +55,13 @@ STALE_MODEL = (
 
 
 def stage_model(folder: Path, stage: Path) -> None:
-    """Link the files of a model that may be published into another folder.
+    """Put the files of a model that may be published into another folder.
+
+    They are links, except for the recipe and the results of its run, which lose what is of the
+    machine alone.
 
     Args:
-        folder: The folder of the model.
+        folder: The folder of the model, of a run or a checkpoint.
         stage: The folder that will be uploaded.
 
     Raises:
@@ -72,6 +74,7 @@ def stage_model(folder: Path, stage: Path) -> None:
         link = stage / path.relative_to(folder)
         link.parent.mkdir(parents=True, exist_ok=True)
         link.symlink_to(path.resolve())
+    _stage_records(folder, stage)
 
 
 def _glob(folder: Path, patterns: tuple[str, ...]) -> set[Path]:
@@ -119,13 +122,8 @@ def _check_links(folder: Path, files: set[Path]) -> None:
             )
 
 
-def stage_records(folder: Path, stage: Path) -> None:
-    """Write the recipe and the results of a run without what is of the machine alone.
-
-    Args:
-        folder: The folder of the run.
-        stage: The folder that will be uploaded.
-    """
+def _stage_records(folder: Path, stage: Path) -> None:
+    """Write the recipe and the results of a run without what is of the machine alone."""
     recipe = public_recipe(folder)
     if recipe:
         recipe_text = yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True)

@@ -94,41 +94,27 @@ def push_model(
         hub_cards.stage_model(folder, stage)
         if not (stage / "modules.json").is_file():
             write_sentence_transformers_files(model, stage)
-        hub_cards.stage_records(folder, stage)
         with reading(folder):
-            license = _choose_license(
-                folder, license or repository.license, data_licenses, license_override
-            )
             card = hub_cards.model_card(
-                folder, repository.repo_id, license, data_licenses, results, license_override
+                folder,
+                repository.repo_id,
+                license or repository.license,
+                data_licenses,
+                results,
+                license_override,
+                is_shared=True,
+            )
+        if card.data.license is None:
+            logger.warning("No license is stated; --license states one, such as apache-2.0")
+        elif not license and not repository.license:
+            logger.warning(
+                f"License: {card.data.license}, that of the card in {folder} or of what the model "
+                "was made from; --license states another"
             )
         repository.write_card(stage, card, folder / CARD)
         if not message:
             message = f"Upload {folder.resolve().name}"
         return repository.commit(stage, message, hub_cards.STALE_MODEL)
-
-
-def _choose_license(
-    folder: Path,
-    license: str | None,
-    data_licenses: Mapping[str, str] | None,
-    license_override: str | None,
-) -> str | None:
-    """Return the license that the card will state, and say so where the caller states none.
-
-    What the licenses of origins and teachers ask is said as well.
-    """
-    chosen = hub_cards.check_model_license(folder, license, data_licenses, license_override)
-    for sentence in hub_cards.describe_recorded_licenses(folder):
-        logger.warning(sentence)
-    if chosen is None:
-        logger.warning("No license is stated; --license states one, such as apache-2.0")
-    elif license is None:
-        logger.warning(
-            f"License: {chosen}, that of the card in {folder} or of what the model was made from; "
-            "--license states another"
-        )
-    return chosen
 
 
 # ---- Corpora

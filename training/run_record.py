@@ -22,9 +22,8 @@ from tmde.eval.environment import environment
 from tmde.eval.tasks import ClassificationData, data_fingerprint
 from tmde.hub_cards import (
     check_license,
+    describe_licenses,
     describe_origins,
-    describe_start,
-    describe_teachers,
     inherited_license,
     license_chain,
     write_model_card,
@@ -44,7 +43,11 @@ logger = logging.get_logger("tmde.training")
 
 
 def write_run_record(
-    trainer: TmdeTrainer, folder: Path, origin: Mapping[str, Any], **facts: Any
+    trainer: TmdeTrainer,
+    folder: Path,
+    origin: Mapping[str, Any],
+    warm_start: Mapping[str, Any] | None = None,
+    files: Any = None,
 ) -> None:
     """Write `run.json`, which says what a run was made from.
 
@@ -52,7 +55,8 @@ def write_run_record(
         trainer: The trainer.
         folder: The folder of the run.
         origin: Where data and weights come from: `recipe`, `sources`, `begun_with`, `teachers`.
-        facts: What else is known: the `files` of the training data, the report of a `warm_start`.
+        warm_start: What the model took of a checkpoint; None if it took nothing.
+        files: The files of the training data; None if they are not known.
     """
     dev = {name: _describe_rows(rows) for name, rows in trainer.eval_dataset.items()}
     tasks = {name: _describe_task(task) for name, task in trainer.eval_tasks.items()}
@@ -60,7 +64,7 @@ def write_run_record(
         "train": _describe_rows(trainer.train_dataset),
         "dev": dev,
         "eval_task": tasks,
-        "files": facts.pop("files", None),
+        "files": files,
     }
     record = {
         **environment(),
@@ -68,7 +72,7 @@ def write_run_record(
         "parameters": trainer.model.num_parameters(),
         "seed": trainer.args.seed,
         "processes": trainer.args.world_size,
-        **facts,
+        "warm_start": warm_start,
         **origin,
     }
     write_atomically(folder / RUN_RECORD_NAME, json.dumps(record, indent=2, default=str))
@@ -126,7 +130,7 @@ def tell_licenses(
         TmdeError: The run would push a model whose license is not one that they allow.
     """
     chain = license_chain(origins["begun_with"], sources)
-    for sentence in [*describe_start(chain), *describe_teachers(origins.get("teachers", ()))]:
+    for sentence in describe_licenses(chain, origins.get("teachers", ())):
         logger.warning(sentence)
     if is_pushed:
         card = card or CardSection()

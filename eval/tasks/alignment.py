@@ -1,4 +1,4 @@
-"""Alignment of documents, as in paper 003: web pages of WMT16, news commentaries of WMT19."""
+"""Alignment of documents (Gong et al., 2021): web pages of WMT16, news commentaries of WMT19."""
 
 from __future__ import annotations
 

@@ -207,7 +207,7 @@ class _AlignedTexts:
 
 @dataclass(frozen=True)
 class LawdrSettings:
-    """How LAWDR (paper 003) represents documents.
+    """How LAWDR (Gong et al., 2021) represents documents.
 
     Args:
         rank: How many directions are removed from the sentences of each language; 0 for none,

@@ -71,7 +71,7 @@ def test_from_files_to_a_bag_to_a_training(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_multicca_of_three_languages_begins_a_training(tmp_path, monkeypatch):
-    """German and Spanish are mapped to English, one after the other, and paper 001 begins so."""
+    """German and Spanish are mapped to English, one after the other, as Yu et al. (2018) begin."""
     monkeypatch.chdir(tmp_path)
     german, english, _, _ = planted(300, noise=0.01)
     stretch = np.random.default_rng(6).normal(size=(20, 20))

@@ -1,6 +1,6 @@
 """Sentences: abbreviations of five languages, other scripts, and no character is lost.
 
-The splits of paper 001: at punctuation, and windows of words.
+The splits of Yu et al. (2018): at punctuation, and windows of words.
 """
 
 import pytest

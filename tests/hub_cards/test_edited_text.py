@@ -3,7 +3,7 @@
 import pytest
 
 from tmde.hub_cards import is_edited, write_model_card
-from tmde.hub_cards.edited_text import BEGIN, END
+from tmde.hub_cards.card_text import BEGIN, END
 
 
 @pytest.fixture

@@ -5,15 +5,13 @@ import logging
 import pytest
 
 from tests.hub_cards.recorded_runs import RECIPE, change, write
-from tmde.hub_cards import check_model_license, describe_origins, model_card, provenance
+from tmde.hub_cards import describe_origins, model_card, provenance
 from tmde.hub_cards.licenses import (
     LicensedOrigin,
-    describe_start,
-    describe_teachers,
+    describe_licenses,
     inherited_license,
     license_chain,
 )
-from tmde.training.publishing import _choose_license
 from tmde.training.recipe import load_recipe
 from tmde.training.recipe.sections import CardSection
 from tmde.training.run import read_inputs, resolve
@@ -85,7 +83,7 @@ def test_the_license_that_a_model_inherits(licenses, inherited):
 
 def test_what_is_said_when_a_run_begins():
     chain = [model_under("cc-by-sa-4.0"), model_under("mit"), model_under(None)]
-    share_alike, unknown = describe_start(chain)
+    share_alike, unknown = describe_licenses(chain)
     assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
     assert "may be shared under cc-by-sa-4.0 only" in share_alike
     assert "start, which states no license: ask its owner" in unknown
@@ -97,7 +95,7 @@ def test_what_is_said_of_data_under_a_license_that_is_not_known():
         {"name": "b.tsv", "kind": "files", "license": "mit"},
         {"name": "c.tsv", "kind": "files", "license": None},
     ]
-    sentences = describe_start(license_chain([], sources))
+    sentences = describe_licenses(license_chain([], sources))
     assert sentences == [
         "License: the model was trained on a.tsv, which is under openrail (its terms are not known "
         "to tmde): read what that asks of you before you share the model"
@@ -123,27 +121,27 @@ def test_the_license_of_a_teacher_is_said_when_a_run_begins(license, sentence, c
 
 
 def test_a_file_of_vectors_that_states_no_license_is_told(caplog):
-    teacher = {"name": "use.parquet", "hub": False, "license": None, "file": "use.parquet"}
+    teacher = {"name": "use.parquet", "hub": False, "license": None}
     tell_licenses({"begun_with": [], "teachers": [teacher]})
     assert "vectors of use.parquet, which states no license: ask its owner" in caplog.text
 
 
 def test_a_permissive_teacher_gets_no_sentence():
-    assert describe_teachers([{"name": "teacher", "license": "apache-2.0"}]) == []
+    assert describe_licenses([], [{"name": "teacher", "license": "apache-2.0"}]) == []
 
 
 def test_the_license_of_a_teacher_is_said_at_a_push(run, caplog):
     teacher = {"name": "teacher", "hub": True, "license": "cc-by-nc-4.0", "sources": None}
     change(run / "run.json", teachers=[teacher])
-    with caplog.at_level(logging.WARNING, logger="tmde.training"):
-        _choose_license(run, "mit", None, None)
+    with caplog.at_level(logging.WARNING, logger="tmde.hub_cards"):
+        model_card(run, license="mit", is_shared=True)
     assert "vectors of teacher, which is under cc-by-nc-4.0" in caplog.text
 
 
 def test_data_count_as_models_do():
     chain = license_chain([], [{"name": "wiki.tsv", "kind": "files", "license": "cc-by-sa-4.0"}])
     assert inherited_license(chain) == "cc-by-sa-4.0"
-    assert "was trained on wiki.tsv" in describe_start(chain)[0]
+    assert "was trained on wiki.tsv" in describe_licenses(chain)[0]
 
 
 # ---- Where the licenses come from
@@ -213,8 +211,8 @@ def test_the_recipe_may_state_why_another_license_is_right(pushed_run, caplog):
 def test_a_license_that_is_not_known_is_told(run, caplog):
     start = {"name": "start", "hub": False, "license": "llama3", "sources": None}
     change(run / "run.json", begun_with=[start])
-    with caplog.at_level(logging.WARNING, logger="tmde.training"):
-        _choose_license(run, "mit", None, None)
+    with caplog.at_level(logging.WARNING, logger="tmde.hub_cards"):
+        model_card(run, license="mit", is_shared=True)
     sentence = "begun with start, which is under llama3 (its terms are not known to tmde)"
     assert sentence in caplog.text
     assert sentence in model_card(run).text
@@ -236,37 +234,37 @@ def test_the_license_of_the_start_is_that_of_the_card(share_alike_run):
 
 def test_a_license_that_contradicts_the_start_is_refused(share_alike_run):
     with pytest.raises(ValueError, match="found apache-2.0, but the model was begun with start"):
-        check_model_license(share_alike_run, "apache-2.0")
+        model_card(share_alike_run, license="apache-2.0", is_shared=True)
 
 
 def test_a_license_that_contradicts_the_data_is_refused(run):
     licenses = {"words.jsonl": "cc-by-nc-4.0"}
     with pytest.raises(ValueError, match=r"trained on words.jsonl.*non-commercial license only"):
-        check_model_license(run, "mit", data_licenses=licenses)
+        model_card(run, license="mit", data_licenses=licenses, is_shared=True)
 
 
 def test_the_license_of_the_start_is_proposed(share_alike_run):
-    assert check_model_license(share_alike_run) == "cc-by-sa-4.0"
+    assert model_card(share_alike_run, is_shared=True).data.license == "cc-by-sa-4.0"
 
 
 def test_the_reason_of_the_recipe_is_that_of_the_card(share_alike_run):
     card = {"license": "mit", "license_override": "its owner allowed it"}
     write(share_alike_run / "recipe.yaml", {**RECIPE, "card": card})
-    assert check_model_license(share_alike_run) == "mit"
-    assert "its owner gives: its owner allowed it" in model_card(share_alike_run).text
+    card = model_card(share_alike_run, is_shared=True)
+    assert card.data.license == "mit"
+    assert "its owner gives: its owner allowed it" in card.text
 
 
 def test_the_reason_of_the_recipe_stands_for_no_other_license(share_alike_run):
     card = {"license": "mit", "license_override": "its owner allowed it"}
     write(share_alike_run / "recipe.yaml", {**RECIPE, "card": card})
     with pytest.raises(ValueError, match="found apache-2.0"):
-        check_model_license(share_alike_run, "apache-2.0")
+        model_card(share_alike_run, license="apache-2.0", is_shared=True)
 
 
 def test_the_card_repeats_the_reason_for_another_license(share_alike_run):
     reason = "its owner allowed it"
-    license = check_model_license(share_alike_run, "mit", license_override=reason)
-    card = model_card(share_alike_run, license=license, license_override=reason)
+    card = model_card(share_alike_run, license="mit", license_override=reason, is_shared=True)
     assert card.data.license == "mit"
     assert card.data.to_dict()["license_override"] == reason
     assert f"The reason that its owner gives: {reason}" in card.text

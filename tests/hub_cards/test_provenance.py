@@ -108,7 +108,6 @@ def test_the_card_names_several_teachers(run):
             "hub": False,
             "license": "apache-2.0",
             "sources": None,
-            "file": "u.parquet",
         },
     ]
     change(run / "run.json", teachers=teachers)
@@ -116,8 +115,8 @@ def test_the_card_names_several_teachers(run):
     card = model_card(run).text
     assert "| Teachers | [a/b](https://huggingface.co/a/b), `use` |" in card
     assert "`use` (license: apache-2.0), whose training text is not recorded." in card
-    assert "So may those of its teachers." in card
-    assert "| Wall clock | 12.0 minutes |\n| Of it, reading by the teachers | 4.0 minutes |" in card
+    assert "The licenses of its teachers may limit it too." in card
+    assert "12.0 minutes (4.0 minutes of them reading by the teachers) on" in card
 
 
 @pytest.mark.parametrize(

@@ -22,12 +22,12 @@ VARIANTS = {
     "laser_1": {"encoder_layers": 1},
     "laser_3": {"encoder_layers": 3},
     "paper_001": PAPER_001,
-    # Thesis 004, table 3.6.
+    # Conneau (2019), table 3.6.
     "lstm_last": {"encoder_layers": 1, "unidirectional_layers": 1, "pooling": "last"},
     "bigru_last": {"encoder_layers": 2, "cell": "gru", "pooling": "last"},
     "inner_attention": {"encoder_layers": 1, "pooling": "attention", "attention_views": 4},
     "hconvnet": {"encoder_layers": 4, "cell": "conv"},
-    # Thesis 004, section 3.3.3; the first layer has a residual connection if widths are equal.
+    # Conneau (2019), section 3.3.3; the first layer has a residual connection if widths are equal.
     "gated_convnet": {"encoder_layers": 3, "cell": "gated_conv", "embedding_dim": 16},
     "gated_convnet_mean": {"encoder_layers": 2, "cell": "gated_conv", "pooling": "mean"},
 }

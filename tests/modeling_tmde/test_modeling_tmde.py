@@ -53,7 +53,7 @@ def test_the_difference_to_the_thesis_is_attention_over_one_key(bottleneck, prin
         # 2048 weights more.
         (LaserForConditionalGeneration, LaserConfig(encoder_layers=1), 209 - 16.8),
         (LaserForConditionalGeneration, LaserConfig(encoder_layers=6), 241 - 16.8),
-        (TmdeEncoderForMaskedLM, TmdeEncoderConfig(), 30),  # paper 002, table 1
+        (TmdeEncoderForMaskedLM, TmdeEncoderConfig(), 30),  # Mao et al. (2021), table 1
     ],
 )
 def test_parameter_counts_of_other_papers(model_class, config, millions):

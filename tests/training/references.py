@@ -106,7 +106,7 @@ def ntdv_distance(embeddings: torch.Tensor, objective: NtdvDistance) -> torch.Te
 
 
 def alignment_softmax(embeddings: torch.Tensor) -> torch.Tensor:
-    """Paper 002, eq. 5."""
+    """Mao et al. (2021), eq. 5."""
     loss = torch.zeros((), dtype=torch.float64)
     for u, v in itertools.combinations(embeddings, 2):
         for j in range(len(u)):
@@ -121,7 +121,7 @@ def alignment_softmax(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 def similarity_softmax(embeddings: torch.Tensor) -> torch.Tensor:
-    """Paper 002, eq. 6."""
+    """Mao et al. (2021), eq. 6."""
     loss = torch.zeros((), dtype=torch.float64)
     for u, v in itertools.combinations(embeddings, 2):
         for j1, j2 in itertools.product(range(len(u)), repeat=2):
@@ -139,7 +139,7 @@ def row_similarity(x: torch.Tensor, j1: int, j2: int) -> torch.Tensor:
 
 
 def similarity(embeddings: torch.Tensor) -> torch.Tensor:
-    """Paper 001, section 2.2."""
+    """Yu et al. (2018), section 2.2."""
     loss = torch.zeros((), dtype=torch.float64)
     for x, y in itertools.combinations(embeddings, 2):
         loss = loss + squared_euclidean(x.flatten(), y.flatten())
@@ -147,7 +147,7 @@ def similarity(embeddings: torch.Tensor) -> torch.Tensor:
 
 
 def xnli_alignment(embeddings: torch.Tensor, negative_weight: float) -> torch.Tensor:
-    """Paper 004, section 4.2.4, of two rows, each the negative of the other.
+    """Conneau (2019), section 4.2.4, of two rows, each the negative of the other.
 
     The first language is the source.
     """

@@ -92,7 +92,7 @@ PIVOT_DIRECTIONS = [Direction(1, None, 0, 0), Direction(0, None, 1, 1)]
         (["self"], [Direction(0, None, 0, 0), Direction(1, None, 1, 1)]),
         (["next"], [Direction(0, "next", 0, 0), Direction(1, "next", 1, 1)]),
         (["tree"], [Direction(0, "tree", 0, 0), Direction(1, "tree", 0, 1)]),
-        # The curriculum of thesis 000, footnote 11.
+        # The curriculum of Li (2021), footnote 11.
         (
             ["pivots", "self"],
             [*PIVOT_DIRECTIONS, Direction(0, None, 0, 0), Direction(1, None, 1, 1)],

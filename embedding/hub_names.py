@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Literal
 
 _HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+_WEIGHT_FILES = ("*.safetensors", "*.bin")
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
 # What a name without an owner may have meant.
 _NAMES_OF_MODELS = (
@@ -64,6 +65,11 @@ def check_model_path(name: str) -> None:
     if parent != Path() and parent.is_dir():
         advice = f"{advice}{_folders_in(parent)}"
     raise HubNameError(f"{name}: no such folder; {advice}")
+
+
+def holds_weights(folder: Path) -> bool:
+    """Return whether a folder holds the weights of a model, and not only a graph of one."""
+    return any(any(folder.glob(pattern)) for pattern in _WEIGHT_FILES)
 
 
 def _folders_in(parent: Path) -> str:

@@ -11,21 +11,18 @@ from typing import Any
 
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import (
-    POOLING_FILE,
     TRANSFORMER_FILE,
     write_sentence_transformers_files,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.saving import copy_card
-from tmde.embedding.weight_files import holds_weights
+from tmde.embedding.hub_names import holds_weights
+from tmde.embedding.model_files import copy_card
 
 # In tokens, the longest text of a model without a limit. text-embeddings-inference refuses a model
 # whose longest text is longer than its batches, by default of 16,384 tokens.
 LONGEST_SERVED = 8192
 
 _CONFIG_FILE = "config.json"
-# text-embeddings-inference reads these keys, and some of its versions refuse a file without one.
-_POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
 
 
 def check_holds_no_other_model(embedder: DocumentEmbedder, folder: Path) -> None:
@@ -59,7 +56,6 @@ def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
     )
     length = _served_length(embedder)
     _write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
-    _write_json(folder / POOLING_FILE, _pooling(embedder))
     copy_card(embedder.model, folder)
 
 
@@ -83,15 +79,6 @@ def _serving_config(embedder: DocumentEmbedder) -> dict[str, Any]:
     content.setdefault("hidden_size", config.hidden_size)
     content.setdefault("num_hidden_layers", getattr(config, "num_hidden_layers", 0))
     content.setdefault("max_position_embeddings", _served_length(embedder))
-    return content
-
-
-def _pooling(embedder: DocumentEmbedder) -> dict[str, Any]:
-    """Return the content of `1_Pooling/config.json`."""
-    names = {"cls": "cls_token", "mean": "mean_tokens"}
-    content: dict[str, Any] = {"word_embedding_dimension": embedder.model.config.hidden_size}
-    for name in _POOLINGS:
-        content[f"pooling_mode_{name}"] = name == names[embedder.pooling]
     return content
 
 

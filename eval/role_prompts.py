@@ -3,7 +3,7 @@
 from typing import Literal
 
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.stored_settings import DOCUMENT_PROMPTS
+from tmde.embedding.model_files import DOCUMENT_PROMPTS
 
 # What texts are in a search; None where all texts have the same role.
 Role = Literal["query", "document"] | None

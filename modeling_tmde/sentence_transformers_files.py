@@ -13,11 +13,11 @@ from transformers import PreTrainedModel
 
 from .inspection import NO_LIMIT, encoder_body, position_limit
 
-# The same names as `COMPANIONS` of common.py: remote code does without this module.
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 POOLING_FILE = "1_Pooling/config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
+COMPANIONS = (MODULES_FILE, TRANSFORMER_FILE, POOLING_FILE, PROMPTS_FILE)
 
 # The name of the first module in version 5 of sentence-transformers, which later versions read too.
 TRANSFORMER_TYPE = "sentence_transformers.models.Transformer"
@@ -93,6 +93,9 @@ def _pooling(width: int | None, pooling: str) -> dict[str, int | bool | None]:
         "word_embedding_dimension": width,
         "pooling_mode_cls_token": pooling == "cls",
         "pooling_mode_mean_tokens": pooling == "mean",
+        # Some versions of text-embeddings-inference refuse a file without these.
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
     }
 
 

@@ -138,7 +138,7 @@ def test_special_tokens_are_those_that_are_set():
 
 
 def test_settings_of_aligned_encoders_change_those_of_the_paper():
-    settings = AlignedConfig(encoder_config={"d_model": 6, "cell": "gru"}).sequence_settings
+    settings = AlignedConfig(encoder_config={"d_model": 6, "cell": "gru"}).settings_of_encoder
     assert settings.d_model == 6
     assert settings.cell == "gru"
     assert settings.embedding_dim == 300

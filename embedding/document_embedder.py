@@ -40,12 +40,7 @@ from modeling_tmde.sentence_transformers_files import MODULES_FILE, TRANSFORMER_
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
-from tmde.embedding.model_files import (
-    DOCUMENT_PROMPTS,
-    copy_card,
-    replace_calibration,
-    stored_settings,
-)
+from tmde.embedding.model_files import copy_card, replace_calibration, stored_settings
 from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import (
@@ -193,8 +188,8 @@ class DocumentEmbedder(SentenceTransformer):
             overlapping windows of `window` tokens. `"sentences"`: it is split into sentences.
             `"punctuation"`: it is split after every `.`, `!` and `?`. `"words"`: a text of more
             than `window` words is cut into overlapping windows of so many words. Every other text
-            gets its plain vector. Paper 001 compares the last two: it splits every text at
-            punctuation (`window=1`), and takes windows of 128 words.
+            gets its plain vector. Yu et al. (2018) compare the last two: they split every text at
+            punctuation (`window=1`), and take windows of 128 words.
         window: Tokens, special tokens included, up to which a text is not split. Default:
             `max_length`. For `"words"`, words; default: 128.
         stride: Tokens, or for `"words"` words, from the start of one window to that of the next.
@@ -1438,7 +1433,8 @@ def _prompts_by_role(
         default_name = names[0] if names else "default"
         named_prompts[default_name] = prompt
     named_prompts.setdefault("query", prompt)
-    for name in DOCUMENT_PROMPTS:
+    # The names that sentence-transformers looks for, in its order.
+    for name in ("passage", "corpus"):
         if name in named_prompts:
             named_prompts.setdefault("document", named_prompts[name])
     named_prompts.setdefault("document", prompt)

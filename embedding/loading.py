@@ -33,12 +33,12 @@ _IS_QUIET: ContextVar[bool] = ContextVar("is_quiet", default=False)
 
 
 @contextmanager
-def reading(
+def errors_about(
     path: str | Path, kind: type[TmdeError] = TmdeError, prefix: bool = True
 ) -> Iterator[None]:
     """Name a file in the errors of libraries that read it in the `with` block.
 
-    Damaged files raise almost anything. The context itself reads nothing.
+    Damaged files raise almost anything.
 
     Args:
         path: The file or folder that is read in the `with` block.
@@ -140,7 +140,7 @@ def check_model_folder(folder: Path) -> None:
             )
         raise FileNotFoundError(f"{folder}: no config.json; expected the folder of a saved model")
     for index in folder.glob("*.index.json"):
-        with reading(index):
+        with errors_about(index):
             shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
             for shard in shards:
                 if Path(shard).name != shard:

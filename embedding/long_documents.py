@@ -2,9 +2,9 @@
 
 """Documents longer than an input of the model, which are split, embedded and aggregated.
 
-They are split into windows or sentences, whose vectors become one. Paper 001, table 5, compares
-such splits (by punctuation, by a fixed number of words) and aggregations (mean, maximum); the
-density weights are those of paper 003 (LAWDR), eq. 3.
+They are split into windows or sentences, whose vectors become one. Yu et al. (2018, table 5)
+compare such splits (by punctuation, by a fixed number of words) and aggregations (mean, maximum);
+the density weights are those of LAWDR (Gong et al.), eq. 3.
 
     from tmde.embedding import DocumentEmbedder
 
@@ -32,7 +32,7 @@ from tmde.embedding.text_tokenizer import TextTokenizer, TokenizedTexts, private
 MODES = ("truncate", "chunk", "sentences", "punctuation", "words")
 AGGREGATIONS = ("mean", "max")
 
-WINDOW_WORDS = 128  # of paper 001; its stride is half of it
+WINDOW_WORDS = 128  # of Yu et al. (2018), whose stride is half of it
 
 # The vectors of so many pieces are in memory at once, and no more than of so many tokens.
 _BLOCK_PIECES = 4096

@@ -26,9 +26,6 @@ from tmde.embedding.hub_names import is_possible_hub_id
 CALIBRATION_FILE = "calibration.json"  # of `tmde.documents.calibration`
 _CARD = "README.md"
 
-# The prompts of documents go by these names, and the first that a model has is taken.
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
-
 
 @dataclass(frozen=True)
 class StoredSettings:

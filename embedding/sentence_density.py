@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Weights of sentences by their density among the sentences of a corpus (paper 003, LAWDR)."""
+"""Weights of sentences by their density among the sentences of a corpus (LAWDR, Gong et al.)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _NUM_FOLDS = 5
 
 @dataclass(eq=False)
 class SentenceDensity:
-    """Kernel density of sentence vectors, and weights `b / (b + P(s))` (paper 003, eq. 3).
+    """Kernel density of sentence vectors, and weights `b / (b + P(s))` (LAWDR, eq. 3).
 
     As in section 10.2 of the paper, a principal component analysis reduces vectors to 16
     dimensions, the kernel is a tophat (a density is a count of neighbors within the bandwidth),

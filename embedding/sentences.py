@@ -87,8 +87,8 @@ def _sentence_ends(language: str, line: str) -> set[int]:
 def split_at_punctuation(text: str) -> list[str]:
     """Return the pieces of a document that end with one of the characters `.`, `!` and `?`.
 
-    This is how paper 001 splits documents (section 5.1): "z. B." and "3.5" are cut in two, and line
-    breaks do not count. Marks in a row end one piece.
+    This is how Yu et al. (2018, section 5.1) split documents: "z. B." and "3.5" are cut in two, and
+    line breaks do not count. Marks in a row end one piece.
 
     Returns:
         Non-empty strings without white space around. Together they hold every other character of
@@ -103,7 +103,7 @@ def split_at_punctuation(text: str) -> list[str]:
 
 
 def word_windows(text: str, size: int, stride: int) -> list[str]:
-    """Return overlapping windows of a document, as those of paper 001 (section 5.1).
+    """Return overlapping windows of a document, as those of Yu et al. (2018, section 5.1).
 
     Windows start at every `stride`-th word, until one of them reaches the end of the text; the last
     one may be shorter. Words are what stands between white space.

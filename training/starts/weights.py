@@ -19,7 +19,7 @@ from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.modeling_bag import BagModel
-from tmde.embedding.loading import local_or_hub, reading, without_load_report
+from tmde.embedding.loading import errors_about, local_or_hub, without_load_report
 from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
 from tmde.training.starts.base import Report, open_config
 from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
@@ -142,7 +142,7 @@ def _open_source(checkpoint: str | os.PathLike) -> _Source:
             path, dtype=torch.float32, output_loading_info=True
         )
     model, loading = loaded
-    with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
+    with errors_about(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
         tokenizer = AutoTokenizer.from_pretrained(path)
     return _Source(str(checkpoint), model, tokenizer, frozenset(loading["missing_keys"]))
 

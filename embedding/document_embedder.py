@@ -36,7 +36,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagModel, TmdeError
 from modeling_tmde.inspection import NO_LIMIT, is_ours
-from modeling_tmde.sentence_transformers_files import MODULES_FILE, TRANSFORMER_TYPE
+from modeling_tmde.sentence_transformers_files import (
+    MODULES_FILE,
+    TRANSFORMER_TYPE,
+    write_json,
+)
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
@@ -997,7 +1001,7 @@ class DocumentEmbedder(SentenceTransformer):
         entries = json.loads(modules_file.read_text(encoding="utf-8"))
         # `TextModel` stands in for the module that whoever opens the folder has.
         entries[0]["type"] = TRANSFORMER_TYPE
-        modules_file.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+        write_json(modules_file, entries)
         copy_card(self.model, folder)
         replace_calibration(self.model, folder)
 

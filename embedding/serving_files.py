@@ -12,6 +12,7 @@ from typing import Any
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import (
     TRANSFORMER_FILE,
+    write_json,
     write_sentence_transformers_files,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -49,13 +50,13 @@ def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
     """
     if holds_weights(folder):
         return
-    _write_json(folder / _CONFIG_FILE, _serving_config(embedder))
+    write_json(folder / _CONFIG_FILE, _serving_config(embedder))
     _write_tokenizer(embedder, folder)
     write_sentence_transformers_files(
         embedder.model, folder, pooling=embedder.pooling, prompt=embedder.prompt
     )
     length = _served_length(embedder)
-    _write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
+    write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
     copy_card(embedder.model, folder)
 
 
@@ -88,7 +89,7 @@ def _write_tokenizer(embedder: DocumentEmbedder, folder: Path) -> None:
     tokenizer.model_max_length = _served_length(embedder)
     tokenizer.save_pretrained(folder)
     # transformers 5 no longer writes this file, which fastembed reads.
-    _write_json(folder / "special_tokens_map.json", _special_tokens(embedder))
+    write_json(folder / "special_tokens_map.json", _special_tokens(embedder))
 
 
 def _special_tokens(embedder: DocumentEmbedder) -> dict[str, str]:
@@ -98,8 +99,3 @@ def _special_tokens(embedder: DocumentEmbedder) -> dict[str, str]:
         if isinstance(token, str):
             tokens[role] = token
     return tokens
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -15,5 +15,6 @@ def prompt_of_role(embedder: DocumentEmbedder, role: Role) -> str:
         embedder: The embedder.
         role: The role of the texts; None for `encode`.
     """
-    # An embedder has a prompt of every role.
-    return embedder.prompt if role is None else embedder.prompts[role]
+    if role is None:
+        return embedder.prompt
+    return embedder.prompts[role] or ""

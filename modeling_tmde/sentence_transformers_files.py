@@ -54,11 +54,11 @@ def write_sentence_transformers_files(
     if _has_further_modules(folder / MODULES_FILE):
         return
     encoder = encoder_body(model)
-    _write_json(folder / MODULES_FILE, _modules(encoder))
-    _write_json(folder / TRANSFORMER_FILE, transformer_settings(encoder))
-    _write_json(folder / POOLING_FILE, _pooling(encoder.config.hidden_size, pooling))
+    write_json(folder / MODULES_FILE, _modules(encoder))
+    write_json(folder / TRANSFORMER_FILE, transformer_settings(encoder))
+    write_json(folder / POOLING_FILE, _pooling(encoder.config.hidden_size, pooling))
     if prompt or not (folder / PROMPTS_FILE).exists():
-        _write_json(folder / PROMPTS_FILE, _prompts(prompt))
+        write_json(folder / PROMPTS_FILE, prompt_settings(prompt))
 
 
 def transformer_settings(encoder: PreTrainedModel) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def _pooling(width: int | None, pooling: str) -> dict[str, int | bool | None]:
     }
 
 
-def _prompts(prompt: str) -> dict[str, Any]:
+def prompt_settings(prompt: str) -> dict[str, Any]:
     """Return the content of `config_sentence_transformers.json`."""
     return {
         "model_type": "SentenceTransformer",
@@ -121,6 +121,7 @@ def _has_further_modules(path: Path) -> bool:
     return len(modules) > 2
 
 
-def _write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, and its folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -100,13 +100,10 @@ def restored(vectors: torch.Tensor, precision: str) -> torch.Tensor:
         TmdeError: The precision is unknown.
     """
     check_precision(precision)
-    if precision in PACKED:
-        numbers = _unpacked_signs(vectors, precision)
-    elif precision == "uint8":
-        numbers = vectors.float() - 128
-    else:
-        numbers = vectors.float()
-    return torch.nn.functional.normalize(numbers, dim=-1)
+    if precision != "float32":
+        levels = signed_bytes(vectors.cpu().numpy(), precision)
+        vectors = torch.from_numpy(levels).to(vectors.device)
+    return torch.nn.functional.normalize(vectors.float(), dim=-1)
 
 
 def signed_bytes(vectors: np.ndarray, precision: str) -> np.ndarray:
@@ -141,16 +138,6 @@ def signed_bytes(vectors: np.ndarray, precision: str) -> np.ndarray:
 
 def _packed_signs(vectors: np.ndarray) -> np.ndarray:
     return np.packbits(vectors > 0, axis=-1)
-
-
-def _unpacked_signs(vectors: torch.Tensor, precision: str) -> torch.Tensor:
-    """Return 1 for a positive number and -1 for any other, (..., 8 * bytes) float32."""
-    codes = vectors.int()
-    if precision == "binary":
-        codes = codes + 128
-    shifts = torch.arange(7, -1, -1, device=vectors.device)
-    bits = codes[..., None] >> shifts & 1  # (..., bytes, 8)
-    return 2.0 * bits.flatten(-2) - 1.0
 
 
 def _levels(vectors: np.ndarray) -> np.ndarray:

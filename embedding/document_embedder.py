@@ -349,8 +349,8 @@ class DocumentEmbedder(SentenceTransformer):
             pooling: See the class. Default: that of the model's `modules.json`. Another one
                 replaces it, and leaves the modules after it.
             max_length: See the class. Default: the `max_seq_length` that the model states.
-            device: Default: cuda, else mps, else cpu. With `device_map`, the model stays where that
-                puts it.
+            device: Default: an accelerator if there is one, as in sentence-transformers, else cpu.
+                With `device_map`, the model stays where that puts it.
             dtype: The type of the weights, e.g. `torch.bfloat16` or `"bfloat16"`. Default: that of
                 the checkpoint. Vectors are float32 in any case.
             compile: Run the model by `torch.compile`, which takes up to a minute at the first batch

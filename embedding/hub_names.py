@@ -7,6 +7,7 @@ The commands check names before they import anything heavy, so this file imports
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Literal
@@ -19,9 +20,6 @@ _NAMES_OF_MODELS = (
     ". The packaged models are called 'default' and 'accurate'; a recipe such as 'small' has to be "
     "trained first with `tmde train`, and the folder of the run is the name of its model"
 )
-# The questions that need not be asked again: name, kind and token of repositories that are there.
-# Those of failures are asked again, because a network comes back and a repository gets made.
-_answered: set[tuple[str, str, str | bool | None]] = set()
 
 
 class HubNameError(FileNotFoundError):
@@ -101,16 +99,17 @@ def check_repository(
     Raises:
         HubNameError: The Hub is not reached, or has no such repository.
     """
-    if Path(repo_id).expanduser().exists():
-        return
-    question = (repo_id, repo_type, token)
-    if question in _answered:
-        return
+    if not Path(repo_id).expanduser().exists():
+        _ask_hub(repo_id, repo_type, token)
+
+
+@functools.cache  # It keeps no errors: a network comes back, and a repository gets made.
+def _ask_hub(repo_id: str, repo_type: str, token: str | bool | None) -> None:
+    """Raise HubNameError if the Hub has no such repository or is not reached."""
     reason = _reason_of_absence(repo_id, repo_type, token)
     if reason is not None:
         advice = _NAMES_OF_MODELS if repo_type == "model" and "/" not in repo_id else ""
         raise HubNameError(f"{repo_id}: no such folder, and {reason}{advice}")
-    _answered.add(question)
 
 
 def _reason_of_absence(repo_id: str, repo_type: str, token: str | bool | None) -> str | None:

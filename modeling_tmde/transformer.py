@@ -791,7 +791,8 @@ class TmdeDecoder(TransformerPreTrainedModel):
         if self.config.bottleneck == "full" or is_dual_with_memory:
             assert encoder_hidden_states is not None  # They come with the embedding.
             memory = self._memory(encoder_hidden_states, language)
-            memory_mask = mask_of_memory(self.config, hidden_states, memory, encoder_attention_mask)
+            config = cast(EmbedderConfig, self.config)
+            memory_mask = mask_of_memory(config, hidden_states, memory, encoder_attention_mask)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values

@@ -21,7 +21,7 @@ from tmde.cli.options import (
     model_options,
     with_options,
 )
-from tmde.embedding.weight_files import holds_weights
+from tmde.embedding.hub_names import holds_weights
 
 if TYPE_CHECKING:
     from tmde.embedding.document_embedder import DocumentEmbedder

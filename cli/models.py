@@ -9,7 +9,7 @@ from typing import Any
 import typer
 
 from tmde.embedding import DocumentEmbedder, document_embedder
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 
@@ -19,7 +19,7 @@ def load_embedder(model: str, **loading: Any) -> DocumentEmbedder:
     Raises:
         TmdeError: The model or one of the options cannot be used.
     """
-    with reading(model):
+    with errors_about(model):
         return DocumentEmbedder.from_pretrained(model, **loading)
 
 

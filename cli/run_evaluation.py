@@ -22,7 +22,7 @@ from tmde.cli.options import LONG_OPTIONS
 from tmde.cli.stored_results import differences_markdown
 from tmde.data.io import write_atomically
 from tmde.embedding import DocumentEmbedder
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.embedding.progress import progress_bar
 from tmde.eval.figures import (
     FEWEST_MAPPED_DOCUMENTS,
@@ -239,7 +239,7 @@ def _load_translator(
     name: str, path: str, device: str | None, language: str | None
 ) -> TranslatedTfidf:
     """Return the TF-IDF of a model's translations, as a system; errors begin with the model."""
-    with reading(path):
+    with errors_about(path):
         return TranslatedTfidf.from_pretrained(f"{name} + TF-IDF", path, device, language)
 
 

@@ -18,7 +18,7 @@ from tmde.cli.update_index import open_index, read_texts
 from tmde.data.languages import language_of_locale
 from tmde.documents.index import DocumentIndex, Hit, Mode
 from tmde.embedding import EncodeReport
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 # Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
@@ -62,7 +62,7 @@ def search_index(job: SearchJob) -> None:
         TmdeError: There is no query, or the index cannot be used.
     """
     queries = _read_queries(job)
-    with without_truncation_warnings(), reading(job.folder, prefix=False):
+    with without_truncation_warnings(), errors_about(job.folder, prefix=False):
         index = _open(job)
         filters = _resolve_filters(index, job.filter)
         result = index.search_queries(

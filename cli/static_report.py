@@ -4,14 +4,14 @@ import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from huggingface_hub import ModelCard, ModelCardData
 
 from tmde.data.sample import LANGUAGES, sample_documents, sample_parallel
 from tmde.embedding import DocumentEmbedder
-from tmde.embedding.export_check import Agreement, agreement
 from tmde.embedding.export_static import static_encoder
 from tmde.embedding.loading import local_or_hub
 from tmde.eval.retrieval import precision_at_1, retrieval_pool
@@ -42,6 +42,13 @@ vectors = StaticModel.from_pretrained("{folder}").encode(["Guten Tag", "Good day
 
 {differences}
 """
+
+
+class Agreement(NamedTuple):
+    """The cosines of the two vectors of each text."""
+
+    mean_cosine: float
+    least_cosine: float
 
 
 @dataclass(frozen=True)
@@ -113,8 +120,8 @@ def measure_static_export(
     return StaticReport(
         damps_counts=embedder.model.config.sublinear_counts,
         difference=difference,
-        parallel=agreement(encode_static(texts), encode_with_model(texts)),
-        documents=agreement(encode_static(documents), encode_with_model(documents)),
+        parallel=_agreement(encode_static(texts), encode_with_model(texts)),
+        documents=_agreement(encode_static(documents), encode_with_model(documents)),
         model_precision=_mean_precision(rows, encode_with_model),
         static_precision=_mean_precision(rows, encode_static),
     )
@@ -141,6 +148,19 @@ def write_static_card(
         **_inherited_data(model),
     )
     ModelCard(f"---\n{data.to_yaml()}\n---\n{body}").save(folder / "README.md")
+
+
+def _agreement(vectors: np.ndarray, expected: np.ndarray) -> Agreement:
+    """Compare two vectors of each of some texts; a vector of zeros has cosine 0 with any other.
+
+    Args:
+        vectors: (texts, d), those of the exported model.
+        expected: (texts, d), those of the model.
+    """
+    cosines = torch.nn.functional.cosine_similarity(
+        torch.from_numpy(vectors).double(), torch.from_numpy(expected).double()
+    )
+    return Agreement(float(cosines.mean()), float(cosines.min()))
 
 
 def _mean_precision(rows: list[dict[str, Any]], encode: Encode) -> float:

@@ -22,7 +22,7 @@ from tmde.data.id_places import IdPlaces, Place
 from tmde.data.languages import language_of_locale
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
 from tmde.embedding.progress import progress_bar
 
@@ -95,7 +95,11 @@ def update_index(job: IndexJob) -> None:
     if job.delete_file:
         unwanted_ids += read_texts(job.delete_file)
     update = Update()
-    with ExitStack() as stack, without_truncation_warnings(), reading(job.folder, prefix=False):
+    with (
+        ExitStack() as stack,
+        without_truncation_warnings(),
+        errors_about(job.folder, prefix=False),
+    ):
         if job.documents is None:
             index = DocumentIndex.open(job.folder)
             _check_sizes(job, index)

@@ -26,8 +26,8 @@ from tmde.documents.mining import ScoredPairs
 from tmde.documents.number_agreement import numbers_agree
 from tmde.documents.unit_rows import largest, products, slices
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.model_files import CALIBRATION_FILE, find_model_file
 from tmde.embedding.packaged_models import packaged_folder
-from tmde.embedding.stored_settings import CALIBRATION_FILE, find_model_file
 
 DEFAULT_SHARE = 0.5
 # A pair whose neighbors are this far away has no margin that means anything.

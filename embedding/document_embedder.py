@@ -29,24 +29,34 @@ import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.util import get_device_name
 from torch import nn
 from tqdm.std import tqdm as tqdm_std
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagModel, TmdeError
 from modeling_tmde.inspection import NO_LIMIT, is_ours
-from modeling_tmde.sentence_transformers_files import MODULES_FILE, TRANSFORMER_TYPE
+from modeling_tmde.sentence_transformers_files import (
+    MODULES_FILE,
+    TRANSFORMER_TYPE,
+    write_json,
+)
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments
+from tmde.embedding.model_files import copy_card, replace_calibration, stored_settings
 from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
-from tmde.embedding.quantization import DTYPES, check_precision, quantized, stored_width
-from tmde.embedding.quantized_pairs import Embeddings, restored_vectors
-from tmde.embedding.saving import copy_card, replace_calibration
+from tmde.embedding.quantization import (
+    DTYPES,
+    Embeddings,
+    check_precision,
+    quantized,
+    restored_vectors,
+    stored_width,
+)
 from tmde.embedding.sentence_density import SentenceDensity
 from tmde.embedding.stored_modules import lowercase_texts, stored_modules
-from tmde.embedding.stored_settings import DOCUMENT_PROMPTS, stored_settings
 from tmde.embedding.text_model import TextModel, evaluating
 from tmde.embedding.text_tokenizer import BatchLimits, TextTokenizer, TokenizedTexts
 
@@ -268,9 +278,10 @@ class DocumentEmbedder(SentenceTransformer):
             )
         self._reader = self._make_reader(prompt, self.max_length, aggregation)
         self.aggregation: str | SentenceDensity = "mean"
-        if self._reader.long is not None:
-            self.aggregation = self._reader.long.aggregation
-        self._whole_dimension = self._measured_dimension()
+        if isinstance(self._reader, LongDocuments):
+            self.aggregation = self._reader.aggregation
+        # Without a `truncate_dim`, it is that of the last module, which all modules state.
+        self._whole_dimension = cast(int, self.get_embedding_dimension())
         self._check_density()
 
     def _make_reader(
@@ -278,7 +289,7 @@ class DocumentEmbedder(SentenceTransformer):
         prompt: str,
         max_length: int,
         aggregation: str | os.PathLike[str] | SentenceDensity,
-    ) -> _TextReader:
+    ) -> TextTokenizer | LongDocuments:
         """Return what reads texts with a prompt.
 
         Raises:
@@ -287,23 +298,14 @@ class DocumentEmbedder(SentenceTransformer):
         """
         tokenize = self._text_model.text_tokenizer(prompt, max_length)
         if self.long_documents == "truncate":
-            return _TextReader(tokenize, None)
-        long = LongDocuments(tokenize, self.long_documents, self._window, self._stride, aggregation)
-        return _TextReader(tokenize, long)
+            return tokenize
+        return LongDocuments(tokenize, self.long_documents, self._window, self._stride, aggregation)
 
-    def _reader_with(self, prompt: str) -> _TextReader:
+    def _reader_with(self, prompt: str) -> TextTokenizer | LongDocuments:
         """Return what reads the texts of a call with this prompt."""
         if prompt == self.prompt:
             return self._reader
         return self._make_reader(prompt, self.max_length, self.aggregation)
-
-    def _measured_dimension(self) -> int:
-        """Return the length of a vector of which nothing is cut off."""
-        outputs = torch.zeros(1, 1, self._text_model.get_embedding_dimension(), device=self.device)
-        attention_mask = torch.ones(1, 1, device=self.device)
-        with evaluating(self), torch.inference_mode():
-            features = {"token_embeddings": outputs, "attention_mask": attention_mask}
-            return self._projected(self._pooling_module(features)).shape[-1]
 
     def _check_density(self) -> None:
         """Check that a density is of vectors of this model."""
@@ -347,8 +349,8 @@ class DocumentEmbedder(SentenceTransformer):
             pooling: See the class. Default: that of the model's `modules.json`. Another one
                 replaces it, and leaves the modules after it.
             max_length: See the class. Default: the `max_seq_length` that the model states.
-            device: Default: cuda, else mps, else cpu. With `device_map`, the model stays where that
-                puts it.
+            device: Default: an accelerator if there is one, as in sentence-transformers, else cpu.
+                With `device_map`, the model stays where that puts it.
             dtype: The type of the weights, e.g. `torch.bfloat16` or `"bfloat16"`. Default: that of
                 the checkpoint. Vectors are float32 in any case.
             compile: Run the model by `torch.compile`, which takes up to a minute at the first batch
@@ -394,7 +396,7 @@ class DocumentEmbedder(SentenceTransformer):
         whole_model = load_encoder(name, **(modules.model_kwargs | hub_options | model_kwargs))
         whole_model.eval()  # type: ignore[no-untyped-call]  # transformers wraps it without types
         if device is None and "device_map" not in model_kwargs:
-            device = _best_device()
+            device = get_device_name()
         if device is not None:
             # transformers' wrapper of `to` hides its `self` from type checkers.
             whole_model.to(device)  # type: ignore[arg-type]
@@ -505,9 +507,9 @@ class DocumentEmbedder(SentenceTransformer):
     @property
     def long_document_settings(self) -> dict[str, str | int]:
         """All settings that decide the vectors of long documents, with their defaults."""
-        if self._reader.long is None:
-            return {"long_documents": "truncate"}
-        return self._reader.long.describe()
+        if isinstance(self._reader, LongDocuments):
+            return self._reader.describe()
+        return {"long_documents": "truncate"}
 
     @property
     def languages(self) -> list[str] | None:
@@ -548,13 +550,7 @@ class DocumentEmbedder(SentenceTransformer):
     @property
     def dimension(self) -> int:
         """The length d of a vector."""
-        if self.truncate_dim is None:
-            return self._whole_dimension
-        return min(self.truncate_dim, self._whole_dimension)
-
-    def get_embedding_dimension(self) -> int:
-        """Return `dimension`, by the name of sentence-transformers 6."""
-        return self.dimension
+        return cast(int, self.get_embedding_dimension())
 
     @property
     def needs_language(self) -> bool:
@@ -1005,7 +1001,7 @@ class DocumentEmbedder(SentenceTransformer):
         entries = json.loads(modules_file.read_text(encoding="utf-8"))
         # `TextModel` stands in for the module that whoever opens the folder has.
         entries[0]["type"] = TRANSFORMER_TYPE
-        modules_file.write_text(json.dumps(entries, indent=2) + "\n", encoding="utf-8")
+        write_json(modules_file, entries)
         copy_card(self.model, folder)
         replace_calibration(self.model, folder)
 
@@ -1117,7 +1113,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     def _encode_list(
         self,
-        reader: _TextReader,
+        reader: TextTokenizer | LongDocuments,
         texts: list[str],
         codes: list[str | None],
         form: _VectorForm,
@@ -1176,7 +1172,7 @@ class DocumentEmbedder(SentenceTransformer):
 
     def _embed_group(
         self,
-        reader: _TextReader,
+        reader: TextTokenizer | LongDocuments,
         documents: TokenizedTexts | SplitDocuments,
         batch: BatchLimits,
         progress: Callable[[int], object],
@@ -1185,7 +1181,7 @@ class DocumentEmbedder(SentenceTransformer):
         longest = int(documents.full_lengths.max())
         prompt_length = 0
         if not self.includes_prompt:
-            prompt_length = self._text_model.prompt_length(reader.tokenize.prompt)
+            prompt_length = self._text_model.prompt_length(reader.prompt)
         if isinstance(documents, TokenizedTexts):
             report = EncodeReport(
                 texts=len(documents),
@@ -1197,12 +1193,12 @@ class DocumentEmbedder(SentenceTransformer):
             vectors = self._embed_texts(documents, batch, prompt_length, progress)
             return vectors, report
 
-        assert reader.long is not None  # Nothing else splits documents.
+        assert isinstance(reader, LongDocuments)  # Nothing else splits documents.
 
         def embed_pieces(pieces: TokenizedTexts) -> torch.Tensor:
             return self._embed_texts(pieces, batch, prompt_length, _ignore_progress)
 
-        embedded = reader.long.embed(documents, embed_pieces, progress)
+        embedded = reader.embed(documents, embed_pieces, progress)
         report = EncodeReport(
             texts=len(embedded.piece_counts),
             tokens=embedded.num_tokens,
@@ -1352,29 +1348,18 @@ class _VectorForm:
         return torch.from_numpy(quantized(vectors.cpu().numpy(), self.precision))
 
 
-@dataclass(frozen=True)
-class _TextReader:
-    """What turns texts into inputs of the model, with one prompt.
-
-    Attributes:
-        tokenize: The tokenizer of texts that fit.
-        long: The splitter of those that do not; None if they are truncated.
-    """
-
-    tokenize: TextTokenizer
-    long: LongDocuments | None
-
-
 def _tokenized_groups(
-    reader: _TextReader, texts: list[str], codes: list[str | None], groups: list[slice]
+    reader: TextTokenizer | LongDocuments,
+    texts: list[str],
+    codes: list[str | None],
+    groups: list[slice],
 ) -> Iterator[TokenizedTexts | SplitDocuments]:
     """Return the tokens of each group of texts, which a second thread prepares in time."""
     documents: Iterator[TokenizedTexts | SplitDocuments]
-    long = reader.long
-    if long is None:
-        documents = (reader.tokenize(texts[group]) for group in groups)
+    if isinstance(reader, LongDocuments):
+        documents = (reader.split(texts[group], codes[group]) for group in groups)
     else:
-        documents = (long.split(texts[group], codes[group]) for group in groups)
+        documents = (reader(texts[group]) for group in groups)
     return _prefetched(documents) if len(groups) > 1 else documents
 
 
@@ -1430,14 +1415,6 @@ def check_token_outputs(
         )
 
 
-def _best_device() -> str:
-    if torch.cuda.is_available():
-        return "cuda"
-    if torch.backends.mps.is_available():
-        return "mps"
-    return "cpu"
-
-
 # ---- Prompts
 
 
@@ -1460,7 +1437,8 @@ def _prompts_by_role(
         default_name = names[0] if names else "default"
         named_prompts[default_name] = prompt
     named_prompts.setdefault("query", prompt)
-    for name in DOCUMENT_PROMPTS:
+    # The names that sentence-transformers looks for, in its order.
+    for name in ("passage", "corpus"):
         if name in named_prompts:
             named_prompts.setdefault("document", named_prompts[name])
     named_prompts.setdefault("document", prompt)

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What exports share: the texts that they are compared on, and how vectors are compared."""
+"""What exports share: the models that they refuse, and the texts that they are compared on."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
-
-import numpy as np
 import torch
 
 from modeling_tmde import BagModel, TmdeError
@@ -43,31 +40,6 @@ def check_can_be_exported(embedder: DocumentEmbedder) -> None:
         raise TmdeError("Found a pooling with include_prompt=false, expected one of all tokens")
     if embedder.pooling not in ("cls", "mean"):
         raise TmdeError(f"pooling: found {embedder.pooling!r}, expected 'cls' or 'mean'")
-
-
-class Agreement(NamedTuple):
-    """How well the vectors of an exported model agree with those of the model.
-
-    Attributes:
-        mean_cosine: The mean cosine of the two vectors of a text.
-        least_cosine: The smallest cosine.
-    """
-
-    mean_cosine: float
-    least_cosine: float
-
-
-def agreement(vectors: np.ndarray, expected: np.ndarray) -> Agreement:
-    """Compare two vectors of each of some texts; a vector of zeros has cosine 0 with any other.
-
-    Args:
-        vectors: (texts, d), those of the exported model.
-        expected: (texts, d), those of the model.
-    """
-    cosines = torch.nn.functional.cosine_similarity(
-        torch.from_numpy(vectors).double(), torch.from_numpy(expected).double()
-    )
-    return Agreement(float(cosines.mean()), float(cosines.min()))
 
 
 @torch.no_grad()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Export an encoder as an ONNX graph."""
+"""Export an encoder as an ONNX graph: tensors in, states and vectors out."""
 
 from __future__ import annotations
 
@@ -11,26 +11,35 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
-from modeling_tmde import TmdeError
+from modeling_tmde import BagModel, TmdeError
+from modeling_tmde.bags import padded_bag
+from modeling_tmde.common import pool_states
 from modeling_tmde.inspection import is_ours
-from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.export_check import LONGEST, TEXTS, TOLERANCE, check_can_be_exported
-from tmde.embedding.export_graphs import OUTPUTS, graph_of, pooled
+from tmde.embedding.document_embedder import DocumentEmbedder, check_token_outputs
+from tmde.embedding.export_check import (
+    LONGEST,
+    TEXTS,
+    TOLERANCE,
+    check_can_be_exported,
+    weighted_table,
+)
+from tmde.embedding.hub_names import holds_weights
 from tmde.embedding.serving_files import check_holds_no_other_model, write_serving_files
 from tmde.embedding.text_model import evaluating
 from tmde.embedding.text_tokenizer import TextTokenizer
-from tmde.embedding.weight_files import holds_weights
 
 if TYPE_CHECKING:
     import onnxruntime
 
+# The outputs of every graph, in order.
+OUTPUTS = ("last_hidden_state", "sentence_embedding")
 # Cosine of the vectors of an int8 graph and the model: trained models keep 0.99, untrained 0.98.
 LEAST_COSINE = 0.9
 
@@ -290,11 +299,9 @@ def _model_outputs(
     embedder: DocumentEmbedder, input_ids: torch.Tensor, attention_mask: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
     """Return the states (texts, length or 1, d) and vectors (texts, d) of the model itself."""
-    options = {"pooled_only": True} if is_ours(embedder.model) else {}
     with torch.no_grad():
-        outputs = embedder.model(input_ids=input_ids, attention_mask=attention_mask, **options)
-        states: torch.Tensor = outputs[0].float()
-        return states, pooled(states, attention_mask, embedder.pooling)
+        states, vectors = EncoderGraph(embedder.model, embedder.pooling)(input_ids, attention_mask)
+    return states.float(), vectors.float()
 
 
 def _data_file(graph: Path) -> Path:
@@ -312,3 +319,75 @@ def _quiet_exporter() -> Iterator[None]:
             yield
     finally:
         logging.disable(logging.NOTSET)
+
+
+# ---- The forward passes that a graph holds
+
+
+def graph_of(embedder: DocumentEmbedder) -> nn.Module:
+    """Return the module to trace: `input_ids` and `attention_mask` in, `OUTPUTS` out.
+
+    Args:
+        embedder: The model, its tokenizer and its pooling.
+    """
+    if embedder.model.config.model_type == "tmde_bag":
+        return BagGraph(cast(BagModel, embedder.model))
+    return EncoderGraph(embedder.model, embedder.pooling)
+
+
+class EncoderGraph(nn.Module):
+    """The forward pass of an encoder, and the pooling of its states."""
+
+    def __init__(self, encoder: PreTrainedModel, pooling: str) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.pooling = pooling
+        self.options = {"pooled_only": True} if is_ours(encoder) else {}
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return states (batch, length or 1, d) and vectors (batch, d)."""
+        outputs = self.encoder(input_ids=input_ids, attention_mask=attention_mask, **self.options)
+        states: torch.Tensor = outputs[0]
+        return states, pooled(states, attention_mask, self.pooling)
+
+
+class BagGraph(nn.Module):
+    """The vectors of a bag in operations that a graph can hold.
+
+    [`BagModel`] reads texts without padding, which no graph can.
+    """
+
+    def __init__(self, bag: BagModel) -> None:
+        super().__init__()
+        self.sublinear_counts = bag.config.sublinear_counts
+        self.normalize = bag.config.normalize
+        self.table = nn.Parameter(weighted_table(bag), requires_grad=False)
+
+    def forward(
+        self, input_ids: torch.Tensor, attention_mask: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor]:
+        """Return states (batch, 1, d) and vectors (batch, d), which are the same numbers."""
+        embedding = padded_bag(
+            input_ids,
+            attention_mask.bool(),
+            nn.functional.embedding(input_ids, self.table),  # (batch, length, d)
+            # The table is weighted already: a graph of 8-bit numbers would round the logarithms.
+            torch.zeros_like(input_ids, dtype=self.table.dtype),
+            sublinear_counts=self.sublinear_counts,
+            normalize=self.normalize,
+        )
+        return embedding.unsqueeze(1), embedding
+
+
+def pooled(states: torch.Tensor, attention_mask: torch.Tensor, pooling: str) -> torch.Tensor:
+    """Return the vectors (batch, d) of states (batch, length or 1, d).
+
+    Raises:
+        TmdeError: A mean is asked for, but there is no state for each token.
+    """
+    if pooling == "cls":
+        return states[:, 0]
+    check_token_outputs(states, attention_mask)
+    return pool_states(states.float(), attention_mask, "mean")

@@ -20,6 +20,12 @@ from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import BagModel, TmdeError
+from modeling_tmde.sentence_transformers_files import (
+    MODULES_FILE,
+    PROMPTS_FILE,
+    prompt_settings,
+    write_json,
+)
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.export_check import TEXTS, TOLERANCE, weighted_table
 
@@ -98,14 +104,8 @@ def _write_files(
     modules = [_module(0, "", "StaticEmbedding")]
     if config.normalize:
         modules.append(_module(1, "1_Normalize", "Normalize"))
-    _write_json(folder / "modules.json", modules)
-    prompts = {
-        "model_type": "SentenceTransformer",
-        "prompts": {"default": prompt} if prompt else {},
-        "default_prompt_name": "default" if prompt else None,
-        "similarity_fn_name": "cosine",
-    }
-    _write_json(folder / "config_sentence_transformers.json", prompts)
+    write_json(folder / MODULES_FILE, modules)
+    write_json(folder / PROMPTS_FILE, prompt_settings(prompt))
     model2vec = {
         "model_type": "model2vec",
         "architectures": ["StaticModel"],
@@ -116,7 +116,7 @@ def _write_files(
         "hidden_dim": config.d_model,
         "languages": list(config.languages),
     }
-    _write_json(folder / "config.json", model2vec)
+    write_json(folder / "config.json", model2vec)
 
 
 def _tensors(bag: BagModel, tokenizer: Tokenizer) -> dict[str, torch.Tensor]:
@@ -196,7 +196,3 @@ def _tokenizer_of_plain_text(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     state["added_tokens"] = []
     state["post_processor"] = None
     return Tokenizer.from_str(json.dumps(state))
-
-
-def _write_json(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

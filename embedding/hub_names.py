@@ -7,20 +7,19 @@ The commands check names before they import anything heavy, so this file imports
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 from typing import Literal
 
 _HUB_ID = re.compile(r"(?P<owner>\w[\w.-]*/)?\w[\w.-]*", re.ASCII)
+_WEIGHT_FILES = ("*.safetensors", "*.bin")
 _TIMEOUT = 10.0  # seconds in which the Hub must answer
 # What a name without an owner may have meant.
 _NAMES_OF_MODELS = (
     ". The packaged models are called 'default' and 'accurate'; a recipe such as 'small' has to be "
     "trained first with `tmde train`, and the folder of the run is the name of its model"
 )
-# The questions that need not be asked again: name, kind and token of repositories that are there.
-# Those of failures are asked again, because a network comes back and a repository gets made.
-_answered: set[tuple[str, str, str | bool | None]] = set()
 
 
 class HubNameError(FileNotFoundError):
@@ -66,6 +65,11 @@ def check_model_path(name: str) -> None:
     raise HubNameError(f"{name}: no such folder; {advice}")
 
 
+def holds_weights(folder: Path) -> bool:
+    """Return whether a folder holds the weights of a model, and not only a graph of one."""
+    return any(any(folder.glob(pattern)) for pattern in _WEIGHT_FILES)
+
+
 def _folders_in(parent: Path) -> str:
     """Return the names of up to five folders, as the end of a sentence."""
     names = sorted(path.name for path in parent.iterdir() if path.is_dir())
@@ -95,16 +99,17 @@ def check_repository(
     Raises:
         HubNameError: The Hub is not reached, or has no such repository.
     """
-    if Path(repo_id).expanduser().exists():
-        return
-    question = (repo_id, repo_type, token)
-    if question in _answered:
-        return
+    if not Path(repo_id).expanduser().exists():
+        _ask_hub(repo_id, repo_type, token)
+
+
+@functools.cache  # It keeps no errors: a network comes back, and a repository gets made.
+def _ask_hub(repo_id: str, repo_type: str, token: str | bool | None) -> None:
+    """Raise HubNameError if the Hub has no such repository or is not reached."""
     reason = _reason_of_absence(repo_id, repo_type, token)
     if reason is not None:
         advice = _NAMES_OF_MODELS if repo_type == "model" and "/" not in repo_id else ""
         raise HubNameError(f"{repo_id}: no such folder, and {reason}{advice}")
-    _answered.add(question)
 
 
 def _reason_of_absence(repo_id: str, repo_type: str, token: str | bool | None) -> str | None:

@@ -7,20 +7,14 @@ from __future__ import annotations
 import json
 import logging
 import os
-import threading
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any
 
 from huggingface_hub import try_to_load_from_cache
 from huggingface_hub.errors import HFValidationError
-from huggingface_hub.utils import (
-    are_progress_bars_disabled,
-    disable_progress_bars,
-    enable_progress_bars,
-)
 from transformers import AutoModel, PreTrainedModel
 from transformers.utils import logging as transformers_logging
 
@@ -28,7 +22,6 @@ from modeling_tmde import TmdeError
 from modeling_tmde.inspection import is_ours
 from tmde.embedding.hub_names import HubNameError, check_model_path, check_repository
 from tmde.embedding.packaged_models import packaged_folder
-from tmde.embedding.stored_settings import stored_settings
 
 _CONFIG_FILES = ("config.json", "adapter_config.json")
 _RECIPE_FILE = "recipe.yaml"  # written when a run of training begins
@@ -36,17 +29,16 @@ _MAX_REASON = 500  # characters of an error of another library
 # Errors whose message says what is wrong. Any other one is a failure inside of a library.
 _ERRORS_WITH_A_REASON = (OSError, ValueError, RuntimeError, AssertionError)
 
-# What `without_load_report` changes is shared by all threads, so loads run one after another.
-_LOADING = threading.RLock()
+_IS_QUIET: ContextVar[bool] = ContextVar("is_quiet", default=False)
 
 
 @contextmanager
-def reading(
+def errors_about(
     path: str | Path, kind: type[TmdeError] = TmdeError, prefix: bool = True
 ) -> Iterator[None]:
     """Name a file in the errors of libraries that read it in the `with` block.
 
-    Damaged files raise almost anything. The context itself reads nothing.
+    Damaged files raise almost anything.
 
     Args:
         path: The file or folder that is read in the `with` block.
@@ -148,7 +140,7 @@ def check_model_folder(folder: Path) -> None:
             )
         raise FileNotFoundError(f"{folder}: no config.json; expected the folder of a saved model")
     for index in folder.glob("*.index.json"):
-        with reading(index):
+        with errors_about(index):
             shards = json.loads(index.read_text(encoding="utf-8"))["weight_map"].values()
             for shard in shards:
                 if Path(shard).name != shard:
@@ -159,42 +151,32 @@ def check_model_folder(folder: Path) -> None:
 
 @contextmanager
 def without_load_report() -> Iterator[None]:
-    """Hide what transformers prints of weights: its log and the bar "Loading weights".
+    """Hide what transformers prints of weights in this thread: its report and its bar.
 
-    The log has a table of missing and unexpected weights. Who loads a model here checks its
+    The report is a table of missing and unexpected weights. Who loads a model here checks its
     weights, and a user cannot act on the rest of that table: the head of another task is
     unexpected, and the pooler of BERT, which no vector needs, is missing.
     """
-    report_logger = logging.getLogger("transformers")
-    with _LOADING:
-        level = report_logger.level
-        report_logger.setLevel(logging.ERROR)
-        try:
-            with _without_weight_bars():
-                yield
-        finally:
-            report_logger.setLevel(level)
-
-
-@contextmanager
-def _without_weight_bars() -> Iterator[None]:
-    """Hide the bars of transformers, and leave those of downloads, which may take minutes."""
-    if not transformers_logging.is_progress_bar_enabled():
-        yield
-        return
-    downloads_have_bars = not are_progress_bars_disabled()
-    with warnings.catch_warnings():
-        # The Hub client warns if its variable in the environment asks for bars.
-        warnings.simplefilter("ignore")
-        transformers_logging.disable_progress_bar()  # type: ignore[no-untyped-call]
-    if downloads_have_bars:
-        enable_progress_bars()
+    token = _IS_QUIET.set(True)
     try:
         yield
     finally:
-        transformers_logging.enable_progress_bar()  # type: ignore[no-untyped-call]
-        if not downloads_have_bars:
-            disable_progress_bars()
+        _IS_QUIET.reset(token)
+
+
+def _is_shown(record: logging.LogRecord) -> bool:
+    return not _IS_QUIET.get()
+
+
+def _weight_bar(factory: Callable[..., Any], arguments: Any, options: dict[str, Any]) -> Any:
+    """Make a bar of transformers, which stays hidden in a quiet load."""
+    if _IS_QUIET.get():
+        options = options | {"disable": True}
+    return factory(*arguments, **options)
+
+
+logging.getLogger("transformers.modeling_utils").addFilter(_is_shown)
+transformers_logging.set_tqdm_hook(_weight_bar)  # type: ignore[no-untyped-call]
 
 
 def load_encoder(name: str, **options: Any) -> PreTrainedModel:
@@ -222,22 +204,3 @@ def load_encoder(name: str, **options: Any) -> PreTrainedModel:
             f"{type(model).__name__}, such as {missing[0]}; expected all of them"
         )
     return model
-
-
-def default_prompt(
-    name: str | os.PathLike[str], revision: str | None = None, token: str | bool | None = None
-) -> str:
-    """Return the prompt that a model carries for every text.
-
-    It is the one of `prompts` in `config_sentence_transformers.json` that `default_prompt_name`
-    names; "" without that file or name.
-
-    Args:
-        name: A folder or a Hub id.
-        revision: The revision of the Hub repository.
-        token: The token to read it with.
-
-    Raises:
-        TmdeError: There is no prompt of that name.
-    """
-    return stored_settings(name, revision, token).default_prompt

@@ -95,6 +95,7 @@ class LongDocuments:
         if mode not in MODES[1:]:
             raise TmdeError(f"long_documents: found {mode!r}, expected one of {MODES}")
         self.mode = mode
+        self.prompt = tokenize.prompt
         self.aggregation = load_aggregation(aggregation)
         tokenizer = tokenize.tokenizer
         self._tokenize = TextTokenizer(tokenizer, NO_LIMIT, tokenize.empty_id, tokenize.prompt)

@@ -213,6 +213,9 @@ def _choose_bandwidth(points: np.ndarray, kernel: str, rng: np.random.Generator)
         kernel: The kernel that the bandwidth is for.
         rng: Draws the points that choose.
     """
+    from sklearn.model_selection import GridSearchCV, KFold
+    from sklearn.neighbors import KernelDensity
+
     num_dimensions = points.shape[1]
     spread = math.sqrt(points.var(axis=0).sum())
     if spread == 0:
@@ -223,8 +226,13 @@ def _choose_bandwidth(points: np.ndarray, kernel: str, rng: np.random.Generator)
     _, first_rows = np.unique(rounded, axis=0, return_index=True)
     distinct = points[rng.permutation(first_rows)[:_SELECTION_SAMPLE]]
     candidates = _candidate_bandwidths(distinct)
-    likelihoods = [_held_out_likelihood(chosen, bandwidth) for bandwidth in candidates]
-    best = float(candidates[np.argmax(likelihoods)])
+    search = GridSearchCV(
+        KernelDensity(kernel="gaussian"),
+        {"bandwidth": candidates},
+        cv=KFold(min(_NUM_FOLDS, len(chosen))),
+        refit=False,
+    )
+    best = float(search.fit(chosen).best_params_["bandwidth"])
     if kernel == "gaussian":
         return best
     return best * _tophat_to_gaussian_ratio(num_dimensions)
@@ -240,18 +248,6 @@ def _candidate_bandwidths(distinct: np.ndarray) -> np.ndarray:
     typical = np.median(pdist(distinct))
     radii = np.geomspace(max(nearest, 1e-3 * typical), typical, _NUM_BANDWIDTHS)
     return radii / math.sqrt(distinct.shape[1])
-
-
-def _held_out_likelihood(points: np.ndarray, bandwidth: float) -> float:
-    """Return the log likelihood of points (n, k), each by a gaussian density of the other folds."""
-    from sklearn.model_selection import KFold
-
-    folds = KFold(min(_NUM_FOLDS, len(points)))
-    total = 0.0
-    for fitted_rows, held_out_rows in folds.split(points):
-        held_out = points[held_out_rows]
-        total += _log_density(held_out, points[fitted_rows], bandwidth, "gaussian").sum()
-    return total
 
 
 def _tophat_to_gaussian_ratio(num_dimensions: int) -> float:

@@ -11,21 +11,19 @@ from typing import Any
 
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import (
-    POOLING_FILE,
     TRANSFORMER_FILE,
+    write_json,
     write_sentence_transformers_files,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.saving import copy_card
-from tmde.embedding.weight_files import holds_weights
+from tmde.embedding.hub_names import holds_weights
+from tmde.embedding.model_files import copy_card
 
 # In tokens, the longest text of a model without a limit. text-embeddings-inference refuses a model
 # whose longest text is longer than its batches, by default of 16,384 tokens.
 LONGEST_SERVED = 8192
 
 _CONFIG_FILE = "config.json"
-# text-embeddings-inference reads these keys, and some of its versions refuse a file without one.
-_POOLINGS = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
 
 
 def check_holds_no_other_model(embedder: DocumentEmbedder, folder: Path) -> None:
@@ -52,14 +50,13 @@ def write_serving_files(embedder: DocumentEmbedder, folder: Path) -> None:
     """
     if holds_weights(folder):
         return
-    _write_json(folder / _CONFIG_FILE, _serving_config(embedder))
+    write_json(folder / _CONFIG_FILE, _serving_config(embedder))
     _write_tokenizer(embedder, folder)
     write_sentence_transformers_files(
         embedder.model, folder, pooling=embedder.pooling, prompt=embedder.prompt
     )
     length = _served_length(embedder)
-    _write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
-    _write_json(folder / POOLING_FILE, _pooling(embedder))
+    write_json(folder / TRANSFORMER_FILE, {"max_seq_length": length, "do_lower_case": False})
     copy_card(embedder.model, folder)
 
 
@@ -86,22 +83,13 @@ def _serving_config(embedder: DocumentEmbedder) -> dict[str, Any]:
     return content
 
 
-def _pooling(embedder: DocumentEmbedder) -> dict[str, Any]:
-    """Return the content of `1_Pooling/config.json`."""
-    names = {"cls": "cls_token", "mean": "mean_tokens"}
-    content: dict[str, Any] = {"word_embedding_dimension": embedder.model.config.hidden_size}
-    for name in _POOLINGS:
-        content[f"pooling_mode_{name}"] = name == names[embedder.pooling]
-    return content
-
-
 def _write_tokenizer(embedder: DocumentEmbedder, folder: Path) -> None:
     """Save the tokenizer, with the longest text that the model takes."""
     tokenizer = copy.copy(embedder.tokenizer)
     tokenizer.model_max_length = _served_length(embedder)
     tokenizer.save_pretrained(folder)
     # transformers 5 no longer writes this file, which fastembed reads.
-    _write_json(folder / "special_tokens_map.json", _special_tokens(embedder))
+    write_json(folder / "special_tokens_map.json", _special_tokens(embedder))
 
 
 def _special_tokens(embedder: DocumentEmbedder) -> dict[str, str]:
@@ -111,8 +99,3 @@ def _special_tokens(embedder: DocumentEmbedder) -> dict[str, str]:
         if isinstance(token, str):
             tokens[role] = token
     return tokens
-
-
-def _write_json(path: Path, content: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

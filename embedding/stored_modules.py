@@ -19,7 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import MODULES_FILE, TRANSFORMER_FILE
-from tmde.embedding.stored_settings import find_model_file
+from tmde.embedding.model_files import find_model_file
 
 # Modules by the last part of their names, which differ between versions of sentence-transformers.
 _LATER_MODULES: dict[str, type[Module]] = {

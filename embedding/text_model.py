@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,7 +18,11 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT, encoder_body, is_ours, position_limit
-from modeling_tmde.sentence_transformers_files import TRANSFORMER_FILE, transformer_settings
+from modeling_tmde.sentence_transformers_files import (
+    TRANSFORMER_FILE,
+    transformer_settings,
+    write_json,
+)
 from tmde.embedding.text_tokenizer import TextTokenizer, private_copy
 
 _DEFAULT_LENGTH = 750  # The limit in tokens of a model of the Hub that names none.
@@ -211,8 +214,7 @@ class TextModel(InputModule):
         limited = copy.copy(self.tokenizer)
         limited.model_max_length = min(self.max_seq_length, self.tokenizer.model_max_length)
         limited.save_pretrained(output_path)
-        settings = json.dumps(transformer_settings(self.model), indent=2)
-        Path(output_path, TRANSFORMER_FILE).write_text(settings + "\n", encoding="utf-8")
+        write_json(Path(output_path, TRANSFORMER_FILE), transformer_settings(self.model))
 
 
 def _padding_id(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int:

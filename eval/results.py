@@ -16,7 +16,7 @@ from huggingface_hub import EvalResult
 
 from modeling_tmde import TmdeError
 from tmde.data.io import replacing, write_atomically
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.eval.environment import environment
 from tmde.eval.metrics.same_cross_accuracy.same_cross_accuracy import group_pairs, same_cross
 
@@ -535,7 +535,7 @@ def read_results(folder: str | Path) -> list[TaskResult]:
     for name in (EVAL_NAME, OUTCOMES_NAME):
         if not (folder / name).is_file():
             raise TmdeError(f"{folder}: found no {name}, expected the folder of an evaluation")
-    with reading(f"{folder}: the evaluation is damaged"):
+    with errors_about(f"{folder}: the evaluation is damaged"):
         content = json.loads((folder / EVAL_NAME).read_text(encoding="utf-8"))
         with np.load(folder / OUTCOMES_NAME, allow_pickle=False) as stored:
             arrays = dict(stored)

@@ -3,14 +3,9 @@
 from typing import Literal
 
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.stored_settings import DOCUMENT_PROMPTS
 
 # What texts are in a search; None where all texts have the same role.
 Role = Literal["query", "document"] | None
-
-# The names of the prompts of each role, as in `encode_query` and `encode_document`: the first that
-# a model has counts.
-PROMPTS_OF_ROLES = {"query": ("query",), "document": DOCUMENT_PROMPTS}
 
 
 def prompt_of_role(embedder: DocumentEmbedder, role: Role) -> str:
@@ -20,8 +15,6 @@ def prompt_of_role(embedder: DocumentEmbedder, role: Role) -> str:
         embedder: The embedder.
         role: The role of the texts; None for `encode`.
     """
-    if role is not None:
-        for name in PROMPTS_OF_ROLES[role]:
-            if name in embedder.prompts:
-                return embedder.prompts[name]
-    return embedder.prompt
+    if role is None:
+        return embedder.prompt
+    return embedder.prompts[role] or ""

@@ -34,7 +34,6 @@ from .modeling_tmde import (
     TmdeForTokenClassification,
     TmdeModel,
 )
-from .sentence_transformers_files import write_sentence_transformers_files
 from .tokenization import train_tokenizer
 
 __all__ = [
@@ -96,5 +95,3 @@ def _register(base_model: type[EmbedderPreTrainedModel]) -> None:
 
 for _base_model in _BASE_MODELS:
     _register(_base_model)
-
-EmbedderPreTrainedModel.write_companions = staticmethod(write_sentence_transformers_files)

@@ -2,12 +2,9 @@
 
 """What all families share: base classes, the texts of a batch, pooling."""
 
-import logging
 import math
 import os
-import shutil
 import stat
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -17,10 +14,10 @@ from torch import nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 from transformers import PreTrainedConfig, PreTrainedModel
 from transformers import initialization as init
-from transformers.utils import cached_file
+
+from .sentence_transformers_files import COMPANIONS, write_sentence_transformers_files
 
 __all__ = [
-    "COMPANIONS",
     "EmbedderConfig",
     "EmbedderPreTrainedModel",
     "TmdeError",
@@ -35,16 +32,6 @@ __all__ = [
     "size",
     "text_mask",
 ]
-
-logger = logging.getLogger(__name__)
-
-# The files by which sentence-transformers opens a checkpoint.
-COMPANIONS = (
-    "modules.json",
-    "sentence_bert_config.json",
-    "1_Pooling/config.json",
-    "config_sentence_transformers.json",
-)
 
 
 class TmdeError(ValueError):
@@ -142,16 +129,11 @@ class EmbedderPreTrainedModel(PreTrainedModel):
 
     Attributes:
         needs_language_ids: Whether the encoder has to be told the language of every text.
-        write_companions: A function that is called with the model and the folder before the model
-            is saved, while `config.json` still is that of an earlier save. The package sets it to
-            the function that writes the files of sentence-transformers. Remote code has none, and
-            copies these files from the checkpoint that the model was opened from.
         _auto_map: The module and the class that open a checkpoint of this family, by Auto class.
     """
 
     base_model_prefix = "model"
     needs_language_ids: ClassVar[bool] = False
-    write_companions: ClassVar[Callable[[PreTrainedModel, str | os.PathLike], None] | None] = None
     _auto_map: ClassVar[dict[str, str]] = {}
 
     @classmethod
@@ -207,11 +189,8 @@ class EmbedderPreTrainedModel(PreTrainedModel):
             kwargs: As in transformers.
         """
         self.config.auto_map = dict(self._auto_map)
-        write_companions = type(self).write_companions
-        if is_main_process and write_companions is not None:
-            write_companions(self, save_directory)
-        elif is_main_process:
-            _copy_companions(self, save_directory)
+        if is_main_process:
+            write_sentence_transformers_files(self, save_directory)
         super().save_pretrained(save_directory, is_main_process=is_main_process, **kwargs)
         if is_main_process:
             _share_weights(save_directory)
@@ -231,47 +210,6 @@ class EmbedderPreTrainedModel(PreTrainedModel):
         for name in COMPANIONS:
             files_timestamps.pop(Path(name).parts[0], None)
         return super()._upload_modified_files(working_dir, repo_id, files_timestamps, **kwargs)
-
-
-def _copy_companions(model: PreTrainedModel, folder: str | os.PathLike) -> None:
-    """Copy the files of sentence-transformers from the checkpoint that a model was opened from.
-
-    Without them, sentence-transformers takes the mean of all outputs, which is another vector.
-    Files that the folder has already are kept. If the checkpoint cannot be reached any more,
-    nothing is copied, and a warning says so.
-    """
-    checkpoint = model.name_or_path
-    if not checkpoint:
-        return  # The model was built and not opened.
-    revision = getattr(model.config, "_commit_hash", None)
-    stored: dict[str, str] = {}
-    for name in COMPANIONS:
-        if Path(folder, name).exists():
-            continue
-        try:
-            path = cached_file(checkpoint, name, revision=revision)
-        except OSError as error:
-            # An error of `cached_file` has no cause where the checkpoint has no such file.
-            if error.__cause__ is not None:
-                logger.warning(
-                    "could not look for %s of %s: %s\nIf %s has the files of sentence-transformers "
-                    "(%s), copy them to %s. Without them, sentence-transformers takes the mean of "
-                    "all outputs, which is another vector.",
-                    name,
-                    checkpoint,
-                    error,
-                    checkpoint,
-                    ", ".join(COMPANIONS),
-                    folder,
-                )
-                return
-            continue
-        if path is not None:
-            stored[name] = path
-    for name, path in stored.items():
-        target = Path(folder, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, target)
 
 
 def _share_weights(folder: str | os.PathLike) -> None:

@@ -2,38 +2,30 @@
 
 """Configuration of encoders that are aligned with the one of a source language."""
 
-from dataclasses import dataclass, fields, replace
 from typing import Any, Literal
 
 from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, TmdeError, size
-from .recurrent import SequenceSettings
+from .configuration_bag import BagConfig
+from .configuration_laser import LaserConfig
 
-__all__ = ["AlignedBagSettings", "AlignedConfig"]
+__all__ = ["AlignedConfig"]
 
-
-@dataclass(frozen=True)
-class AlignedBagSettings:
-    """The settings of a bag as the encoder of one language, as in [`BagConfig`]."""
-
-    d_model: int
-    normalize: bool
-    sublinear_counts: bool
-
-
-# X-BiLSTM-max and X-CBOW of Conneau 2019, section 4.2.5.
-PAPER_BILSTM = SequenceSettings(
-    embedding_dim=300,
-    d_model=1024,
-    encoder_layers=1,
-    unidirectional_layers=0,
-    pooling="max",
-    cell="lstm",
-    attention_views=4,
-    dropout=0.0,
-)
-PAPER_BAG = AlignedBagSettings(d_model=300, normalize=False, sublinear_counts=False)
+# X-BiLSTM-max and X-CBOW of Conneau 2019, section 4.2.5, and all settings that can be changed.
+PAPER_SETTINGS: dict[str, dict[str, Any]] = {
+    "bilstm": {
+        "embedding_dim": 300,
+        "d_model": 1024,
+        "encoder_layers": 1,
+        "unidirectional_layers": 0,
+        "pooling": "max",
+        "cell": "lstm",
+        "attention_views": 4,
+        "dropout": 0.0,
+    },
+    "bag": {"d_model": 300, "normalize": False, "sublinear_counts": False},
+}
 
 
 @strict
@@ -71,23 +63,17 @@ class AlignedConfig(EmbedderConfig):
     pivot_languages: tuple[str, ...] | list[str] = ("en",)
 
     @property
-    def sequence_settings(self) -> SequenceSettings:
-        """The settings of every `"bilstm"`: the paper's, changed by `encoder_config`."""
-        changes = self.encoder_config or {}
-        return replace(PAPER_BILSTM, **changes)
-
-    @property
-    def bag_settings(self) -> AlignedBagSettings:
-        """The settings of every `"bag"`: the paper's, changed by `encoder_config`."""
-        changes = self.encoder_config or {}
-        return replace(PAPER_BAG, **changes)
+    def settings_of_encoder(self) -> LaserConfig | BagConfig:
+        """The settings of every encoder: the paper's, changed by `encoder_config`."""
+        settings = PAPER_SETTINGS[self.encoder] | (self.encoder_config or {})
+        if self.encoder == "bag":
+            return BagConfig(**settings)
+        return LaserConfig(**settings)
 
     @property
     def hidden_size(self) -> int:
         """Width of the document embedding."""
-        if self.encoder == "bag":
-            return self.bag_settings.d_model
-        return self.sequence_settings.d_model
+        return self.settings_of_encoder.d_model
 
     def validate_architecture(self) -> None:
         """Check that the settings are known and fit together.
@@ -96,13 +82,11 @@ class AlignedConfig(EmbedderConfig):
             ValueError: If not.
         """
         super().validate_architecture()
-        settings = PAPER_BAG if self.encoder == "bag" else PAPER_BILSTM
-        known = [field.name for field in fields(settings)]
+        known = PAPER_SETTINGS[self.encoder]
         for name in self.encoder_config or {}:
             if name not in known:
                 raise TmdeError(f"encoder_config names {name!r}; known: {', '.join(known)}")
-        if self.encoder == "bilstm":
-            self.sequence_settings.check()
+        self.settings_of_encoder.validate()
         if self.source_language not in self.languages:
             raise TmdeError(
                 f"source_language={self.source_language!r} is not among languages={self.languages}"

@@ -7,9 +7,11 @@ from typing import Literal
 from huggingface_hub.dataclasses import strict
 
 from .common import EmbedderConfig, TmdeError, size
-from .recurrent import SequenceSettings
 
 __all__ = ["LaserConfig"]
+
+RECURRENT_POOLINGS = ("max", "mean", "last", "attention")
+CONVOLUTIONAL_POOLINGS = ("max", "mean")
 
 
 @strict
@@ -88,18 +90,23 @@ class LaserConfig(EmbedderConfig):
         super().__post_init__(**kwargs)
 
     @property
-    def sequence_settings(self) -> SequenceSettings:
-        """The settings of the encoder's layers."""
-        return SequenceSettings(
-            embedding_dim=self.embedding_dim,
-            d_model=self.d_model,
-            encoder_layers=self.encoder_layers,
-            unidirectional_layers=self.unidirectional_layers,
-            pooling=self.pooling,
-            cell=self.cell,
-            attention_views=self.attention_views,
-            dropout=self.dropout,
-        )
+    def is_recurrent(self) -> bool:
+        """Whether the layers are LSTMs or GRUs, and not convolutions."""
+        return self.cell in ("lstm", "gru")
+
+    @property
+    def joins_layers(self) -> bool:
+        """Whether the states of all layers are pooled and joined, and not those of the last."""
+        return self.cell == "conv"
+
+    @property
+    def layer_width(self) -> int:
+        """The width of a layer's states, both directions together."""
+        if self.joins_layers:
+            return self.d_model // self.encoder_layers
+        if self.pooling == "attention":
+            return self.d_model // self.attention_views
+        return self.d_model
 
     def validate_architecture(self) -> None:
         """Check that the sizes fit together.
@@ -108,9 +115,37 @@ class LaserConfig(EmbedderConfig):
             ValueError: If not.
         """
         super().validate_architecture()
-        self.sequence_settings.check()
+        poolings = RECURRENT_POOLINGS if self.is_recurrent else CONVOLUTIONAL_POOLINGS
+        if self.pooling not in poolings:
+            raise TmdeError(
+                f"cell={self.cell!r}, pooling={self.pooling!r}: expected {', '.join(poolings)}"
+            )
+        num_parts = self._num_parts()
+        if self.d_model % num_parts:
+            raise TmdeError(
+                f"d_model={self.d_model} is not a multiple of {num_parts}, which directions, views "
+                "or layers share"
+            )
+        most_unidirectional = self.encoder_layers if self.is_recurrent else 0
+        if not 0 <= self.unidirectional_layers <= most_unidirectional:
+            raise TmdeError(
+                f"unidirectional_layers={self.unidirectional_layers}: expected 0 to "
+                f"{most_unidirectional}, all layers"
+            )
+        if self.cell == "gated_conv":
+            self._check_even("embedding_dim", "positions are pairs of sine and cosine")
         if self.share_embeddings and self.decoder_hidden_size != self.embedding_dim:
             raise TmdeError(
                 "share_embeddings needs one width for input and output: found embedding_dim="
                 f"{self.embedding_dim} and decoder_hidden_size={self.decoder_hidden_size}"
             )
+
+    def _num_parts(self) -> int:
+        """Return the number of equal parts that the embedding is joined from."""
+        if self.joins_layers:
+            return self.encoder_layers
+        if not self.is_recurrent:
+            return 1
+        if self.pooling == "attention":
+            return 2 * self.attention_views
+        return 2

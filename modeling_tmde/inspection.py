@@ -4,8 +4,6 @@
 
 from transformers import PreTrainedModel
 
-from .modeling_adapted import longest_input
-
 NO_LIMIT = 10**9  # tokens of an input; tokenizers without a limit say 1e30
 
 
@@ -25,6 +23,19 @@ def encoder_body(model: PreTrainedModel) -> PreTrainedModel:
     if is_ours(body) or not getattr(body.config, "is_encoder_decoder", False):
         return body
     return body.get_encoder()
+
+
+def longest_input(encoder: PreTrainedModel) -> int | None:
+    """Return the longest input in tokens that the encoder has positions for; None for no limit."""
+    limit = getattr(encoder.config, "max_position_embeddings", None)
+    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1.
+        return None
+    for name, module in encoder.named_modules():
+        padding_idx = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding_idx is not None:
+            # RoBERTa and similar models count positions from padding_idx + 1: 512 of 514 are used.
+            return limit - padding_idx - 1
+    return limit
 
 
 def position_limit(model: PreTrainedModel) -> int:

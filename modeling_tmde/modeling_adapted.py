@@ -24,6 +24,7 @@ from transformers.utils import can_return_tuple, is_tracing
 from .bags import bag_direction
 from .common import TmdeError, TmdeOutputProjection, first_places, pool_states, text_mask
 from .configuration_adapted import AdaptedConfig
+from .inspection import longest_input
 from .seq2seq import EmbeddingSeq2Seq
 from .transformer import (
     TmdeDecoder,
@@ -69,19 +70,6 @@ def pooler_options(model_class: type[PreTrainedModel]) -> dict[str, bool]:
     if "add_pooling_layer" in parameters:
         return {"add_pooling_layer": False}
     return {}
-
-
-def longest_input(encoder: PreTrainedModel) -> int | None:
-    """Return the longest input in tokens that the encoder has positions for; None for no limit."""
-    limit = getattr(encoder.config, "max_position_embeddings", None)
-    if not isinstance(limit, int) or limit < 1:  # T5 has none, XLNet says -1.
-        return None
-    for name, module in encoder.named_modules():
-        padding_idx = getattr(module, "padding_idx", None)
-        if name.endswith("position_embeddings") and padding_idx is not None:
-            # RoBERTa and similar models count positions from padding_idx + 1: 512 of 514 are used.
-            return limit - padding_idx - 1
-    return limit
 
 
 def position_rows(encoder: PreTrainedModel) -> int | None:

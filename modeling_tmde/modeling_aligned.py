@@ -19,6 +19,8 @@ from transformers.utils import TransformersKwargs, can_return_tuple
 from .bags import initial_token_weights, weighted_bag
 from .common import TmdeError, check_inputs, resized_token_weights
 from .configuration_aligned import AlignedConfig
+from .configuration_bag import BagConfig
+from .configuration_laser import LaserConfig
 from .recurrent import (
     TmdeRecurrentPreTrainedModel,
     TmdeSequenceReader,
@@ -32,7 +34,7 @@ class AlignedBilstm(TmdeSequenceReader):
 
     def __init__(self, config: AlignedConfig):
         super().__init__()
-        settings = config.sequence_settings
+        settings = cast(LaserConfig, config.settings_of_encoder)
         self.embed_tokens = nn.Embedding(
             config.vocab_size, settings.embedding_dim, config.pad_token_id
         )
@@ -48,7 +50,7 @@ class AlignedBag(nn.Module):
 
     def __init__(self, config: AlignedConfig):
         super().__init__()
-        self.settings = config.bag_settings
+        self.settings = cast(BagConfig, config.settings_of_encoder)
         self.embed_tokens = nn.Embedding(config.vocab_size, self.settings.d_model)
         self.token_weights = nn.Parameter(torch.zeros(config.vocab_size))
 

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""Transformer encoders without a decoder.
-
-They are trained to fill in tokens and to tell translations from other texts.
+"""Transformer encoders without a decoder, trained to fill in tokens and to find translations.
 
 Sources: Mao et al. 2021, *Lightweight cross-lingual sentence representation learning*, section 3.1;
 Conneau 2019, *Learning distributed representations of sentences using neural networks*, section
@@ -10,30 +8,26 @@ Conneau 2019, *Learning distributed representations of sentences using neural ne
 """
 
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 from transformers.activations import ACT2FN
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
-from transformers.modeling_outputs import (
-    BaseModelOutputWithPooling,
-    MaskedLMOutput,
-    SequenceClassifierOutput,
-)
+from transformers.modeling_outputs import BaseModelOutputWithPooling, MaskedLMOutput
 from transformers.utils import can_return_tuple
 from transformers.utils.output_capturing import capture_outputs
 
 from .common import pool_states, text_mask
 from .configuration_encoder import TmdeEncoderConfig
 from .transformer import (
+    EmbeddingClassifier,
     TmdeAttention,
     TmdeEncoderLayer,
     TmdeSinusoidalPositions,
     TransformerPreTrainedModel,
     check_length,
     check_packable_inputs,
-    classification_loss,
     finite_mask,
     positions_of_tokens,
 )
@@ -313,7 +307,7 @@ class TmdeEncoderForMaskedLM(TmdeEncoderPreTrainedModel):
         )
 
 
-class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
+class TmdeEncoderForSequenceClassification(EmbeddingClassifier, TmdeEncoderPreTrainedModel):
     """The encoder with a linear classifier of its embedding, for labeled texts or pairs of texts.
 
     Conneau 2019 (sections 4.3.4 and 4.3.5) fine-tunes language models on XNLI this way: a pair is
@@ -327,62 +321,9 @@ class TmdeEncoderForSequenceClassification(TmdeEncoderPreTrainedModel):
     ```
     """
 
-    def __init__(self, config: TmdeEncoderConfig):
-        super().__init__(config)
-        self.model = TmdeEncoderModel(config)
-        self.dropout = nn.Dropout(config.dropout)
-        num_labels = cast(int, config.num_labels)  # A configuration always counts its labels.
-        self.classifier = nn.Linear(config.d_model, num_labels)
-        self.post_init()
+    encoder_class = TmdeEncoderModel
 
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        position_ids: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Classify texts.
-
-        Args:
-            input_ids: As for [`TmdeEncoderModel`].
-            attention_mask: As for [`TmdeEncoderModel`].
-            inputs_embeds: As for [`TmdeEncoderModel`].
-            position_ids: As for [`TmdeEncoderModel`].
-            labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
-                (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
-                text (`config.problem_type`).
-            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
-                to divide the loss by: texts, or with (batch, num_labels) their single numbers, over
-                which the loss of one batch is a mean too. This batch's by default.
-            kwargs: As for [`TmdeEncoderModel`].
-
-        Returns:
-            `logits` (batch, num_labels), and with `labels` the loss, as other models of
-            transformers have it.
-        """
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            position_ids=position_ids,
-            return_dict=True,
-            **kwargs,
-        )
-        logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None
-        if labels is not None:
-            loss = classification_loss(self, logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+    config: TmdeEncoderConfig
 
 
 __all__ = [

@@ -59,7 +59,7 @@ class LaserModel(TmdeSequenceReader, LaserPreTrainedModel):
         self.embed_tokens = nn.Embedding(
             config.vocab_size, config.embedding_dim, config.pad_token_id
         )
-        self.make_layers(config.sequence_settings)
+        self.make_layers(config)
         self.post_init()
 
     @can_return_tuple

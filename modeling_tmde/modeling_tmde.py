@@ -15,7 +15,6 @@ from transformers.masking_utils import create_bidirectional_mask
 from transformers.modeling_outputs import (
     BaseModelOutput,
     BaseModelOutputWithPooling,
-    SequenceClassifierOutput,
     TokenClassifierOutput,
 )
 from transformers.processing_utils import Unpack
@@ -27,13 +26,13 @@ from .common import TmdeError, TmdeOutputProjection, first_places, text_mask
 from .configuration_tmde import TmdeConfig
 from .seq2seq import EmbeddingSeq2Seq
 from .transformer import (
+    EmbeddingClassifier,
     TmdeAttention,
     TmdeDecoder,
     TmdeEncoderLayer,
     TmdeSinusoidalPositions,
     TransformerPreTrainedModel,
     check_packable_inputs,
-    classification_loss,
     finite_mask,
     mask_of_memory,
     positions_of_tokens,
@@ -364,7 +363,7 @@ class TmdeForConditionalGeneration(EmbeddingSeq2Seq, TmdePreTrainedModel):
         return torch.lerp(loss, loss_alone, self.config.bottleneck_loss_weight)
 
 
-class TmdeForSequenceClassification(TmdePreTrainedModel):
+class TmdeForSequenceClassification(EmbeddingClassifier, TmdePreTrainedModel):
     """The encoder with a linear classifier of the embedding P, for labeled documents.
 
     The checkpoint of an encoder-decoder opens here without its decoder, and with a new classifier.
@@ -378,60 +377,9 @@ class TmdeForSequenceClassification(TmdePreTrainedModel):
     """
 
     _keys_to_ignore_on_load_unexpected = [r"^decoder\.", r"^lm_head\."]
+    encoder_class = TmdeModel
 
-    def __init__(self, config: TmdeConfig):
-        super().__init__(config)
-        self.model = TmdeModel(config)
-        self.dropout = nn.Dropout(config.dropout)
-        num_labels = cast(int, config.num_labels)  # A configuration always counts its labels.
-        self.classifier = nn.Linear(config.d_model, num_labels)
-        self.post_init()
-
-    @can_return_tuple
-    def forward(
-        self,
-        input_ids: torch.Tensor | None = None,
-        attention_mask: torch.Tensor | None = None,
-        inputs_embeds: torch.Tensor | None = None,
-        labels: torch.Tensor | None = None,
-        num_items_in_batch: int | torch.Tensor | None = None,
-        **kwargs: Any,
-    ) -> SequenceClassifierOutput:
-        """Classify texts.
-
-        Args:
-            input_ids: As for [`TmdeModel`].
-            attention_mask: As for [`TmdeModel`].
-            inputs_embeds: As for [`TmdeModel`].
-            labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
-                (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
-                text (`config.problem_type`).
-            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
-                to divide the loss by: texts, or with (batch, num_labels) their single numbers, over
-                which the loss of one batch is a mean too. This batch's by default.
-            kwargs: As for [`TmdeModel`].
-
-        Returns:
-            `logits` (batch, num_labels), and with `labels` the loss, as other models of
-            transformers have it.
-        """
-        outputs = self.model(
-            input_ids=input_ids,
-            attention_mask=attention_mask,
-            inputs_embeds=inputs_embeds,
-            return_dict=True,
-            **kwargs,
-        )
-        logits = self.classifier(self.dropout(outputs.pooler_output))
-        loss = None
-        if labels is not None:
-            loss = classification_loss(self, logits, labels, num_items_in_batch)
-        return SequenceClassifierOutput(
-            loss=loss,
-            logits=logits,
-            hidden_states=outputs.hidden_states,
-            attentions=outputs.attentions,
-        )
+    config: TmdeConfig
 
 
 class TmdeForTokenClassification(TmdePreTrainedModel):

@@ -23,9 +23,9 @@ from .common import (
     pool_states,
     sinusoidal_positions,
 )
+from .configuration_laser import LaserConfig
 
 __all__ = [
-    "SequenceSettings",
     "TextOrder",
     "TmdeRecurrentPreTrainedModel",
     "TmdeSequenceOutput",
@@ -36,100 +36,6 @@ __all__ = [
     "read_texts",
     "run_packed",
 ]
-
-RECURRENT_POOLINGS = ("max", "mean", "last", "attention")
-CONVOLUTIONAL_POOLINGS = ("max", "mean")
-POOLINGS_BY_CELL = {
-    "conv": CONVOLUTIONAL_POOLINGS,
-    "gated_conv": CONVOLUTIONAL_POOLINGS,
-    "lstm": RECURRENT_POOLINGS,
-    "gru": RECURRENT_POOLINGS,
-}
-
-
-@dataclass(frozen=True)
-class SequenceSettings:
-    """The settings of a [`TmdeSequenceReader`].
-
-    Attributes:
-        embedding_dim: The width of the token vectors.
-        d_model: The width of the embedding.
-        encoder_layers: The number of layers.
-        unidirectional_layers: How many of the last layers read forward only.
-        pooling: How the embedding is made of the last layer's states; see [`LaserConfig`].
-        cell: `"lstm"`, `"gru"`, `"conv"` for convolutions, whose states are pooled in all layers,
-            or `"gated_conv"` for gated convolutions.
-        attention_views: The number of context vectors of `pooling="attention"`.
-        dropout: The dropout rate of the token vectors and between layers.
-    """
-
-    embedding_dim: int
-    d_model: int
-    encoder_layers: int
-    unidirectional_layers: int
-    pooling: str
-    cell: str
-    attention_views: int
-    dropout: float
-
-    @property
-    def is_recurrent(self) -> bool:
-        """Whether the layers are LSTMs or GRUs, and not convolutions."""
-        return self.cell in ("lstm", "gru")
-
-    @property
-    def joins_layers(self) -> bool:
-        """Whether the states of all layers are pooled and joined, and not those of the last."""
-        return self.cell == "conv"
-
-    @property
-    def layer_width(self) -> int:
-        """The width of a layer's states, both directions together."""
-        if self.joins_layers:
-            return self.d_model // self.encoder_layers
-        if self.pooling == "attention":
-            return self.d_model // self.attention_views
-        return self.d_model
-
-    def check(self) -> None:
-        """Check that the settings fit together.
-
-        Raises:
-            ValueError: If they do not.
-        """
-        poolings = POOLINGS_BY_CELL.get(self.cell)
-        if poolings is None or self.pooling not in poolings:
-            expected = poolings or POOLINGS_BY_CELL
-            raise TmdeError(
-                f"cell={self.cell!r}, pooling={self.pooling!r}: expected {', '.join(expected)}"
-            )
-        num_parts = self._num_parts()
-        if self.d_model % num_parts:
-            raise TmdeError(
-                f"d_model={self.d_model} is not a multiple of {num_parts}, which directions, views "
-                "or layers share"
-            )
-        most_unidirectional = self.encoder_layers if self.is_recurrent else 0
-        if not 0 <= self.unidirectional_layers <= most_unidirectional:
-            raise TmdeError(
-                f"unidirectional_layers={self.unidirectional_layers}: expected 0 to "
-                f"{most_unidirectional}, all layers"
-            )
-        if self.cell == "gated_conv" and self.embedding_dim % 2:
-            raise TmdeError(
-                f"embedding_dim={self.embedding_dim}: expected an even number, because the "
-                "positions of gated convolutions are pairs of sine and cosine"
-            )
-
-    def _num_parts(self) -> int:
-        """Return the number of equal parts that the embedding is joined from."""
-        if self.joins_layers:
-            return self.encoder_layers
-        if not self.is_recurrent:
-            return 1
-        if self.pooling == "attention":
-            return 2 * self.attention_views
-        return 2
 
 
 class TmdeRecurrentPreTrainedModel(EmbedderPreTrainedModel):
@@ -316,7 +222,7 @@ class TmdeSequenceReader(nn.Module):
     half. Their residual connections are those of Gehring et al. (2017).
     """
 
-    def make_layers(self, settings: SequenceSettings) -> None:
+    def make_layers(self, settings: LaserConfig) -> None:
         """Make the layers and, with `pooling="attention"`, the parts of the attention."""
         self.settings = settings
         self.dropout = nn.Dropout(settings.dropout)

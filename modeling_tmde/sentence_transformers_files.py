@@ -13,11 +13,11 @@ from transformers import PreTrainedModel
 
 from .inspection import NO_LIMIT, encoder_body, position_limit
 
-# The same names as `COMPANIONS` of common.py: remote code does without this module.
 MODULES_FILE = "modules.json"
 TRANSFORMER_FILE = "sentence_bert_config.json"
 POOLING_FILE = "1_Pooling/config.json"
 PROMPTS_FILE = "config_sentence_transformers.json"
+COMPANIONS = (MODULES_FILE, TRANSFORMER_FILE, POOLING_FILE, PROMPTS_FILE)
 
 # The name of the first module in version 5 of sentence-transformers, which later versions read too.
 TRANSFORMER_TYPE = "sentence_transformers.models.Transformer"
@@ -54,11 +54,11 @@ def write_sentence_transformers_files(
     if _has_further_modules(folder / MODULES_FILE):
         return
     encoder = encoder_body(model)
-    _write_json(folder / MODULES_FILE, _modules(encoder))
-    _write_json(folder / TRANSFORMER_FILE, transformer_settings(encoder))
-    _write_json(folder / POOLING_FILE, _pooling(encoder.config.hidden_size, pooling))
+    write_json(folder / MODULES_FILE, _modules(encoder))
+    write_json(folder / TRANSFORMER_FILE, transformer_settings(encoder))
+    write_json(folder / POOLING_FILE, _pooling(encoder.config.hidden_size, pooling))
     if prompt or not (folder / PROMPTS_FILE).exists():
-        _write_json(folder / PROMPTS_FILE, _prompts(prompt))
+        write_json(folder / PROMPTS_FILE, prompt_settings(prompt))
 
 
 def transformer_settings(encoder: PreTrainedModel) -> dict[str, Any]:
@@ -93,10 +93,13 @@ def _pooling(width: int | None, pooling: str) -> dict[str, int | bool | None]:
         "word_embedding_dimension": width,
         "pooling_mode_cls_token": pooling == "cls",
         "pooling_mode_mean_tokens": pooling == "mean",
+        # Some versions of text-embeddings-inference refuse a file without these.
+        "pooling_mode_max_tokens": False,
+        "pooling_mode_mean_sqrt_len_tokens": False,
     }
 
 
-def _prompts(prompt: str) -> dict[str, Any]:
+def prompt_settings(prompt: str) -> dict[str, Any]:
     """Return the content of `config_sentence_transformers.json`."""
     return {
         "model_type": "SentenceTransformer",
@@ -118,6 +121,7 @@ def _has_further_modules(path: Path) -> bool:
     return len(modules) > 2
 
 
-def _write_json(path: Path, content: Any) -> None:
+def write_json(path: Path, content: Any) -> None:
+    """Write a JSON file, and its folder if it is missing."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")

@@ -8,20 +8,22 @@ sequential neural network models*, thesis, chapter 4; equations are numbered as 
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
 import torch
 from torch import nn
-from transformers import PreTrainedModel
 from transformers import initialization as init
 from transformers.activations import ACT2FN
 from transformers.cache_utils import DynamicCache, EncoderDecoderCache
 from transformers.masking_utils import create_bidirectional_mask, create_causal_mask
 from transformers.modeling_layers import GradientCheckpointingLayer
-from transformers.modeling_outputs import BaseModelOutputWithPastAndCrossAttentions
+from transformers.modeling_outputs import (
+    BaseModelOutputWithPastAndCrossAttentions,
+    SequenceClassifierOutput,
+)
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from transformers.processing_utils import Unpack
-from transformers.utils import TransformersKwargs, is_tracing
+from transformers.utils import TransformersKwargs, can_return_tuple, is_tracing
 from transformers.utils.generic import is_flash_attention_requested
 from transformers.utils.output_capturing import OutputRecorder, capture_outputs
 
@@ -35,6 +37,7 @@ from .common import (
 )
 
 __all__ = [
+    "EmbeddingClassifier",
     "TmdeAttention",
     "TmdeDecoder",
     "TmdeDecoderLayer",
@@ -44,7 +47,6 @@ __all__ = [
     "attention_function",
     "check_length",
     "check_packable_inputs",
-    "classification_loss",
     "finite_mask",
     "masked_scores",
     "mask_of_memory",
@@ -789,7 +791,8 @@ class TmdeDecoder(TransformerPreTrainedModel):
         if self.config.bottleneck == "full" or is_dual_with_memory:
             assert encoder_hidden_states is not None  # They come with the embedding.
             memory = self._memory(encoder_hidden_states, language)
-            memory_mask = mask_of_memory(self.config, hidden_states, memory, encoder_attention_mask)
+            config = cast(EmbedderConfig, self.config)
+            memory_mask = mask_of_memory(config, hidden_states, memory, encoder_attention_mask)
         for layer in self.layers:
             hidden_states = layer(
                 hidden_states, mask, slot, memory, memory_mask, past_key_values=past_key_values
@@ -827,28 +830,93 @@ class TmdeDecoder(TransformerPreTrainedModel):
         return torch.cat([encoder_hidden_states, languages], dim=-1)
 
 
-def classification_loss(
-    model: PreTrainedModel,
-    logits: torch.Tensor,
-    labels: torch.Tensor,
-    num_items_in_batch: int | torch.Tensor | None,
-) -> torch.Tensor:
-    """Return the loss of labeled texts, divided by `num_items_in_batch` for all kinds of labels.
+class EmbeddingClassifier(EmbedderPreTrainedModel):
+    """Base of the models with a linear classifier of the embedding, for labeled texts.
 
-    transformers does so for one class a text, and gives the mean of the batch for the others.
+    It is the first base, and the class says which configuration it has:
+    `class XForSequenceClassification(EmbeddingClassifier, XPreTrainedModel)` with
+    `config: XConfig`.
 
-    Args:
-        model: A model for sequence classification. Its `config.problem_type`, which is found out
-            from the labels if it is None, chooses the loss.
-        logits: (batch, num_labels).
-        labels: (batch,) or (batch, num_labels).
-        num_items_in_batch: Labels of all accumulated batches; those of `labels` if None.
+    Attributes:
+        encoder_class: The class of the encoder.
     """
-    if isinstance(num_items_in_batch, torch.Tensor):
-        num_items_in_batch = num_items_in_batch.to(logits.device)
-    loss = model.loss_function(labels, logits, model.config, num_items_in_batch=num_items_in_batch)
-    is_divided = model.config.problem_type == "single_label_classification"
-    if num_items_in_batch is None or is_divided:
-        return loss
-    num_labels = (labels != -100).sum().to(loss.device)
-    return loss * num_labels / num_items_in_batch
+
+    encoder_class: ClassVar[type[EmbedderPreTrainedModel]]
+
+    def __init__(self, config: EmbedderConfig):
+        super().__init__(config)
+        self.model = self.encoder_class(config)
+        self.dropout = nn.Dropout(config.dropout)
+        num_labels = cast(int, config.num_labels)  # A configuration always counts its labels.
+        self.classifier = nn.Linear(config.d_model, num_labels)
+        self.post_init()
+
+    @can_return_tuple
+    def forward(
+        self,
+        input_ids: torch.Tensor | None = None,
+        attention_mask: torch.Tensor | None = None,
+        inputs_embeds: torch.Tensor | None = None,
+        position_ids: torch.Tensor | None = None,
+        labels: torch.Tensor | None = None,
+        num_items_in_batch: int | torch.Tensor | None = None,
+        **kwargs: Any,
+    ) -> SequenceClassifierOutput:
+        """Classify texts.
+
+        Args:
+            input_ids: As for the encoder.
+            attention_mask: As for the encoder.
+            inputs_embeds: As for the encoder.
+            position_ids: As for the encoder.
+            labels: (batch,) classes; with `num_labels=1` numbers, for regression; or
+                (batch, num_labels) numbers, for regression or, as 0 and 1, for several classes a
+                text (`config.problem_type`).
+            num_items_in_batch: The number of labels that are not -100 in all accumulated batches,
+                to divide the loss by: texts, or with (batch, num_labels) their single numbers, over
+                which the loss of one batch is a mean too. This batch's by default.
+            kwargs: As for the encoder.
+
+        Returns:
+            `logits` (batch, num_labels), and with `labels` the loss, as other models of
+            transformers have it.
+        """
+        outputs = self.model(
+            input_ids=input_ids,
+            attention_mask=attention_mask,
+            inputs_embeds=inputs_embeds,
+            position_ids=position_ids,
+            return_dict=True,
+            **kwargs,
+        )
+        logits = self.classifier(self.dropout(outputs.pooler_output))
+        loss = None
+        if labels is not None:
+            loss = self._loss(logits, labels, num_items_in_batch)
+        return SequenceClassifierOutput(
+            loss=loss,
+            logits=logits,
+            hidden_states=outputs.hidden_states,
+            attentions=outputs.attentions,
+        )
+
+    def _loss(
+        self,
+        logits: torch.Tensor,
+        labels: torch.Tensor,
+        num_items_in_batch: int | torch.Tensor | None,
+    ) -> torch.Tensor:
+        """Return the loss, divided by `num_items_in_batch` for all kinds of labels.
+
+        transformers does so for one class a text, and gives the mean of the batch for the others.
+        """
+        if isinstance(num_items_in_batch, torch.Tensor):
+            num_items_in_batch = num_items_in_batch.to(logits.device)
+        loss = self.loss_function(
+            labels, logits, self.config, num_items_in_batch=num_items_in_batch
+        )
+        is_divided = self.config.problem_type == "single_label_classification"
+        if num_items_in_batch is None or is_divided:
+            return loss
+        num_labels = (labels != -100).sum().to(loss.device)
+        return loss * num_labels / num_items_in_batch

@@ -19,7 +19,7 @@ from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tmde import hub_cards
 from tmde.data import DOCUMENT_ID, load_parallel
-from tmde.embedding.loading import load_encoder, reading
+from tmde.embedding.loading import errors_about, load_encoder
 from tmde.training.hub_repository import CARD, HubUploadError, Repository
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def push_model(
         hub_cards.stage_model(folder, stage)
         if not (stage / "modules.json").is_file():
             write_sentence_transformers_files(model, stage)
-        with reading(folder):
+        with errors_about(folder):
             card = hub_cards.model_card(
                 folder,
                 repository.repo_id,

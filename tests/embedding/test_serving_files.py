@@ -9,7 +9,7 @@ from transformers import AutoTokenizer
 from tests.conftest import save
 from tests.tiny_embedders import make_bag, make_xlmr
 from tmde import DocumentEmbedder
-from tmde.embedding.saving import copy_card
+from tmde.embedding.model_files import copy_card
 from tmde.embedding.serving_files import LONGEST_SERVED, write_serving_files
 
 
@@ -100,23 +100,23 @@ def hub_bag():
 def test_the_card_of_a_hub_model_is_that_of_its_commit(commit, hub_bag, tmp_path, monkeypatch):
     questions = []
 
-    def download(repo_id, file_name, revision):
+    def download(repo_id, file_name, revision, token):
         questions.append((repo_id, file_name, revision))
         card = tmp_path / "cached.md"
         card.write_text("---\nlicense: mit\n---\n")
         return str(card)
 
     hub_bag.config._commit_hash = commit
-    monkeypatch.setattr("tmde.embedding.saving.hf_hub_download", download)
+    monkeypatch.setattr("tmde.embedding.model_files.hf_hub_download", download)
     copy_card(hub_bag, tmp_path)
     assert "mit" in (tmp_path / "README.md").read_text()
     assert questions == [("user/bag", "README.md", commit)]
 
 
 def test_a_hub_model_without_a_card_is_saved_without_one(hub_bag, tmp_path, monkeypatch):
-    def download(repo_id, file_name, revision):
+    def download(repo_id, file_name, revision, token):
         raise LocalEntryNotFoundError("no such file")
 
-    monkeypatch.setattr("tmde.embedding.saving.hf_hub_download", download)
+    monkeypatch.setattr("tmde.embedding.model_files.hf_hub_download", download)
     copy_card(hub_bag, tmp_path)
     assert not (tmp_path / "README.md").exists()

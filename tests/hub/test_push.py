@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from modeling_tmde import LaserForConditionalGeneration
-from modeling_tmde.common import COMPANIONS
+from modeling_tmde.sentence_transformers_files import COMPANIONS
 from tests.conftest import make_rows, save, tiny_model
 from tests.tiny_embedders import laser, make_bag, make_tables
 from tmde import DocumentEmbedder

@@ -16,20 +16,21 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModel, AutoModelForMaskedLM, AutoModelForSeq2SeqLM, PreTrainedModel
 
 import tmde
-from modeling_tmde.common import COMPANIONS
+from modeling_tmde.sentence_transformers_files import COMPANIONS
 from tests.conftest import save, tiny_model
 from tests.modeling_tmde.families import BLOCKED, SEQ2SEQ, filled, padded
 from tests.test_goldens import FAMILIES
 
-# The files beside `common.py` that each family shares with others.
+FILES_OF_ALL = ["common", "inspection", "sentence_transformers_files"]
+# The files that each family shares with some others.
 SHARED_FILES = {
     "tmde": ["bags", "seq2seq", "transformer"],
     "tmde_adapted": ["bags", "seq2seq", "transformer"],
-    "tmde_aligned": ["bags", "recurrent"],
+    "tmde_aligned": ["bags", "configuration_bag", "configuration_laser", "recurrent"],
     "tmde_bag": ["bags"],
     "tmde_encoder": ["transformer"],
     "tmde_laser": ["recurrent", "seq2seq"],
-    "tmde_ntdv": ["recurrent", "seq2seq"],
+    "tmde_ntdv": ["configuration_laser", "recurrent", "seq2seq"],
 }
 # Opens every folder under "saved" and writes what it computes, knowing nothing but transformers.
 WITHOUT_PACKAGE = (
@@ -155,7 +156,7 @@ def test_a_checkpoint_carries_the_code_that_it_needs(family, saved):
         own_files.add(class_path.partition(".")[0])
     assert len(own_files) == 2
     shared_files = SHARED_FILES[filled(family).config.model_type]
-    expected = own_files | {"common", *shared_files}
+    expected = own_files | {*FILES_OF_ALL, *shared_files}
     assert {path.stem for path in (saved / "saved" / family).glob("*.py")} == expected
 
 

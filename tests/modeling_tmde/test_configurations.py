@@ -85,7 +85,7 @@ def test_wrong_settings_of_the_encoder_are_named(settings, message):
             {"cell": "gated_conv", "unidirectional_layers": 1},
             "unidirectional_layers=1: expected 0 to 0",
         ),
-        ({"cell": "gated_conv", "embedding_dim": 15}, "embedding_dim=15: expected an even number"),
+        ({"cell": "gated_conv", "embedding_dim": 15}, "embedding_dim=15 must be even"),
         ({"share_embeddings": True}, "embedding_dim=512 and decoder_hidden_size=2048"),
     ],
 )
@@ -98,7 +98,7 @@ def test_wrong_settings_of_laser_are_named(settings, message):
     [
         (
             {"encoder_config": {"cell": "gruu"}},
-            "cell='gruu', .* expected conv, gated_conv, lstm, gru",
+            "'cell' expected one of .*'gru', .* got gruu",
         ),
         (
             {"encoder_config": {"layers": 2}},
@@ -138,7 +138,7 @@ def test_special_tokens_are_those_that_are_set():
 
 
 def test_settings_of_aligned_encoders_change_those_of_the_paper():
-    settings = AlignedConfig(encoder_config={"d_model": 6, "cell": "gru"}).sequence_settings
+    settings = AlignedConfig(encoder_config={"d_model": 6, "cell": "gru"}).settings_of_encoder
     assert settings.d_model == 6
     assert settings.cell == "gru"
     assert settings.embedding_dim == 300

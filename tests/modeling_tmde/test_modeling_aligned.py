@@ -1,7 +1,5 @@
 """Aligned encoders: each text is read by the encoder of its language alone."""
 
-from dataclasses import asdict
-
 import pytest
 import torch
 from transformers import PreTrainedModel
@@ -11,7 +9,6 @@ from modeling_tmde import (
     AlignedModel,
     BagConfig,
     BagModel,
-    LaserConfig,
     LaserModel,
 )
 from tests.modeling_tmde.families import padded
@@ -33,11 +30,9 @@ def aligned(kind: str) -> AlignedModel:
 
 def monolingual(model: AlignedModel, language: str) -> PreTrainedModel:
     """The model of the family that the encoder of a language is one of."""
-    config = model.config
-    if config.encoder == "bilstm":
-        encoder = LaserModel(LaserConfig(vocab_size=40, **asdict(config.sequence_settings)))
-    else:
-        encoder = BagModel(BagConfig(vocab_size=40, **asdict(config.bag_settings)))
+    config = model.config.settings_of_encoder
+    config.vocab_size = 40
+    encoder = BagModel(config) if isinstance(config, BagConfig) else LaserModel(config)
     encoder.load_state_dict(model.encoders[language].state_dict())
     return encoder.eval()
 

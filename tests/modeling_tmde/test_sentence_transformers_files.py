@@ -2,19 +2,11 @@
 
 import json
 
-import httpx
 import numpy as np
 import pytest
 import torch
-import transformers
-from huggingface_hub.errors import (
-    EntryNotFoundError,
-    LocalEntryNotFoundError,
-    RepositoryNotFoundError,
-)
 
 from modeling_tmde import NtdvForConditionalGeneration, TmdeEncoderForMaskedLM
-from modeling_tmde.common import COMPANIONS
 from modeling_tmde.inspection import NO_LIMIT
 from modeling_tmde.sentence_transformers_files import write_sentence_transformers_files
 from tests.conftest import jittered, save, tiny_model
@@ -63,67 +55,6 @@ def test_sentence_transformers_gives_the_same_vectors(name, tokenizer, tmp_path)
     for batch_size in (1, 64):
         vectors = opened.encode(texts, batch_size=batch_size, **language)
         np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-5)
-
-
-def test_remote_code_copies_all_files_that_are_written(tmp_path):
-    write_sentence_transformers_files(tiny_model(), tmp_path)
-    written = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*.json")}
-    assert written == set(COMPANIONS)
-
-
-def no_cached_file(*args, **kwargs):
-    raise LocalEntryNotFoundError("it is not in the cache")
-
-
-def no_such_file(*args, **kwargs):
-    raise EntryNotFoundError("404")
-
-
-def no_such_repository(*args, **kwargs):
-    request = httpx.Request("HEAD", "https://huggingface.co/someone/uncached")
-    raise RepositoryNotFoundError("404", response=httpx.Response(404, request=request))
-
-
-@pytest.mark.parametrize("fail", [no_cached_file, no_such_repository])
-def test_a_checkpoint_that_cannot_be_reached_is_named(fail, tmp_path, monkeypatch, caplog):
-    model = tiny_model()
-    # Remote code has no package that writes the files.
-    monkeypatch.setattr(type(model), "write_companions", None)
-    monkeypatch.setattr(transformers.utils.hub, "hf_hub_download", fail)
-    model.name_or_path = "someone/uncached"
-    model.save_pretrained(tmp_path)
-    (warning,) = [record.getMessage() for record in caplog.records]
-    assert warning.startswith("could not look for modules.json of someone/uncached: ")
-    assert f"copy them to {tmp_path}. Without them, sentence-transformers takes" in warning
-
-
-def test_files_that_the_folder_has_are_not_looked_for(tmp_path, monkeypatch, caplog):
-    model = tiny_model()
-    model.save_pretrained(tmp_path)
-    monkeypatch.setattr(type(model), "write_companions", None)
-    monkeypatch.setattr(transformers.utils.hub, "hf_hub_download", no_cached_file)
-    model.name_or_path = "someone/uncached"
-    model.save_pretrained(tmp_path)
-    assert not caplog.records
-
-
-def test_a_hub_model_without_the_files_is_saved_without_a_warning(tmp_path, monkeypatch, caplog):
-    model = tiny_model()
-    monkeypatch.setattr(type(model), "write_companions", None)
-    monkeypatch.setattr(transformers.utils.hub, "hf_hub_download", no_such_file)
-    model.name_or_path = "someone/bare"
-    model.save_pretrained(tmp_path)
-    assert not caplog.records
-
-
-def test_a_checkpoint_without_the_files_is_saved_without_a_warning(tmp_path, monkeypatch, caplog):
-    model = tiny_model()
-    monkeypatch.setattr(type(model), "write_companions", None)
-    model.name_or_path = str(tmp_path / "bare")
-    (tmp_path / "bare").mkdir()
-    model.save_pretrained(tmp_path / "again")
-    assert not caplog.records
-    assert not (tmp_path / "again" / "modules.json").exists()
 
 
 def test_a_model_of_several_encoders_asks_for_the_language(tokenizer, tmp_path):

@@ -364,6 +364,6 @@ def text_lengths(tokens: Tokens, languages: LanguageSet, rows: np.ndarray) -> np
             they are the same in all languages.
     """
     language_of_text = np.array(languages)[:, None, None]
-    # NO_ROW reads the last row here, too.
-    lengths = np.where(rows != NO_ROW, tokens.lengths[rows, language_of_text], 0)
-    return lengths.sum(axis=1, dtype=np.int64) + 2
+    # NO_ROW reads the last row here, too, which the sum leaves out.
+    lengths = tokens.lengths[rows, language_of_text]  # (languages, joined, rows)
+    return lengths.sum(axis=1, where=rows != NO_ROW, dtype=np.int64) + 2

@@ -12,7 +12,7 @@ import datasets
 from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrainedTokenizerBase
 
 from modeling_tmde.configuration_tmde import TmdeConfig
-from tmde.embedding.loading import local_or_hub, reading
+from tmde.embedding.loading import errors_about, local_or_hub
 from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
@@ -92,7 +92,7 @@ def open_config(
     Raises:
         RecipeError: The checkpoint is missing, or it is another model.
     """
-    with reading(f"{purpose} {checkpoint}", RecipeError):
+    with errors_about(f"{purpose} {checkpoint}", RecipeError):
         config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
     if config_class is None:
         expected_type = TmdeConfig.model_type  # Every `model_type` of this package begins with it.

@@ -15,7 +15,8 @@ from modeling_tmde.configuration_adapted import AdaptedConfig
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.tokenization import load_tokenizer
-from tmde.embedding.loading import default_prompt, local_or_hub
+from tmde.embedding.loading import local_or_hub
+from tmde.embedding.model_files import stored_settings
 from tmde.training.recipe.building import build_config
 from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.generated_sections import AdaptedSection
@@ -65,7 +66,7 @@ def adapt_encoder(
         ```
     """
     if prompt is None:
-        prompt = default_prompt(local_or_hub(encoder))
+        prompt = stored_settings(local_or_hub(encoder)).default_prompt
     if options.get("bag_residual"):
         raise TmdeError(
             f"bag_residual={options['bag_residual']}: expected 0, because the model would have no "
@@ -171,7 +172,7 @@ class FromEncoder(Start):
         section = self.recipe.model
         if section.settings().get("prompt") is not None:
             return section.prompt
-        return default_prompt(local_or_hub(section.encoder))
+        return stored_settings(local_or_hub(section.encoder)).default_prompt
 
     def _fit(self, encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> None:
         """Cut an encoder to the recipe's layers and the bag's tokens, in place."""

@@ -16,7 +16,7 @@ from modeling_tmde.inspection import position_limit
 from modeling_tmde.modeling_adapted import encoder_class, pooler_options
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.data.tokens import text_bounds
-from tmde.embedding.loading import local_or_hub, reading, without_load_report
+from tmde.embedding.loading import errors_about, local_or_hub, without_load_report
 from tmde.training.recipe.architectures import architecture_of
 from tmde.training.recipe.errors import RecipeError
 
@@ -138,7 +138,7 @@ def open_encoder_tokenizer(path: str | os.PathLike) -> PreTrainedTokenizerBase:
         RecipeError: There is none, or it lacks what training needs: padding, and a token after
             every text.
     """
-    with reading(f"Encoder {path}", RecipeError):
+    with errors_about(f"Encoder {path}", RecipeError):
         name = str(path) if Path(path).is_dir() else local_or_hub(path)
         tokenizer = load_tokenizer(name, trust_remote_code=False)
         if tokenizer.pad_token_id is None:

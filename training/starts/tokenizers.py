@@ -15,7 +15,7 @@ from transformers import AutoTokenizer, PreTrainedTokenizerBase
 from transformers.tokenization_utils_base import VERY_LARGE_INTEGER
 
 from modeling_tmde.tokenization import extend_tokenizer, train_tokenizer
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.progress import phase
 from tmde.training.recipe.building import build_config
@@ -53,7 +53,7 @@ def prepare_tokenizer(recipe: Recipe, rows: Rows | None, folder: Path) -> PreTra
 def open_tokenizer_files(path: str | os.PathLike) -> PreTrainedTokenizerBase:
     """Return the tokenizer of a folder or of a Hub id."""
     name = packaged_folder(path) or path
-    with reading(f"tokenizer.path={path}", RecipeError):
+    with errors_about(f"tokenizer.path={path}", RecipeError):
         return AutoTokenizer.from_pretrained(name)
 
 

@@ -19,7 +19,7 @@ from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from modeling_tmde.configuration_laser import LaserConfig
 from modeling_tmde.configuration_tmde import TmdeConfig
 from modeling_tmde.modeling_bag import BagModel
-from tmde.embedding.loading import local_or_hub, reading, without_load_report
+from tmde.embedding.loading import errors_about, local_or_hub, without_load_report
 from tmde.training.recipe.architectures import ARCHITECTURES, architecture_of
 from tmde.training.starts.base import Report, open_config
 from tmde.training.starts.vocabulary import VocabularyMap, map_vocabulary
@@ -43,33 +43,23 @@ def warm_start(
 ) -> Report:
     """Change a new model in place to begin where a checkpoint ended.
 
-    | checkpoint | model | what is taken |
-    |---|---|---|
-    | a bag | T-MDE with `direct_path` | everything: `_take_bag_as_direct_path` |
-    | a bag | an encoder of the Hub with `bag_residual` | everything: `_take_bag_beside_encoder` |
-    | a bag | any other | the table: `_take_tables` |
-    | the same architecture | | parameters by name: `_copy_parameters` |
-    | an encoder of it | an aligned model | every language's encoder: `_copy_parameters` |
-    | a language model | T-MDE | encoder and decoder: `_copy_parameters` |
+    T-MDE takes all of a bag, and so does an encoder of the Hub with `bag_residual`; other models
+    take its table. Models of the same architecture take parameters by name. So do an aligned model
+    from one of its encoders, and T-MDE from a language model.
 
-    A token that the checkpoint's vocabulary lacks is the weighted mean of its pieces there, which
-    keeps the sum of a bag; without pieces, it keeps its initial vector. Pieces know as much as they
-    were used: some may be merges that the checkpoint hardly ever saw alone.
+    Tokens are matched by [`map_vocabulary`]. A token that the checkpoint lacks is the weighted mean
+    of its pieces there; without pieces, it keeps its initial vector.
 
     Args:
         model: A new model of one of the `ARCHITECTURES`.
         tokenizer: The tokenizer of the model.
-        checkpoint: Folder or Hub id of a bag, of a model of the same architecture, or for T-MDE of
-            a language model, with its tokenizer.
+        checkpoint: Folder or Hub id of a model with its tokenizer.
         direct_path: Whether T-MDE takes a bag's token weights for its `bag_residual`, or the tables
             alone.
 
     Returns:
-        The `warm_start` of `run.json`: `checkpoint` and its `model_type`; `checkpoint_width` and
-        `width`, d_model of the two; the numbers of tokens that the old vocabulary has
-        (`tokens_copied`), that are means of their pieces (`tokens_mapped`), and that keep their
-        initial vectors (`tokens_left`); and, except from a bag, `tensors_copied`, the number of
-        parameters taken, and `tensors_kept`, the names of those that keep their initial values.
+        The `warm_start` of `run.json`. Its `tokens_mapped` are means of their pieces, and its
+        `tokens_left` and `tensors_kept` keep their initial values.
 
     Raises:
         TmdeError: The checkpoint cannot be opened or is of another kind, its width does not fit, it
@@ -152,7 +142,7 @@ def _open_source(checkpoint: str | os.PathLike) -> _Source:
             path, dtype=torch.float32, output_loading_info=True
         )
     model, loading = loaded
-    with reading(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
+    with errors_about(f"Warm start from {checkpoint}: expected its tokenizer's files beside it"):
         tokenizer = AutoTokenizer.from_pretrained(path)
     return _Source(str(checkpoint), model, tokenizer, frozenset(loading["missing_keys"]))
 

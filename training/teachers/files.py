@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from modeling_tmde import TmdeError
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.training.teachers.versions import KEY, TeacherVersion
 
 TEXT = "text"
@@ -91,7 +91,7 @@ def read_vector_table(path: Path, place: str | None = None) -> VectorTable:
         TmdeError: See `FileTeacher.table`.
     """
     place = place or f"{KEY}={path}"
-    with reading(f"{place}: it can't be read as parquet"):
+    with errors_about(f"{place}: it can't be read as parquet"):
         names = pq.read_schema(path).names
     for name in (TEXT, VECTOR):
         if name not in names:
@@ -99,7 +99,7 @@ def read_vector_table(path: Path, place: str | None = None) -> VectorTable:
                 f"{place}: found no column {name!r} among {', '.join(names)}; expected the "
                 f"columns {TEXT!r} and {VECTOR!r}"
             )
-    with reading(f"{place}: it can't be read as parquet"):
+    with errors_about(f"{place}: it can't be read as parquet"):
         table = pq.read_table(path, columns=[TEXT, VECTOR])
     if len(table) == 0:
         raise TmdeError(f"{place}: found no rows, expected texts with their vectors")

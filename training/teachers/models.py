@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.training.precision import has_fast_bf16
 from tmde.training.teachers.files import SHOWN_CHARACTERS, first_invalid_row
 from tmde.training.teachers.versions import KEY, TeacherVersion
@@ -56,7 +56,7 @@ class ModelTeacher:
         # Loading draws numbers, which must not depend on whether the vectors are there already.
         with (
             torch.random.fork_rng(devices),
-            reading(f"{KEY}={self.version.name}: sentence-transformers can't open it"),
+            errors_about(f"{KEY}={self.version.name}: sentence-transformers can't open it"),
         ):
             model = SentenceTransformer(
                 path,
@@ -76,8 +76,10 @@ class ModelTeacher:
         """The prompt before every text: the chosen one, or else the model's default."""
         if self.chosen_prompt is not None:
             return self.chosen_prompt
-        prompt: str = self.model.prompts.get(self.model.default_prompt_name, "")
-        return prompt
+        name = self.model.default_prompt_name
+        if name is None:
+            return ""
+        return self.model.prompts[name] or ""
 
     @property
     def half_precision(self) -> bool:

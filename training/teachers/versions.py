@@ -13,7 +13,7 @@ from huggingface_hub import snapshot_download
 
 from modeling_tmde import TmdeError
 from tmde.data.io import digests, write_atomically
-from tmde.embedding.loading import reading
+from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.training.objectives import Distillation
 
@@ -94,7 +94,7 @@ def _find_on_hub(name: str, revision: str | None) -> TeacherVersion:
     if name.endswith(FILE_SUFFIX):
         raise TmdeError(f"{KEY}={name}: found no such file, expected a parquet file with vectors")
     problem = f"{KEY}={name} is neither a folder nor a model that the Hub returns ({revision=})"
-    with reading(problem):
+    with errors_about(problem):
         snapshot = snapshot_download(
             name, revision=revision, allow_patterns=["modules.json", "config.json"]
         )

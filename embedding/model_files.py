@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
 
-"""What `config_sentence_transformers.json` beside a model says, and where its files are."""
+"""The files beside a model: its settings for sentence-transformers, card and calibration."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
 from huggingface_hub import hf_hub_download
-from huggingface_hub.errors import EntryNotFoundError
+from huggingface_hub.errors import (
+    EntryNotFoundError,
+    HfHubHTTPError,
+    HFValidationError,
+    HTTPError,
+)
+from transformers import PreTrainedModel
 
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import PROMPTS_FILE
+from tmde.embedding.hub_names import is_possible_hub_id
 
 CALIBRATION_FILE = "calibration.json"  # of `tmde.documents.calibration`
-
-# The prompts of documents go by these names, and the first that a model has is taken.
-DOCUMENT_PROMPTS = ("document", "passage", "corpus")
+_CARD = "README.md"
 
 
 @dataclass(frozen=True)
@@ -93,4 +99,46 @@ def find_model_file(
     try:
         return Path(hf_hub_download(str(name), file, revision=revision, token=token))
     except EntryNotFoundError:  # The repository has no such file, or it is offline and not cached.
+        return None
+
+
+def replace_calibration(model: PreTrainedModel, folder: Path) -> None:
+    """Copy the calibration beside a model into a folder; delete that of other weights there."""
+    source = _file_of_model(model, CALIBRATION_FILE)
+    target = folder / CALIBRATION_FILE
+    if source is None:
+        target.unlink(missing_ok=True)
+    elif source.resolve() != target.resolve():
+        shutil.copyfile(source, target)
+
+
+def copy_card(model: PreTrainedModel, folder: Path) -> None:
+    """Copy the card of a model, which holds the license under which its weights are passed on.
+
+    Args:
+        model: A model that was loaded from a folder or the Hub; another one has no card.
+        folder: Where the card goes. One that is there stays.
+    """
+    if (folder / _CARD).exists():
+        return
+    card = _file_of_model(model, _CARD)
+    if card is not None:
+        shutil.copyfile(card, folder / _CARD)
+
+
+def _file_of_model(model: PreTrainedModel, file: str) -> Path | None:
+    """Return a file of the folder or repository that a model was loaded from; None without one.
+
+    A file of the Hub is that of the cache.
+    """
+    name = str(model.name_or_path)
+    if not name:
+        return None  # The model was built and not loaded.
+    if not Path(name).is_dir() and not is_possible_hub_id(name):
+        return None
+    # Newer versions of transformers do not say which commit was loaded; then it is the last one.
+    commit = getattr(model.config, "_commit_hash", None)
+    try:
+        return find_model_file(name, file, commit, token=None)
+    except (HfHubHTTPError, HTTPError, HFValidationError, OSError):
         return None

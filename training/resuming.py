@@ -89,8 +89,8 @@ def changed_settings(stored: Recipe, recipe: Recipe) -> list[SettingChange]:
     """
     changes = []
     for section in SECTIONS:
-        before = getattr(stored, section).model_dump()
-        now = getattr(recipe, section).model_dump()
+        before = getattr(stored, section).values()
+        now = getattr(recipe, section).values()
         for change in _differences(section, before, now):
             names_same_file = section in SOURCE_SECTIONS and is_same_source(
                 change.before, change.now

@@ -15,9 +15,9 @@ from tmde.data.document_share import draw_share
 from tmde.data.files import AnyDataset
 from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts
 from tmde.training.recipe.building import build_objectives
-from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.overrides import with_settings
+from tmde.training.recipe.loading import with_settings
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.values import RecipeError
 from tmde.training.run_languages import choose_languages
 from tmde.training.starts.replay import load_present, load_replayed
 

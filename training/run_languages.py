@@ -7,9 +7,9 @@ from typing import Any
 
 from tmde.data.languages import languages_of
 from tmde.data.rows import triple_texts
-from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.overrides import with_settings
+from tmde.training.recipe.loading import with_settings
 from tmde.training.recipe.schema import ChosenRecipe, Recipe
+from tmde.training.recipe.values import RecipeError
 
 PREFERRED_PIVOT = "en"
 

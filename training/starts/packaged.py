@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from tmde.embedding.packaged_models import DEFAULT_MODEL
-from tmde.training.recipe.overrides import with_sections
+from tmde.training.recipe.loading import with_sections
 from tmde.training.recipe.schema import ChosenRecipe, Recipe
 from tmde.training.starts.base import open_config
 from tmde.training.starts.checkpoint import bag_options, begin_with

@@ -113,8 +113,9 @@ def train(
 
     from tmde.cli.train_recipe import TrainCommand, make_recipe
     from tmde.cli.train_summary import summarize
+    from tmde.training.resuming import RunCompleteError
     from tmde.training.run import train_recipe
-    from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
+    from tmde.training.run_folder import RECIPE_NAME, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
     if lora:

@@ -17,9 +17,8 @@ from tmde.training.recipe import (
     with_settings,
 )
 from tmde.training.recipe.schema import ChosenRecipe
-from tmde.training.run_data import check_has_data, named_sources
-from tmde.training.run_folder import RECIPE_NAME, with_stored_data
-from tmde.training.run_languages import choose_languages
+from tmde.training.run_data import check_has_data, choose_languages, named_sources
+from tmde.training.run_folder import RECIPE_NAME
 from tmde.training.starts import (
     begin_with,
     choose_packaged,
@@ -98,7 +97,7 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
         recipe = with_settings(recipe, {"data.columns": with_plain_languages(command.columns)})
     earlier = command.resumed_recipe
     if earlier is not None:
-        recipe = _with_data_of_run(recipe, command)
+        recipe = _with_data_of_run(recipe, earlier, command)
         return RunRecipe(_as_begun(recipe, earlier, command))
     check_has_data(recipe)
     settings = command.settings
@@ -112,8 +111,14 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
     return RunRecipe(recipe, messages)
 
 
-def _with_data_of_run(recipe: Recipe, command: TrainCommand) -> Recipe:
-    """Return the recipe of a run to resume, with the run's data where the user names none."""
+def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+    """Return the recipe of a run to resume, with the run's data where the user names none.
+
+    Args:
+        recipe: The recipe that the command names.
+        earlier: The recipe with which the run was begun.
+        command: The command.
+    """
     keys = set()
     for word in command.settings.words:
         keys.add(word.partition("=")[0].removeprefix("data."))
@@ -121,7 +126,17 @@ def _with_data_of_run(recipe: Recipe, command: TrainCommand) -> Recipe:
         keys.update(recipe.data.settings())
     names_train = bool(command.train_data) or "train" in keys
     names_dev = bool(command.dev_data) or "dev" in keys
-    return with_stored_data(recipe, command.output, train=not names_train, dev=not names_dev)
+    now = recipe.data.settings()
+    before = earlier.data.settings()
+    settings = {}
+    if not names_train and "train" in before:
+        settings["data.train"] = before["train"]
+        if "columns" in before and "columns" not in now:
+            settings["data.columns"] = before["columns"]
+    states_dev_rows = "dev" in before or "dev" in now
+    if not names_dev and states_dev_rows:
+        settings["data.dev"] = before.get("dev")
+    return with_settings(recipe, settings)
 
 
 def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:

@@ -72,7 +72,8 @@ class Recipe:
     @property
     def architecture(self) -> str:
         """What the `model` section builds, one of `ARCHITECTURES`."""
-        return self.model.architecture
+        architecture: str = self.model.architecture
+        return architecture
 
     @property
     def seed(self) -> int:

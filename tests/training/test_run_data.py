@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
-from tmde.training.run_languages import choose_languages
+from tmde.training.run_data import choose_languages
 
 
 def write_table(path: Path, *languages: str) -> Path:

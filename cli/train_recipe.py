@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tmde.cli.options import one_or_all
@@ -68,21 +68,8 @@ class TrainCommand:
         return None
 
 
-@dataclass(frozen=True)
-class RunRecipe:
-    """The recipe of a run, and what was chosen for the user.
-
-    Attributes:
-        recipe: The recipe.
-        messages: Sentences about what was chosen.
-    """
-
-    recipe: Recipe
-    messages: list[str] = field(default_factory=list)
-
-
-def make_recipe(command: TrainCommand) -> RunRecipe:
-    """Return the recipe of a run with its data, languages and start.
+def make_recipe(command: TrainCommand) -> ChosenRecipe:
+    """Return the recipe of a run with its data, languages and start, and what was chosen of them.
 
     Raises:
         TmdeError: Names the option, the key or the file, what was found and what is expected.
@@ -98,17 +85,12 @@ def make_recipe(command: TrainCommand) -> RunRecipe:
     earlier = command.resumed_recipe
     if earlier is not None:
         recipe = _with_data_of_run(recipe, earlier, command)
-        return RunRecipe(_as_begun(recipe, earlier, command))
+        return ChosenRecipe(_as_begun(recipe, earlier, command))
     check_has_data(recipe)
     settings = command.settings
     languages = choose_languages(recipe, settings.languages, settings.pivots)
     start = _choose_start(languages.recipe, command)
-    recipe = _measured_at_start(start.recipe)
-    messages = []
-    for message in (languages.message, start.message):
-        if message is not None:
-            messages.append(message)
-    return RunRecipe(recipe, messages)
+    return ChosenRecipe(_measured_at_start(start.recipe), [*languages.messages, *start.messages])
 
 
 def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:

@@ -211,55 +211,44 @@ def choose_languages(
         TmdeError: The data cannot be found or read.
     """
     data = recipe.data
-    if data.triples:
-        return _languages_of_triples(recipe, user_languages, user_pivots)
     is_stated = user_languages is not None or "languages" in data.settings()
-    if is_stated or data.replay is not None or recipe.named_texts is not None:
-        languages = list(data.languages if user_languages is None else user_languages)
-        message = None
-    else:
-        languages = _languages_in(data.train, data.settings().get("columns"))
-        if triple_texts(languages):
-            recipe = with_settings(recipe, {"data.triples": True})
-            return _languages_of_triples(recipe, user_languages, user_pivots)
-        message = f"Languages of the data: {', '.join(sorted(languages))}"
+    is_found = not is_stated and data.replay is None and recipe.named_texts is None
+    is_triples = data.triples
+    languages = list(data.languages if user_languages is None else user_languages)
+    if is_found and not is_triples:
+        languages = languages_of(data.train, data.columns)
+        is_triples = triple_texts(languages) != ()
+    if is_found and is_triples:
+        languages = [PREFERRED_PIVOT]
+    elif is_found:
+        _check_two_languages(data.train, languages)
     pivots = user_pivots
-    if pivots is None and (message is not None or user_languages is not None):
-        pivots = _choose_pivots(languages, data.pivot_languages)
     if pivots is None:
-        pivots = data.pivot_languages
-    if message is not None:
-        if user_pivots is None:
-            message += f"; {_describe_pivots(pivots, data.pivot_languages)}"
-        message += " (--languages and --pivots name others)."
+        pivots = _choose_pivots(languages, data.pivot_languages)
+    messages = []
+    if is_found and is_triples:
+        messages.append(
+            "The data are triples of anchor and positive. Language of their texts: "
+            f"{PREFERRED_PIVOT} (--languages names others)."
+        )
+    elif is_found:
         # The same text in another format, with other columns first, makes the same run.
         languages = sorted(languages)
-    settings = _changed_settings(recipe, languages, list(pivots))
-    return ChosenRecipe(with_settings(recipe, settings), message)
+        message = f"Languages of the data: {', '.join(languages)}"
+        if user_pivots is None:
+            message += f"; {_describe_pivots(pivots, data.pivot_languages)}"
+        messages.append(f"{message} (--languages and --pivots name others).")
+    settings: dict[str, Any] = {
+        "data.languages": languages,
+        "data.pivot_languages": list(pivots),
+    }
+    if is_triples:
+        settings["data.triples"] = True
+    return ChosenRecipe(with_settings(recipe, settings), messages)
 
 
-def _languages_of_triples(
-    recipe: Recipe, user_languages: Sequence[str] | None, user_pivots: Sequence[str] | None
-) -> ChosenRecipe:
-    """Return the recipe of triples with its languages, which the data do not state."""
-    languages = [PREFERRED_PIVOT]
-    message: str | None = (
-        f"The data are triples of anchor and positive. Language of their texts: {PREFERRED_PIVOT} "
-        "(--languages names others)."
-    )
-    if user_languages is not None or "languages" in recipe.data.settings():
-        languages = list(user_languages or recipe.data.languages)
-        message = None
-    pivots = user_pivots
-    if pivots is None:
-        pivots = _choose_pivots(languages, recipe.data.pivot_languages)
-    settings = _changed_settings(recipe, languages, list(pivots))
-    return ChosenRecipe(with_settings(recipe, settings), message)
-
-
-def _languages_in(source: Any, columns: dict[str, str] | None) -> list[str]:
-    """Return the languages of the training data, in the order in which they appear."""
-    languages = languages_of(source, columns)
+def _check_two_languages(source: Any, languages: Sequence[str]) -> None:
+    """Refuse training data with fewer than two languages."""
     if len(languages) < 2:
         count = "none" if not languages else f"only {languages[0]}"
         raise RecipeError(
@@ -267,7 +256,6 @@ def _languages_in(source: Any, columns: dict[str, str] | None) -> list[str]:
             "each column by its language, such as de and en, or say which is which: --columns "
             "de=Source,en=Target"
         )
-    return languages
 
 
 def _choose_pivots(languages: Sequence[str], preferred: Sequence[str]) -> list[str]:
@@ -285,14 +273,3 @@ def _describe_pivots(pivots: Sequence[str], preferred: Sequence[str]) -> str:
     if set(pivots) <= set(preferred):
         return f"pivots: {', '.join(pivots)}"
     return f"pivot: {pivots[0]}, since it has no {' and no '.join(preferred)}"
-
-
-def _changed_settings(recipe: Recipe, languages: list[str], pivots: list[str]) -> dict[str, Any]:
-    """Return the settings of a recipe that state the languages, without those it has."""
-    stated = recipe.data.settings()
-    settings: dict[str, Any] = {}
-    if stated.get("languages") != languages:
-        settings["data.languages"] = languages
-    if stated.get("pivot_languages") != pivots:
-        settings["data.pivot_languages"] = pivots
-    return settings

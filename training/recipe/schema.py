@@ -135,11 +135,11 @@ class ChosenRecipe(NamedTuple):
 
     Attributes:
         recipe: The recipe, which states what was chosen.
-        message: A sentence about it for the user; None if there was nothing to choose.
+        messages: Sentences about it for the user.
     """
 
     recipe: Recipe
-    message: str | None = None
+    messages: Sequence[str] = ()
 
 
 def read_sections(content: Mapping[str, Any], recipe_name: str) -> Sections:

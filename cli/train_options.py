@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tmde.cli.errors import OptionError
-
-if TYPE_CHECKING:
-    from tmde.training.recipe import Recipe
 
 LANGUAGES = "data.languages"
 PIVOTS = "data.pivot_languages"
@@ -142,7 +139,6 @@ class UserSettings:
 
     Attributes:
         values: The values by key; keys that have an option are complete, `section.key`.
-        words: The words without those that set languages.
 
     Args:
         words: Words of the form `key=value`.
@@ -157,14 +153,10 @@ class UserSettings:
         from tmde.training.recipe import parse_override
 
         self.values: dict[str, Any] = {}
-        self.words: list[str] = []
         full_key_of = {key.rpartition(".")[2]: key for key in OPTION_OF_KEY}
         for word in words:
             key, value = parse_override(word)
-            key = full_key_of.get(key, key)
-            self.values[key] = value
-            if key not in (LANGUAGES, PIVOTS):
-                self.words.append(word)
+            self.values[full_key_of.get(key, key)] = value
         option_values = options.settings()
         for key, value in option_values.items():
             self._check_option(key, value)
@@ -172,7 +164,6 @@ class UserSettings:
             # Whoever counts steps wants all of them.
             option_values[MINUTES] = None
         self.values |= option_values
-        self._option_values = option_values
 
     def _check_option(self, key: str, value: Any) -> None:
         """Refuse an option that contradicts a word."""
@@ -194,24 +185,6 @@ class UserSettings:
         """The pivot languages; None if they are not set."""
         return self.values.get(PIVOTS)
 
-    def with_options(self, recipe: Recipe) -> Recipe:
-        """Return a recipe that was read with `words`, with the other options set as well."""
-        from tmde.training.recipe import with_settings
-
-        settings = {}
-        for key, value in self._option_values.items():
-            if key not in (LANGUAGES, PIVOTS):
-                settings[key] = value
-        return with_settings(recipe, settings)
-
-    def with_all(self, recipe: Recipe) -> Recipe:
-        """Return a recipe with everything that the user has set."""
-        from tmde.training.recipe import with_settings
-
-        return with_settings(recipe, self.values)
-
-    def keys_in(self, recipe: Recipe) -> set[str]:
-        """Return the keys that are set, as `section.key`."""
-        from tmde.training.recipe import full_key
-
-        return {full_key(recipe, key) for key in self.values}
+    def without_languages(self) -> dict[str, Any]:
+        """Return the values of all keys except those of the languages."""
+        return {key: value for key, value in self.values.items() if key not in (LANGUAGES, PIVOTS)}

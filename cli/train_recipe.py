@@ -11,6 +11,7 @@ from tmde.data.columns import with_plain_languages
 from tmde.training.recipe import (
     Recipe,
     RecipeError,
+    full_key,
     load_recipe,
     packaged_names,
     with_sections,
@@ -74,21 +75,20 @@ def make_recipe(command: TrainCommand) -> ChosenRecipe:
     Raises:
         TmdeError: Names the option, the key or the file, what was found and what is expected.
     """
-    recipe = load_recipe(command.name, command.settings.words, command.encoder)
-    recipe = command.settings.with_options(recipe)
+    settings = command.settings.without_languages()
     if command.train_data:
-        recipe = with_settings(recipe, {"data.train": one_or_all(command.train_data)})
+        settings["data.train"] = one_or_all(command.train_data)
     if command.dev_data:
-        recipe = with_settings(recipe, {"data.dev": named_sources(command.dev_data)})
+        settings["data.dev"] = named_sources(command.dev_data)
     if command.columns:
-        recipe = with_settings(recipe, {"data.columns": with_plain_languages(command.columns)})
+        settings["data.columns"] = with_plain_languages(command.columns)
+    recipe = load_recipe(command.name, settings, command.encoder)
     earlier = command.resumed_recipe
     if earlier is not None:
         recipe = _with_data_of_run(recipe, earlier, command)
         return ChosenRecipe(_as_begun(recipe, earlier, command))
     check_has_data(recipe)
-    settings = command.settings
-    languages = choose_languages(recipe, settings.languages, settings.pivots)
+    languages = choose_languages(recipe, command.settings.languages, command.settings.pivots)
     start = _choose_start(languages.recipe, command)
     return ChosenRecipe(_measured_at_start(start.recipe), [*languages.messages, *start.messages])
 
@@ -101,9 +101,7 @@ def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) ->
         earlier: The recipe with which the run was begun.
         command: The command.
     """
-    keys = set()
-    for word in command.settings.words:
-        keys.add(word.partition("=")[0].removeprefix("data."))
+    keys = {key.removeprefix("data.") for key in command.settings.values}
     if command.is_file:
         keys.update(recipe.data.settings())
     names_train = bool(command.train_data) or "train" in keys
@@ -138,7 +136,7 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
         checkpoint = earlier.warm_start.checkpoint
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
-        recipe = command.settings.with_all(_begun_as(recipe, earlier, checkpoint))
+        recipe = with_settings(_begun_as(recipe, earlier, checkpoint), command.settings.values)
     return _measured_at_start(recipe)
 
 
@@ -173,7 +171,7 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
 
 def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     """Return the recipe with the start that the user names, or else with the packaged model."""
-    settings = command.settings
+    values = command.settings.values
     if command.from_scratch:
         if recipe.warm_start.checkpoint is not None:
             raise RecipeError(
@@ -184,8 +182,8 @@ def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     if command.warm_start is not None:
         begun = begin_with(without_automatic_start(recipe), command.warm_start)
         # The start has set keys of its own; those of the user go before them.
-        return ChosenRecipe(settings.with_all(begun))
-    return choose_packaged(recipe, settings.keys_in(recipe))
+        return ChosenRecipe(with_settings(begun, values))
+    return choose_packaged(recipe, {full_key(recipe, key) for key in values})
 
 
 def _measured_at_start(recipe: Recipe) -> Recipe:

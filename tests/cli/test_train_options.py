@@ -54,7 +54,7 @@ def test_steps_keep_the_minutes_of_the_user():
 def test_an_option_may_repeat_a_word():
     settings = UserSettings(["languages=[de, en]"], RunOptions("de, en"))
     assert settings.languages == ["de", "en"]
-    assert settings.words == []
+    assert settings.without_languages() == {}
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,9 @@ ENCODER_AS_TEACHER = "encoder"
 
 
 def load_recipe(
-    name_or_path: str, overrides: Iterable[str] = (), encoder: str | None = None
+    name_or_path: str,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    encoder: str | None = None,
 ) -> Recipe:
     """Return a recipe of the package or of a YAML file, with overrides applied.
 
@@ -46,7 +48,7 @@ def load_recipe(
 
     Args:
         name_or_path: The name of a recipe that comes with the package, or the path of a YAML file.
-        overrides: Keys and values, `key=value`.
+        overrides: Keys and values, `key=value`, or a mapping of them.
         encoder: Folder or Hub id of an encoder that takes the place of the recipe's model: the
             `model` section becomes that of the recipe `adapted`; data, objectives and training
             stay.
@@ -58,8 +60,10 @@ def load_recipe(
     description, sections = _read_recipe(name_or_path)
     if encoder is not None:
         _put_on_encoder(sections, name, encoder)
-    for override in overrides:
-        set_value(sections, *parse_override(override))
+    if not isinstance(overrides, Mapping):
+        overrides = dict(parse_override(override) for override in overrides)
+    for key, value in overrides.items():
+        set_value(sections, key, value)
     _name_teachers(sections)
     return validate_recipe(name, description, sections)
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tmde.cli.options import one_or_all
-from tmde.cli.train_options import UserSettings
+from tmde.cli.train_options import LANGUAGES, PIVOTS
 from tmde.data.columns import with_plain_languages
 from tmde.training.recipe import (
     Recipe,
@@ -33,7 +34,7 @@ class TrainCommand:
 
     Attributes:
         name: The name of the recipe, or the path of its file.
-        settings: The keys that the user has set.
+        settings: The keys that the user has set, and their values.
         output: The folder of the run.
         train_data: The sources of training data; None for those of the recipe.
         dev_data: The sources of held-out rows, `[NAME=]SOURCE`; None for those of the recipe.
@@ -45,7 +46,7 @@ class TrainCommand:
     """
 
     name: str
-    settings: UserSettings
+    settings: dict[str, Any]
     output: Path
     train_data: list[str] | None = None
     dev_data: list[str] | None = None
@@ -75,7 +76,9 @@ def make_recipe(command: TrainCommand) -> ChosenRecipe:
     Raises:
         TmdeError: Names the option, the key or the file, what was found and what is expected.
     """
-    settings = command.settings.without_languages()
+    settings = dict(command.settings)
+    user_languages = settings.pop(LANGUAGES, None)
+    user_pivots = settings.pop(PIVOTS, None)
     if command.train_data:
         settings["data.train"] = one_or_all(command.train_data)
     if command.dev_data:
@@ -88,7 +91,7 @@ def make_recipe(command: TrainCommand) -> ChosenRecipe:
         recipe = _with_data_of_run(recipe, earlier, command)
         return ChosenRecipe(_as_begun(recipe, earlier, command))
     check_has_data(recipe)
-    languages = choose_languages(recipe, command.settings.languages, command.settings.pivots)
+    languages = choose_languages(recipe, user_languages, user_pivots)
     start = _choose_start(languages.recipe, command)
     return ChosenRecipe(_measured_at_start(start.recipe), [*languages.messages, *start.messages])
 
@@ -101,7 +104,7 @@ def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) ->
         earlier: The recipe with which the run was begun.
         command: The command.
     """
-    keys = {key.removeprefix("data.") for key in command.settings.values}
+    keys = {key.removeprefix("data.") for key in command.settings}
     if command.is_file:
         keys.update(recipe.data.settings())
     names_train = bool(command.train_data) or "train" in keys
@@ -136,14 +139,14 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
         checkpoint = earlier.warm_start.checkpoint
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
-        recipe = with_settings(_begun_as(recipe, earlier, checkpoint), command.settings.values)
+        recipe = with_settings(_begun_as(recipe, earlier, checkpoint), command.settings)
     return _measured_at_start(recipe)
 
 
 def _with_languages_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
     """Return the recipe with the languages that a run was begun with, where the user names none."""
-    languages = command.settings.languages
-    pivots = command.settings.pivots
+    languages = command.settings.get(LANGUAGES)
+    pivots = command.settings.get(PIVOTS)
     if languages is None and not (command.is_file and "languages" in recipe.data.settings()):
         languages = earlier.data.languages
     if pivots is None and languages == earlier.data.languages:
@@ -171,7 +174,6 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
 
 def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     """Return the recipe with the start that the user names, or else with the packaged model."""
-    values = command.settings.values
     if command.from_scratch:
         if recipe.warm_start.checkpoint is not None:
             raise RecipeError(
@@ -182,8 +184,9 @@ def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     if command.warm_start is not None:
         begun = begin_with(without_automatic_start(recipe), command.warm_start)
         # The start has set keys of its own; those of the user go before them.
-        return ChosenRecipe(with_settings(begun, values))
-    return choose_packaged(recipe, {full_key(recipe, key) for key in values})
+        return ChosenRecipe(with_settings(begun, command.settings))
+    user_keys = {full_key(recipe, key) for key in command.settings}
+    return choose_packaged(recipe, user_keys)
 
 
 def _measured_at_start(recipe: Recipe) -> Recipe:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tmde.cli.train_options import RunOptions, UserSettings
+from tmde.cli.train_options import user_settings
 from tmde.cli.train_recipe import TrainCommand, make_recipe
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.recipe.schema import ChosenRecipe
@@ -16,7 +16,7 @@ OPTIONS = {"languages", "pivots", "minutes", "steps", "seed", "batch_tokens"}
 def make(name: str, *words: str, output: Path = Path("no/run"), **arguments) -> ChosenRecipe:
     """Return the recipe of a run on the sample; options of the recipe are arguments as well."""
     options = {key: arguments.pop(key) for key in OPTIONS & arguments.keys()}
-    settings = UserSettings(words, RunOptions(**options))
+    settings = user_settings(words, **options)
     arguments = {"train_data": ["sample"]} | arguments
     return make_recipe(TrainCommand(name, settings, output, **arguments))
 

@@ -177,6 +177,13 @@ def test_overrides(override, section, key, value):
     assert type(setting) is type(value)
 
 
+def test_overrides_may_be_a_mapping():
+    settings = {"learning_rate": 3e-4, "objectives.distance": None, "data.train": ["a.tsv"]}
+    recipe = load_recipe("ctmde", settings)
+    words = ["learning_rate=3e-4", "objectives.distance=null", "data.train=[a.tsv]"]
+    assert recipe.settings() == load_recipe("ctmde", words).settings()
+
+
 def test_languages_and_pivots_are_set_in_any_order():
     overrides = ["languages=[de]", "pivot_languages=[de]"]
     for ordered in (overrides, overrides[::-1]):

@@ -10,7 +10,7 @@ import typer
 
 from tmde.cli.errors import OptionError
 from tmde.cli.options import ColumnsOption, DevOption, TrainOption, check_model_name, columns_of
-from tmde.cli.train_options import RunOptions, UserSettings, check_quoting
+from tmde.cli.train_options import check_quoting, user_settings
 
 DEFAULT_OUTPUT = Path("runs/tmde")
 
@@ -107,22 +107,31 @@ def train(
     if not resume:  # A run goes on without the model that it began with.
         check_model_name(warm_start)
         check_model_name(encoder)
-    options = RunOptions(languages, pivots, minutes, steps, seed, batch_tokens)
 
     from accelerate import PartialState
 
     from tmde.cli.train_recipe import TrainCommand, make_recipe
     from tmde.cli.train_summary import summarize
+    from tmde.training.resuming import RunCompleteError
     from tmde.training.run import train_recipe
-    from tmde.training.run_folder import RECIPE_NAME, RunCompleteError, check_inputs_stay
+    from tmde.training.run_folder import RECIPE_NAME, check_inputs_stay
 
     name, overrides = _recipe_and_overrides(recipe, overrides or [], encoder)
     if lora:
         overrides = ["model.lora={}", *overrides]
+    settings = user_settings(
+        overrides,
+        languages=languages,
+        pivots=pivots,
+        minutes=minutes,
+        steps=steps,
+        seed=seed,
+        batch_tokens=batch_tokens,
+    )
     made = make_recipe(
         TrainCommand(
             name=name,
-            settings=UserSettings(overrides, options),
+            settings=settings,
             output=output,
             train_data=train_data,
             dev_data=dev_data,

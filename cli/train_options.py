@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from tmde.cli.errors import OptionError
-
-if TYPE_CHECKING:
-    from tmde.training.recipe import Recipe
 
 LANGUAGES = "data.languages"
 PIVOTS = "data.pivot_languages"
@@ -72,44 +68,60 @@ def _option_of(key: str) -> str | None:
 # ---- What the user has set
 
 
-@dataclass(frozen=True)
-class RunOptions:
-    """The options of a run that stand for recipe keys; None for those that are not given.
+def user_settings(
+    words: Sequence[str],
+    *,
+    languages: str | None = None,
+    pivots: str | None = None,
+    minutes: float | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    batch_tokens: int | None = None,
+) -> dict[str, Any]:
+    """Return all that the user has set of a recipe.
 
-    Attributes:
-        languages: The languages, separated by commas.
-        pivots: The pivot languages, separated by commas.
+    Args:
+        words: Words of the form `key=value`.
+        languages: The languages, separated by commas or blanks. Here and below, None stands for an
+            option that is not given.
+        pivots: The pivot languages, separated in the same way.
         minutes: The minutes of training.
         steps: The number of steps.
         seed: The seed.
         batch_tokens: The tokens of a step.
+
+    Returns:
+        The values by key; keys that have an option are complete, `section.key`.
+
+    Raises:
+        OptionError: An option and a word set the same key to different values.
+        RecipeError: A word cannot be read.
     """
+    from tmde.training.recipe import parse_override
 
-    languages: str | None = None
-    pivots: str | None = None
-    minutes: float | None = None
-    steps: int | None = None
-    seed: int | None = None
-    batch_tokens: int | None = None
-
-    def settings(self) -> dict[str, Any]:
-        """Return the recipe keys that the options set, and their values."""
-        value_of_key: dict[str, Any] = {
-            LANGUAGES: self.languages,
-            PIVOTS: self.pivots,
-            MINUTES: self.minutes,
-            STEPS: self.steps,
-            SEED: self.seed,
-            BATCH_TOKENS: self.batch_tokens,
-        }
-        settings = {key: value for key, value in value_of_key.items() if value is not None}
-        languages: list[str] = []
-        for key in (LANGUAGES, PIVOTS):
-            if key in settings:
-                codes = _codes_of(settings[key], OPTION_OF_KEY[key])
-                settings[key] = _languages_of_locales(codes, languages)
-                languages = settings[key]
-        return settings
+    full_key_of = {key.rpartition(".")[2]: key for key in OPTION_OF_KEY}
+    values: dict[str, Any] = {}
+    for word in words:
+        key, value = parse_override(word)
+        values[full_key_of.get(key, key)] = value
+    options: dict[str, Any] = {
+        MINUTES: minutes,
+        STEPS: steps,
+        SEED: seed,
+        BATCH_TOKENS: batch_tokens,
+    }
+    if languages is not None:
+        options[LANGUAGES] = _languages_of_locales(_codes_of(languages, "--languages"), ())
+    if pivots is not None:
+        chosen = options.get(LANGUAGES, ())
+        options[PIVOTS] = _languages_of_locales(_codes_of(pivots, "--pivots"), chosen)
+    for key, value in options.items():
+        if value is not None:
+            _check_option(key, value, values)
+            values[key] = value
+    if steps is not None and MINUTES not in values:
+        values[MINUTES] = None  # Whoever counts steps wants all of them.
+    return values
 
 
 def _codes_of(text: str, option: str) -> list[str]:
@@ -137,81 +149,11 @@ def _languages_of_locales(codes: list[str], chosen: Sequence[str]) -> list[str]:
     return languages
 
 
-class UserSettings:
-    """All that the user has set of a recipe, by options and by `key=value`.
-
-    Attributes:
-        values: The values by key; keys that have an option are complete, `section.key`.
-        words: The words without those that set languages.
-
-    Args:
-        words: Words of the form `key=value`.
-        options: The options.
-
-    Raises:
-        OptionError: An option and a word set the same key to different values.
-        RecipeError: A word cannot be read.
-    """
-
-    def __init__(self, words: Sequence[str], options: RunOptions):
-        from tmde.training.recipe import parse_override
-
-        self.values: dict[str, Any] = {}
-        self.words: list[str] = []
-        full_key_of = {key.rpartition(".")[2]: key for key in OPTION_OF_KEY}
-        for word in words:
-            key, value = parse_override(word)
-            key = full_key_of.get(key, key)
-            self.values[key] = value
-            if key not in (LANGUAGES, PIVOTS):
-                self.words.append(word)
-        option_values = options.settings()
-        for key, value in option_values.items():
-            self._check_option(key, value)
-        if STEPS in option_values and MINUTES not in {**self.values, **option_values}:
-            # Whoever counts steps wants all of them.
-            option_values[MINUTES] = None
-        self.values |= option_values
-        self._option_values = option_values
-
-    def _check_option(self, key: str, value: Any) -> None:
-        """Refuse an option that contradicts a word."""
-        if key not in self.values or self.values[key] == value:
-            return
-        option = OPTION_OF_KEY[key]
-        short_key = key.rpartition(".")[2]
-        raise OptionError(
-            f"{option} says {value} and {short_key} says {self.values[key]}; give one of them"
-        )
-
-    @property
-    def languages(self) -> Any:
-        """The languages; None if they are not set."""
-        return self.values.get(LANGUAGES)
-
-    @property
-    def pivots(self) -> Any:
-        """The pivot languages; None if they are not set."""
-        return self.values.get(PIVOTS)
-
-    def with_options(self, recipe: Recipe) -> Recipe:
-        """Return a recipe that was read with `words`, with the other options set as well."""
-        from tmde.training.recipe import with_settings
-
-        settings = {}
-        for key, value in self._option_values.items():
-            if key not in (LANGUAGES, PIVOTS):
-                settings[key] = value
-        return with_settings(recipe, settings)
-
-    def with_all(self, recipe: Recipe) -> Recipe:
-        """Return a recipe with everything that the user has set."""
-        from tmde.training.recipe import with_settings
-
-        return with_settings(recipe, self.values)
-
-    def keys_in(self, recipe: Recipe) -> set[str]:
-        """Return the keys that are set, as `section.key`."""
-        from tmde.training.recipe import full_key
-
-        return {full_key(recipe, key) for key in self.values}
+def _check_option(key: str, value: Any, values: Mapping[str, Any]) -> None:
+    """Refuse an option that contradicts a word."""
+    if key not in values or values[key] == value:
+        return
+    short_key = key.rpartition(".")[2]
+    raise OptionError(
+        f"{OPTION_OF_KEY[key]} says {value} and {short_key} says {values[key]}; give one of them"
+    )

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from tmde.cli.options import one_or_all
-from tmde.cli.train_options import UserSettings
+from tmde.cli.train_options import LANGUAGES, PIVOTS
 from tmde.data.columns import with_plain_languages
 from tmde.training.recipe import (
     Recipe,
     RecipeError,
+    full_key,
     load_recipe,
     packaged_names,
     with_sections,
     with_settings,
 )
 from tmde.training.recipe.schema import ChosenRecipe
-from tmde.training.run_data import check_has_data, named_sources
-from tmde.training.run_folder import RECIPE_NAME, with_stored_data
-from tmde.training.run_languages import choose_languages
+from tmde.training.run_data import check_has_data, choose_languages, named_sources
+from tmde.training.run_folder import RECIPE_NAME
 from tmde.training.starts import (
     begin_with,
     choose_packaged,
@@ -33,7 +34,7 @@ class TrainCommand:
 
     Attributes:
         name: The name of the recipe, or the path of its file.
-        settings: The keys that the user has set.
+        settings: The keys that the user has set, and their values.
         output: The folder of the run.
         train_data: The sources of training data; None for those of the recipe.
         dev_data: The sources of held-out rows, `[NAME=]SOURCE`; None for those of the recipe.
@@ -45,7 +46,7 @@ class TrainCommand:
     """
 
     name: str
-    settings: UserSettings
+    settings: dict[str, Any]
     output: Path
     train_data: list[str] | None = None
     dev_data: list[str] | None = None
@@ -69,59 +70,56 @@ class TrainCommand:
         return None
 
 
-@dataclass(frozen=True)
-class RunRecipe:
-    """The recipe of a run, and what was chosen for the user.
-
-    Attributes:
-        recipe: The recipe.
-        messages: Sentences about what was chosen.
-    """
-
-    recipe: Recipe
-    messages: list[str] = field(default_factory=list)
-
-
-def make_recipe(command: TrainCommand) -> RunRecipe:
-    """Return the recipe of a run with its data, languages and start.
+def make_recipe(command: TrainCommand) -> ChosenRecipe:
+    """Return the recipe of a run with its data, languages and start, and what was chosen of them.
 
     Raises:
         TmdeError: Names the option, the key or the file, what was found and what is expected.
     """
-    recipe = load_recipe(command.name, command.settings.words, command.encoder)
-    recipe = command.settings.with_options(recipe)
+    settings = dict(command.settings)
+    user_languages = settings.pop(LANGUAGES, None)
+    user_pivots = settings.pop(PIVOTS, None)
     if command.train_data:
-        recipe = with_settings(recipe, {"data.train": one_or_all(command.train_data)})
+        settings["data.train"] = one_or_all(command.train_data)
     if command.dev_data:
-        recipe = with_settings(recipe, {"data.dev": named_sources(command.dev_data)})
+        settings["data.dev"] = named_sources(command.dev_data)
     if command.columns:
-        recipe = with_settings(recipe, {"data.columns": with_plain_languages(command.columns)})
+        settings["data.columns"] = with_plain_languages(command.columns)
+    recipe = load_recipe(command.name, settings, command.encoder)
     earlier = command.resumed_recipe
     if earlier is not None:
-        recipe = _with_data_of_run(recipe, command)
-        return RunRecipe(_as_begun(recipe, earlier, command))
+        recipe = _with_data_of_run(recipe, earlier, command)
+        return ChosenRecipe(_as_begun(recipe, earlier, command))
     check_has_data(recipe)
-    settings = command.settings
-    languages = choose_languages(recipe, settings.languages, settings.pivots)
+    languages = choose_languages(recipe, user_languages, user_pivots)
     start = _choose_start(languages.recipe, command)
-    recipe = _measured_at_start(start.recipe)
-    messages = []
-    for message in (languages.message, start.message):
-        if message is not None:
-            messages.append(message)
-    return RunRecipe(recipe, messages)
+    return ChosenRecipe(_measured_at_start(start.recipe), [*languages.messages, *start.messages])
 
 
-def _with_data_of_run(recipe: Recipe, command: TrainCommand) -> Recipe:
-    """Return the recipe of a run to resume, with the run's data where the user names none."""
-    keys = set()
-    for word in command.settings.words:
-        keys.add(word.partition("=")[0].removeprefix("data."))
+def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+    """Return the recipe of a run to resume, with the run's data where the user names none.
+
+    Args:
+        recipe: The recipe that the command names.
+        earlier: The recipe with which the run was begun.
+        command: The command.
+    """
+    keys = {key.removeprefix("data.") for key in command.settings}
     if command.is_file:
         keys.update(recipe.data.settings())
     names_train = bool(command.train_data) or "train" in keys
     names_dev = bool(command.dev_data) or "dev" in keys
-    return with_stored_data(recipe, command.output, train=not names_train, dev=not names_dev)
+    now = recipe.data.settings()
+    before = earlier.data.settings()
+    settings = {}
+    if not names_train and "train" in before:
+        settings["data.train"] = before["train"]
+        if "columns" in before and "columns" not in now:
+            settings["data.columns"] = before["columns"]
+    states_dev_rows = "dev" in before or "dev" in now
+    if not names_dev and states_dev_rows:
+        settings["data.dev"] = before.get("dev")
+    return with_settings(recipe, settings)
 
 
 def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
@@ -141,14 +139,14 @@ def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
         checkpoint = earlier.warm_start.checkpoint
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
-        recipe = command.settings.with_all(_begun_as(recipe, earlier, checkpoint))
+        recipe = with_settings(_begun_as(recipe, earlier, checkpoint), command.settings)
     return _measured_at_start(recipe)
 
 
 def _with_languages_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
     """Return the recipe with the languages that a run was begun with, where the user names none."""
-    languages = command.settings.languages
-    pivots = command.settings.pivots
+    languages = command.settings.get(LANGUAGES)
+    pivots = command.settings.get(PIVOTS)
     if languages is None and not (command.is_file and "languages" in recipe.data.settings()):
         languages = earlier.data.languages
     if pivots is None and languages == earlier.data.languages:
@@ -176,7 +174,6 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
 
 def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     """Return the recipe with the start that the user names, or else with the packaged model."""
-    settings = command.settings
     if command.from_scratch:
         if recipe.warm_start.checkpoint is not None:
             raise RecipeError(
@@ -187,8 +184,9 @@ def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
     if command.warm_start is not None:
         begun = begin_with(without_automatic_start(recipe), command.warm_start)
         # The start has set keys of its own; those of the user go before them.
-        return ChosenRecipe(settings.with_all(begun))
-    return choose_packaged(recipe, settings.keys_in(recipe))
+        return ChosenRecipe(with_settings(begun, command.settings))
+    user_keys = {full_key(recipe, key) for key in command.settings}
+    return choose_packaged(recipe, user_keys)
 
 
 def _measured_at_start(recipe: Recipe) -> Recipe:

@@ -40,7 +40,7 @@ from tmde.training.recipe import (
 )
 from tmde.training.recipe.architectures import ADAPTED, architecture_of
 from tmde.training.recipe.building import build_arguments
-from tmde.training.recipe.generated_sections import MODEL_SECTIONS
+from tmde.training.recipe.options import model_keys
 from tmde.training.recipe.schema import validate_recipe
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data
@@ -177,7 +177,7 @@ def _model_section(config: PreTrainedConfig) -> dict[str, Any]:
     assert architecture is not None  # `open_config` refuses models of other packages.
     options = json.loads(config.to_json_string(use_diff=False))
     section: dict[str, Any] = {"architecture": architecture}
-    for key in MODEL_SECTIONS[architecture].model_fields:
+    for key in model_keys(architecture):
         if key in options:
             section[key] = options[key]
     return section

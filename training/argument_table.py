@@ -26,7 +26,10 @@ class Refusal(NamedTuple):
 
 # ---- Honored arguments, and what they do
 
-HONORED: dict[str, str] = {
+# Arguments that affect what a step computes, or which checkpoint is the best. A resumed run keeps
+# them: otherwise it would make a model that no recipe describes, or the optimizer's state in the
+# checkpoint would overrule the new value.
+LASTING: dict[str, str] = {
     # The run
     "output_dir": "Folder of checkpoints, `log.jsonl` and `curves.png`.",
     "num_train_epochs": "Ends the run after so many passes over the data, unless `max_steps` is "
@@ -36,7 +39,6 @@ HONORED: dict[str, str] = {
     "seed": "Seeds the order of the data, dropout and sampling.",
     "data_seed": "Seeds the order of the data, in place of `seed`.",
     "full_determinism": "Restricts torch to deterministic algorithms.",
-    "use_cpu": "Trains on the CPU. True by itself where there is no accelerator.",
     # Batches
     "per_device_train_batch_size": "The most rows of a micro-batch. None, the default here, "
     "leaves only the limit of `micro_batch_tokens`.",
@@ -44,11 +46,6 @@ HONORED: dict[str, str] = {
     "Retrieval and classification do not depend on batches.",
     "gradient_accumulation_steps": "Micro-batches of an optimizer step. Derived if `batch_tokens` "
     "is set.",
-    "dataloader_num_workers": "Processes that make batches. None, the default here, is 1 with an "
-    "accelerator and 0 on a CPU.",
-    "dataloader_pin_memory": "Pins batches in host memory, for a CUDA device.",
-    "dataloader_prefetch_factor": "Micro-batches that each worker prepares ahead; 4 by default.",
-    "dataloader_multiprocessing_context": "How workers are started.",
     # Optimizer and schedule
     "learning_rate": "Peak learning rate. `embedding_learning_rate` and `encoder_learning_rate` "
     "override it for their parameters.",
@@ -70,14 +67,54 @@ HONORED: dict[str, str] = {
     "bf16": 'Computes in bfloat16. `"auto"` does where that is faster than float32.',
     "fp16": "Computes in float16 with loss scaling. Refused on CPUs.",
     "tf32": "Allows or forbids TF32 in matrix products of float32.",
+    "torch_compile": "Compiles the forward pass.",
+    "torch_compile_backend": "Backend of `torch_compile`, which it turns on.",
+    "torch_compile_mode": "Mode of `torch_compile`, which it turns on.",
+    # Logs
+    "include_num_input_tokens_seen": "Logs the tokens that were encoded, of all languages and "
+    "processes: `all` with padding, `non_padding` without.",
+    # Evaluation
+    "eval_strategy": "When to evaluate: by steps, by epochs or never. `eval_minutes` evaluates by "
+    "the clock.",
+    "eval_steps": "Steps between evaluations, or below 1 their share of all steps.",
+    "eval_delay": "Steps or epochs before the first evaluation.",
+    "metric_for_best_model": "Metric that chooses the checkpoint; `mix` by default here.",
+    "greater_is_better": "Whether more is better. By default, it is unless the name of the metric "
+    "ends with `loss`, `nll` or `hinge`.",
+    # Checkpoints
+    "save_only_model": "Leaves optimizer, schedule and random states out of checkpoints.",
+    "restore_callback_states_from_checkpoint": "Restores the states of callbacks on resuming. "
+    "Early stopping resumes its count in any case.",
+    # Hub
+    "hub_token": "Token of the Hub.",
+    # Several processes
+    "accelerator_config": "Options of accelerate: `gradient_accumulation_kwargs` with `num_steps` "
+    "and `sync_each_batch`, and `use_configured_state`. Those of its data loaders are refused.",
+    "fsdp": "Shards the weights over the accelerators.",
+    "fsdp_config": 'Options of FSDP, of which `{"version": 2}` is required.',
+    # Arguments for scripts, which `Trainer` does not read either
+    "do_train": "For scripts that read it.",
+    "do_eval": "For scripts that read it. True by itself with an `eval_strategy`.",
+    "do_predict": "For scripts that read it.",
+    "resume_from_checkpoint": "For scripts that pass it on to `train`.",
+}
+# Arguments that a resumed run may change: what it reports, when it saves, and on which hardware it
+# runs.
+CHANGEABLE: dict[str, str] = {
+    # The run
+    "use_cpu": "Trains on the CPU. True by itself where there is no accelerator.",
+    # Batches
+    "dataloader_num_workers": "Processes that make batches. None, the default here, is 1 with an "
+    "accelerator and 0 on a CPU.",
+    "dataloader_pin_memory": "Pins batches in host memory, for a CUDA device.",
+    "dataloader_prefetch_factor": "Micro-batches that each worker prepares ahead; 4 by default.",
+    "dataloader_multiprocessing_context": "How workers are started.",
+    # Precision, memory and speed
     "activation_checkpointing": "Computes activations again in the backward pass, in models whose "
     "architecture supports it.",
     "activation_checkpointing_kwargs": "Options of activation checkpointing.",
     "gradient_checkpointing": "Deprecated name of `activation_checkpointing`.",
     "gradient_checkpointing_kwargs": "Deprecated name of `activation_checkpointing_kwargs`.",
-    "torch_compile": "Compiles the forward pass.",
-    "torch_compile_backend": "Backend of `torch_compile`, which it turns on.",
-    "torch_compile_mode": "Mode of `torch_compile`, which it turns on.",
     "torch_empty_cache_steps": "Empties the cache of the accelerator every so many steps.",
     # Logs
     "logging_strategy": "When to log: by steps, by epochs or never.",
@@ -88,8 +125,6 @@ HONORED: dict[str, str] = {
     "log_level": "Log level of the first process.",
     "log_level_replica": "Log level of the other processes.",
     "log_on_each_node": "Whether each node's first process logs at `log_level`.",
-    "include_num_input_tokens_seen": "Logs the tokens that were encoded, of all languages and "
-    "processes: `all` with padding, `non_padding` without.",
     "disable_tqdm": "Hides the progress bar.",
     "report_to": "Integrations that get the logs, such as `tensorboard`.",
     "run_name": "Name of the run in the integrations.",
@@ -99,35 +134,22 @@ HONORED: dict[str, str] = {
     "trackio_static_space_id": "Static Space of Trackio on the Hub.",
     "skip_memory_metrics": "False adds the memory use of training to its metrics.",
     # Evaluation
-    "eval_strategy": "When to evaluate: by steps, by epochs or never. `eval_minutes` evaluates by "
-    "the clock.",
-    "eval_steps": "Steps between evaluations, or below 1 their share of all steps.",
-    "eval_delay": "Steps or epochs before the first evaluation.",
     "eval_on_start": "Evaluates before the first step.",
     "load_best_model_at_end": "Loads the best checkpoint at the end; True by default here.",
-    "metric_for_best_model": "Metric that chooses the checkpoint; `mix` by default here.",
-    "greater_is_better": "Whether more is better. By default, it is unless the name of the metric "
-    "ends with `loss`, `nll` or `hinge`.",
     # Checkpoints
     "save_strategy": "When to save: by steps, by epochs, when the metric improves (`best`), or "
     "never.",
     "save_steps": "Steps between checkpoints, or below 1 their share of all steps.",
     "save_total_limit": "The most checkpoints to keep; 2 by default here. The best one stays.",
-    "save_only_model": "Leaves optimizer, schedule and random states out of checkpoints.",
     "save_on_each_node": "Saves on each node instead of on the first alone.",
-    "restore_callback_states_from_checkpoint": "Restores the states of callbacks on resuming. "
-    "Early stopping resumes its count in any case.",
     # Hub
     "push_to_hub": "Pushes the model to the Hub.",
-    "hub_token": "Token of the Hub.",
     "hub_private_repo": "Makes a new repository private.",
     "hub_model_id": "Repository; by default named after the folder of the run.",
     "hub_strategy": "When to push: `end` or `every_save`. Others are refused with `push_to_hub`.",
     "hub_always_push": "Pushes a checkpoint even if the last push has not ended.",
     "hub_revision": "Branch of the repository.",
     # Several processes
-    "accelerator_config": "Options of accelerate: `gradient_accumulation_kwargs` with `num_steps` "
-    "and `sync_each_batch`, and `use_configured_state`. Those of its data loaders are refused.",
     "ddp_find_unused_parameters": "Option of DDP. By default True for encoders with parts for each "
     "language, else False.",
     "ddp_bucket_cap_mb": "Option of DDP.",
@@ -135,15 +157,17 @@ HONORED: dict[str, str] = {
     "ddp_static_graph": "Option of DDP.",
     "ddp_backend": "Backend of the processes, such as `nccl` or `gloo`.",
     "ddp_timeout": "Timeout of the processes in seconds, with accelerators. Refused on CPUs.",
-    "fsdp": "Shards the weights over the accelerators.",
-    "fsdp_config": 'Options of FSDP, of which `{"version": 2}` is required.',
     # Arguments for scripts, which `Trainer` does not read either
-    "do_train": "For scripts that read it.",
-    "do_eval": "For scripts that read it. True by itself with an `eval_strategy`.",
-    "do_predict": "For scripts that read it.",
-    "resume_from_checkpoint": "For scripts that pass it on to `train`.",
     "local_rank": "For launchers that pass it. The environment decides.",
 }
+HONORED = LASTING | CHANGEABLE
+# The arguments of `TmdeTrainingArguments` that a resumed run may change as well.
+CHANGEABLE_ADDITIONS = (
+    "early_stopping_patience",
+    "keep_checkpoints",
+    "keep_freed_memory",
+    "token_cache_dir",
+)
 
 # ---- Refused arguments
 

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import datasets
 from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
@@ -22,7 +20,6 @@ from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import check_resumable, discard_checkpoints, find_checkpoint
-from tmde.training.data_files import record_files
 from tmde.training.distributed import check_processes
 from tmde.training.evaluation import check_metric
 from tmde.training.lora import add_adapters
@@ -33,14 +30,14 @@ from tmde.training.recipe import Recipe, RecipeError
 from tmde.training.recipe.architectures import ADAPTED, config_class
 from tmde.training.recipe.building import (
     build_arguments,
-    build_config,
     build_objectives,
     check_fit_of_objectives,
     check_pyramid,
     check_widths,
 )
-from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
-from tmde.training.run_folder import begin_folder, opened_folder, record_changes
+from tmde.training.resuming import check_resumed_folder, record_changes, record_files
+from tmde.training.run_data import EvalDataset, RunData, fit_to_rows, load_data
+from tmde.training.run_folder import begin_folder, check_new_folder, opened_folder
 from tmde.training.run_record import (
     save_best,
     tell_licenses,
@@ -64,7 +61,7 @@ def train_recipe(
     recipe: Recipe,
     output_dir: str | Path,
     train_dataset: AnyDataset | None = None,
-    eval_dataset: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None,
+    eval_dataset: EvalDataset | None = None,
     resume: bool = False,
     overwrite: bool = False,
     measure_packaged: bool = False,
@@ -103,17 +100,26 @@ def train_recipe(
         RunInterrupted: Ctrl-C or SIGTERM ended the run. After its first step, it is saved.
         HubUploadError: The last push failed; the run's folder is complete.
     """
-    given = GivenData(train_dataset, eval_dataset)
-    run = resolve(given.fit(recipe), Path(output_dir), resume)
-    with opened_folder(run.recipe, run.folder, resume, overwrite):
-        inputs = read_inputs(run, given)
-        begin_run(run, overwrite and not resume)
-        tokenizer, begun = begin_model(run, inputs)
-        trainer = build_trainer(run, inputs, tokenizer, begun)
+    folder = Path(output_dir)
+    if train_dataset is not None:
+        recipe = fit_to_rows(recipe, train_dataset)
+    run = resolve(recipe, folder, resume)
+    with opened_folder(recipe, folder, resume):
+        if resume:
+            check_resumed_folder(recipe, folder)
+        else:
+            check_new_folder(recipe, folder, overwrite)
+        # No process changes the folder before every other one has checked it.
+        PartialState().wait_for_everyone()
+        inputs = read_inputs(run, train_dataset, eval_dataset)
+        _write_recipe(run, overwrite and not resume)
+        tokenizer, begun = _begin_model(run, inputs)
+        trainer = _build_trainer(run, inputs, tokenizer, begun)
         if measure_packaged:
-            measure_packaged_model(run, inputs)
-        train(run, trainer)
-        finish(run, inputs, trainer)
+            _measure_packaged_model(run, inputs)
+        with trainer.interruption.heard():
+            trainer.train(resume_from_checkpoint=run.checkpoint)
+        _finish(run, inputs, trainer)
         if not keep_checkpoints and not run.arguments.keep_checkpoints:
             discard_checkpoints(run.folder)
     return trainer
@@ -182,8 +188,6 @@ def check_trainable(
         RecipeError: The recipe cannot be trained.
     """
     check_pyramid(recipe)
-    if recipe.architecture != ADAPTED:  # Its configuration needs the encoder.
-        build_config(recipe)
     if recipe.training.hub_token:
         raise RecipeError(
             "hub_token would be written to recipe.yaml; set HF_TOKEN instead, or run `hf auth "
@@ -211,18 +215,20 @@ class RunInputs:
 
     Attributes:
         data: The rows.
-        given: The datasets of the caller.
         eval_tasks: The classification tasks by name.
         origin: Where data and weights come from, for `run.json`.
     """
 
     data: RunData
-    given: GivenData
     eval_tasks: dict[str, ClassificationData]
     origin: dict[str, Any]
 
 
-def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
+def read_inputs(
+    run: ResolvedRun,
+    train_dataset: AnyDataset | None = None,
+    eval_dataset: EvalDataset | None = None,
+) -> RunInputs:
     """Read the rows and tasks of a run, after checks of what would fail only at its end."""
     recipe = run.recipe
     state = PartialState()
@@ -232,7 +238,7 @@ def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
             open_hub_repository(run.arguments, model_type)
         eval_tasks = load_eval_tasks(recipe.data.eval_task, recipe.data.languages)
         with _phase(run, "Reading and checking the rows"):
-            data = load_data(recipe, given)
+            data = load_data(recipe, train_dataset, eval_dataset)
         if data.dev or eval_tasks:
             check_metric(run.arguments, data.dev, eval_tasks, recipe.searched_texts)
         settings = recipe.settings()
@@ -244,13 +250,13 @@ def read_inputs(run: ResolvedRun, given: GivenData = NO_DATASETS) -> RunInputs:
             pushes = run.arguments.push_to_hub
             tell_licenses(origins, licensed, recipe.card, pushes)
     origin = {"recipe": recipe.name, "sources": sources, **origins}
-    return RunInputs(data, given, eval_tasks, origin)
+    return RunInputs(data, eval_tasks, origin)
 
 
-# ---- 3. The folder
+# ---- 3. From the folder to the trainer
 
 
-def begin_run(run: ResolvedRun, overwrite: bool) -> None:
+def _write_recipe(run: ResolvedRun, overwrite: bool) -> None:
     """Write the recipe into the folder of a run; where it resumes, what has changed in it."""
     state = PartialState()
     with state.main_process_first():
@@ -262,10 +268,7 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
             record_changes(run.recipe, run.folder)
 
 
-# ---- 4. Tokenizer and model
-
-
-def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
+def _begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
     """Make the tokenizer and the model."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
@@ -284,7 +287,7 @@ def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenize
     return tokenizer, begun
 
 
-def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
+def _measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     """Record in `run.json` how well the packaged model does on the dev rows of a new run."""
     recipe = run.recipe
     is_first_part = PartialState().is_main_process and run.checkpoint is None
@@ -296,10 +299,7 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
             record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
 
 
-# ---- 5. The trainer
-
-
-def build_trainer(
+def _build_trainer(
     run: ResolvedRun,
     inputs: RunInputs,
     tokenizer: PreTrainedTokenizerBase,
@@ -323,19 +323,10 @@ def build_trainer(
     return trainer
 
 
-# ---- 6. Training
+# ---- 4. The end
 
 
-def train(run: ResolvedRun, trainer: TmdeTrainer) -> None:
-    """Train from the first step, or from the checkpoint of the run."""
-    with trainer.interruption.heard():
-        trainer.train(resume_from_checkpoint=run.checkpoint)
-
-
-# ---- 7. The end
-
-
-def finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
+def _finish(run: ResolvedRun, inputs: RunInputs, trainer: TmdeTrainer) -> None:
     """Save the best model, write results and card, and push them if the recipe says so."""
     state = PartialState()
     with _phase(run, "Saving the model and its card"):

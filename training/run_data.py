@@ -1,11 +1,10 @@
-"""The rows of a run: those to train on, and those held out."""
+"""The rows of a run: those to train on, those held out, and their languages."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import datasets
 
@@ -13,15 +12,17 @@ from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
 from tmde.data.files import AnyDataset
+from tmde.data.languages import languages_of
 from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts
 from tmde.training.recipe.building import build_objectives
-from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.overrides import with_settings
-from tmde.training.recipe.schema import Recipe
-from tmde.training.run_languages import choose_languages
+from tmde.training.recipe.loading import with_settings
+from tmde.training.recipe.schema import ChosenRecipe, Recipe
+from tmde.training.recipe.values import RecipeError
 from tmde.training.starts.replay import load_present, load_replayed
 
 SAMPLE_DEV_ROWS = 2000
+PREFERRED_PIVOT = "en"
+EvalDataset: TypeAlias = datasets.Dataset | Mapping[str, datasets.Dataset]
 
 
 class RunData(NamedTuple):
@@ -38,56 +39,45 @@ class RunData(NamedTuple):
     report: CorpusReport
 
 
-@dataclass(frozen=True)
-class GivenData:
-    """Datasets of the caller, in the place of the sources that a recipe names.
+def fit_to_rows(recipe: Recipe, rows: AnyDataset) -> Recipe:
+    """Return the recipe for training rows of the caller, with the languages that they have.
 
-    Attributes:
-        train: The training rows, as `load_parallel` takes them; None for those of the recipe.
-        dev: Held-out rows, or several sets of them by name; None for those of the recipe.
+    Languages that the recipe states stay.
     """
-
-    train: AnyDataset | None = None
-    dev: datasets.Dataset | Mapping[str, datasets.Dataset] | None = None
-
-    def fit(self, recipe: Recipe) -> Recipe:
-        """Return the recipe without its sources, with the languages that the rows have.
-
-        Languages that the recipe states stay.
-        """
-        if self.train is None:
-            return recipe
-        recipe = with_settings(recipe, {"data.train": None})
-        if "languages" in recipe.data.settings() or recipe.named_texts is not None:
-            return recipe
-        texts = load_parallel(self.train, streaming=True).features[TRANSLATION]
-        if triple_texts(texts):
-            recipe = with_settings(recipe, {"data.triples": True})
-            return choose_languages(recipe).recipe
-        return choose_languages(recipe, sorted(texts)).recipe
+    recipe = with_settings(recipe, {"data.train": None})
+    if "languages" in recipe.data.settings() or recipe.named_texts is not None:
+        return recipe
+    texts = load_parallel(rows, streaming=True).features[TRANSLATION]
+    if triple_texts(texts):
+        recipe = with_settings(recipe, {"data.triples": True})
+        return choose_languages(recipe).recipe
+    return choose_languages(recipe, sorted(texts)).recipe
 
 
-NO_DATASETS = GivenData()
-
-
-def load_data(recipe: Recipe, given: GivenData = NO_DATASETS) -> RunData:
+def load_data(
+    recipe: Recipe,
+    train_dataset: AnyDataset | None = None,
+    eval_dataset: EvalDataset | None = None,
+) -> RunData:
     """Return the training rows and the dev sets of a recipe.
 
     Args:
         recipe: The recipe.
-        given: Datasets in the place of the sources that the recipe names.
+        train_dataset: The training rows; None for those of the sources that the recipe names.
+        eval_dataset: The held-out rows, or several sets of them by name; None for those of the
+            recipe.
 
     Raises:
         RecipeError: There is no training data.
         CorpusError: See `load_parallel`.
     """
     data = recipe.data
-    source = given.train
+    source: Any = train_dataset
     if source is None:
         check_has_data(recipe)
         source = data.train
     report = CorpusReport()
-    dev = _load_dev_sets(recipe, given.dev)
+    dev = _load_dev_sets(recipe, eval_dataset)
     if data.replay is not None:
         train, dev = load_replayed(recipe, dev, report)
         return RunData(train, dev, report)
@@ -143,11 +133,9 @@ def _common_options(recipe: Recipe) -> dict[str, Any]:
     }
 
 
-def _load_dev_sets(
-    recipe: Recipe, given: datasets.Dataset | Mapping[str, datasets.Dataset] | None
-) -> dict[str, datasets.Dataset]:
-    if given is not None:
-        given_sets = given if isinstance(given, Mapping) else {"dev": given}
+def _load_dev_sets(recipe: Recipe, eval_dataset: EvalDataset | None) -> dict[str, datasets.Dataset]:
+    if eval_dataset is not None:
+        given_sets = eval_dataset if isinstance(eval_dataset, Mapping) else {"dev": eval_dataset}
         loaded = {}
         for name, rows in given_sets.items():
             loaded[name] = load_parallel(rows, **_common_options(recipe), document_ids=True)
@@ -197,3 +185,91 @@ def _split_name(value: str) -> tuple[str, str]:
         return name, source
     stem = Path(value).name.partition(".")[0].replace("*", "")
     return stem or "dev", value
+
+
+# ---- Languages
+
+
+def choose_languages(
+    recipe: Recipe,
+    user_languages: Sequence[str] | None = None,
+    user_pivots: Sequence[str] | None = None,
+) -> ChosenRecipe:
+    """Return the recipe with the languages and pivot languages of a run.
+
+    The user's go first, then those of the recipe, then those of the data. Without pivot languages
+    of the user, the run has those of the recipe that are among its languages, else English, else
+    the first language.
+
+    Args:
+        recipe: The recipe with its training data.
+        user_languages: The languages that the user names; None for no such wish.
+        user_pivots: The pivot languages that the user names; None for no such wish.
+
+    Raises:
+        RecipeError: The data has fewer than two languages, or the pivots are not among them.
+        TmdeError: The data cannot be found or read.
+    """
+    data = recipe.data
+    is_stated = user_languages is not None or "languages" in data.settings()
+    is_found = not is_stated and data.replay is None and recipe.named_texts is None
+    is_triples = data.triples
+    languages = list(data.languages if user_languages is None else user_languages)
+    if is_found and not is_triples:
+        languages = languages_of(data.train, data.columns)
+        is_triples = triple_texts(languages) != ()
+    if is_found and is_triples:
+        languages = [PREFERRED_PIVOT]
+    elif is_found:
+        _check_two_languages(data.train, languages)
+    pivots = user_pivots
+    if pivots is None:
+        pivots = _choose_pivots(languages, data.pivot_languages)
+    messages = []
+    if is_found and is_triples:
+        messages.append(
+            "The data are triples of anchor and positive. Language of their texts: "
+            f"{PREFERRED_PIVOT} (--languages names others)."
+        )
+    elif is_found:
+        # The same text in another format, with other columns first, makes the same run.
+        languages = sorted(languages)
+        message = f"Languages of the data: {', '.join(languages)}"
+        if user_pivots is None:
+            message += f"; {_describe_pivots(pivots, data.pivot_languages)}"
+        messages.append(f"{message} (--languages and --pivots name others).")
+    settings: dict[str, Any] = {
+        "data.languages": languages,
+        "data.pivot_languages": list(pivots),
+    }
+    if is_triples:
+        settings["data.triples"] = True
+    return ChosenRecipe(with_settings(recipe, settings), messages)
+
+
+def _check_two_languages(source: Any, languages: Sequence[str]) -> None:
+    """Refuse training data with fewer than two languages."""
+    if len(languages) < 2:
+        count = "none" if not languages else f"only {languages[0]}"
+        raise RecipeError(
+            f"{source}: found the languages of its texts: {count}; expected at least two. Name "
+            "each column by its language, such as de and en, or say which is which: --columns "
+            "de=Source,en=Target"
+        )
+
+
+def _choose_pivots(languages: Sequence[str], preferred: Sequence[str]) -> list[str]:
+    """Return the preferred pivots among the languages; else English, else the first language."""
+    pivots = [code for code in preferred if code in languages]
+    if pivots or not preferred:
+        return pivots
+    if PREFERRED_PIVOT in languages:
+        return [PREFERRED_PIVOT]
+    return list(languages[:1])
+
+
+def _describe_pivots(pivots: Sequence[str], preferred: Sequence[str]) -> str:
+    """Return the pivots of a run in words, and why it has none of those of the recipe."""
+    if set(pivots) <= set(preferred):
+        return f"pivots: {', '.join(pivots)}"
+    return f"pivot: {pivots[0]}, since it has no {' and no '.join(preferred)}"

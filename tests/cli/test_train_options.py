@@ -3,7 +3,7 @@
 import pytest
 
 from tmde.cli.errors import OptionError
-from tmde.cli.train_options import RunOptions, UserSettings, check_quoting
+from tmde.cli.train_options import check_quoting, user_settings
 
 
 @pytest.mark.parametrize(
@@ -30,8 +30,10 @@ def test_whole_brackets_pass():
 
 
 def test_options_set_recipe_keys():
-    options = RunOptions("de,en", "en", minutes=10.0, steps=50, seed=7, batch_tokens=4096)
-    assert UserSettings([], options).values == {
+    settings = user_settings(
+        [], languages="de,en", pivots="en", minutes=10.0, steps=50, seed=7, batch_tokens=4096
+    )
+    assert settings == {
         "data.languages": ["de", "en"],
         "data.pivot_languages": ["en"],
         "training.max_minutes": 10.0,
@@ -42,38 +44,36 @@ def test_options_set_recipe_keys():
 
 
 def test_steps_alone_lift_the_minutes_of_the_recipe():
-    settings = UserSettings([], RunOptions(steps=50))
-    assert settings.values == {"training.max_steps": 50, "training.max_minutes": None}
+    assert user_settings([], steps=50) == {"training.max_steps": 50, "training.max_minutes": None}
 
 
 def test_steps_keep_the_minutes_of_the_user():
-    settings = UserSettings(["max_minutes=3"], RunOptions(steps=50))
-    assert settings.values["training.max_minutes"] == 3
+    settings = user_settings(["max_minutes=3"], steps=50)
+    assert settings["training.max_minutes"] == 3
 
 
 def test_an_option_may_repeat_a_word():
-    settings = UserSettings(["languages=[de, en]"], RunOptions("de, en"))
-    assert settings.languages == ["de", "en"]
-    assert settings.words == []
+    settings = user_settings(["languages=[de, en]"], languages="de, en")
+    assert settings == {"data.languages": ["de", "en"]}
 
 
 @pytest.mark.parametrize(
     ("word", "options", "message"),
     [
-        ("max_minutes=5", RunOptions(minutes=10), "--minutes says 10 and max_minutes says 5; give"),
-        ("training.seed=5", RunOptions(seed=6), "--seed says 6 and seed says 5; give one of them"),
+        ("max_minutes=5", {"minutes": 10}, "--minutes says 10 and max_minutes says 5; give"),
+        ("training.seed=5", {"seed": 6}, "--seed says 6 and seed says 5; give one of them"),
         (
             "languages=[de]",
-            RunOptions("de,en"),
+            {"languages": "de,en"},
             r"--languages says \['de', 'en'\] and languages says \['de'\]; give one of them",
         ),
     ],
 )
 def test_an_option_and_a_word_must_not_contradict(word, options, message):
     with pytest.raises(OptionError, match=message):
-        UserSettings([word], options)
+        user_settings([word], **options)
 
 
 def test_brackets_are_no_codes():
     with pytest.raises(OptionError, match="--languages: found '.*', expected codes such as de,en"):
-        UserSettings([], RunOptions("[de,en]"))
+        user_settings([], languages="[de,en]")

@@ -4,18 +4,19 @@ from pathlib import Path
 
 import pytest
 
-from tmde.cli.train_options import RunOptions, UserSettings
-from tmde.cli.train_recipe import RunRecipe, TrainCommand, make_recipe
+from tmde.cli.train_options import user_settings
+from tmde.cli.train_recipe import TrainCommand, make_recipe
 from tmde.training.recipe import RecipeError, load_recipe
+from tmde.training.recipe.schema import ChosenRecipe
 from tmde.training.resuming import changed_settings
 
 OPTIONS = {"languages", "pivots", "minutes", "steps", "seed", "batch_tokens"}
 
 
-def make(name: str, *words: str, output: Path = Path("no/run"), **arguments) -> RunRecipe:
+def make(name: str, *words: str, output: Path = Path("no/run"), **arguments) -> ChosenRecipe:
     """Return the recipe of a run on the sample; options of the recipe are arguments as well."""
     options = {key: arguments.pop(key) for key in OPTIONS & arguments.keys()}
-    settings = UserSettings(words, RunOptions(**options))
+    settings = user_settings(words, **options)
     arguments = {"train_data": ["sample"]} | arguments
     return make_recipe(TrainCommand(name, settings, output, **arguments))
 
@@ -71,7 +72,7 @@ def test_missing_data_are_told_before_anything_is_chosen():
 # ---- Resuming
 
 
-def resumed(tmp_path: Path, *words: str, **begun) -> RunRecipe:
+def resumed(tmp_path: Path, *words: str, **begun) -> ChosenRecipe:
     """Begin a run by writing its recipe, and return that of the same command with --resume."""
     recipe = make("bag", **begun).recipe
     (tmp_path / "recipe.yaml").write_text(recipe.to_yaml(), encoding="utf-8")
@@ -83,7 +84,7 @@ def test_a_resumed_run_keeps_its_start_and_languages(tmp_path):
     assert made.recipe.warm_start.checkpoint == "default"
     assert made.recipe.data.languages == ["fr", "en"]
     assert made.recipe.data.pivot_languages == ["en"]
-    assert made.messages == []
+    assert not made.messages
 
 
 def test_a_run_that_was_begun_from_scratch_goes_on_so(tmp_path):

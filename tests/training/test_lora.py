@@ -215,7 +215,7 @@ def test_a_checkpoint_with_adapters_needs_a_model_with_adapters(encoder, tmp_pat
 @pytest.mark.parametrize(
     ("override", "message"),
     [
-        ("model.lora.r=0", r"lora r=0 must lie in \[1, inf\)"),
+        ("model.lora.r=0", r"lora: r=0 must lie in \[1, inf\)"),
         ("model.lora.rank=4", "lora: key 'rank' is unknown"),
         ("model.lora.alpha=high", "lora: alpha: found 'high', expected an integer"),
     ],

@@ -13,7 +13,7 @@ def chosen(name: str, *overrides: str, user_keys: set[str] | None = None) -> tup
     """Return what is chosen for a recipe with overrides, which are the user's by default."""
     keys = {override.partition("=")[0] for override in overrides}
     choice = choose_packaged(load_recipe(name, overrides), keys if user_keys is None else user_keys)
-    return choice.recipe, choice.message or ""
+    return choice.recipe, "".join(choice.messages)
 
 
 def test_only_recipes_that_declare_it_begin_with_the_packaged_model():

@@ -25,9 +25,9 @@ from tests.training.trainers import ENVIRONMENT
 from tmde.cli.main import app
 from tmde.data.io import locked
 from tmde.training.recipe import RecipeError, load_recipe, with_settings
+from tmde.training.resuming import RunCompleteError
 from tmde.training.run import train_recipe
 from tmde.training.run_data import load_data, named_sources
-from tmde.training.run_folder import RunCompleteError
 from tmde.training.trainer import TmdeTrainer
 
 TINY = [

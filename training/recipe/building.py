@@ -16,9 +16,10 @@ from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objective_checks import check_objectives
 from tmde.training.objectives import Objective
 from tmde.training.recipe.architectures import ADAPTED, ARCHITECTURES, TMDE, config_class
-from tmde.training.recipe.errors import RecipeError, section_message
 from tmde.training.recipe.objective_classes import make_objectives
+from tmde.training.recipe.options import config_keys
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.values import RecipeError, section_message
 
 MIN_PYRAMID_LAYERS = 4  # The queries attend the output of the third layer from the top.
 # The training arguments of a run that has nothing to evaluate on.
@@ -45,12 +46,15 @@ def build_config(recipe: Recipe, **derived_options: Any) -> PreTrainedConfig:
     Raises:
         RecipeError: Sizes do not fit together.
     """
-    options = {
+    options: dict[str, Any] = {
         "languages": recipe.data.languages,
         "pivot_languages": recipe.data.pivot_languages,
-        **recipe.model.config_options(),
-        **derived_options,
     }
+    known_options = config_keys(recipe.architecture)
+    for name, value in recipe.model.settings().items():
+        if name in known_options:
+            options[name] = value
+    options.update(derived_options)
     with _section_errors(recipe, "model", OPTION_ERRORS):
         return config_class(recipe.architecture)(**options)
 

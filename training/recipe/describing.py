@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Mapping
 from enum import Enum
 from typing import Any
@@ -15,13 +14,9 @@ from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.lora import has_adapters
 from tmde.training.objectives import OBJECTIVES, Objective
 from tmde.training.recipe.architectures import ADAPTED, architecture_of
-from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.generated_sections import (
-    MODEL_SECTIONS,
-    TrainingSection,
-    options_section,
-)
+from tmde.training.recipe.options import model_keys, objective_keys, training_keys
 from tmde.training.recipe.schema import Recipe, read_sections, validate_recipe
+from tmde.training.recipe.values import RecipeError
 
 NAME = "python"
 DESCRIPTION = "Trained with TmdeTrainer from Python"
@@ -77,9 +72,9 @@ def _describe_model(model: PreTrainedModel) -> dict[str, Any]:
     options: dict[str, Any] = {"architecture": architecture}
     if architecture == ADAPTED and model.name_or_path:
         options["encoder"] = model.name_or_path
-    for name, field in MODEL_SECTIONS[architecture].model_fields.items():
-        value = getattr(config, name, field.default)
-        if name not in options and value != field.get_default(call_default_factory=True):
+    for name, key in model_keys(architecture).items():
+        value = getattr(config, name, key.default)
+        if name not in options and value != key.default:
             options[name] = _plain(value)
     return options
 
@@ -103,13 +98,8 @@ def _describe_options(name: str, objective: Objective) -> dict[str, Any]:
     """Return the options of a loss, which its attributes of the same names hold."""
     if type(objective).__module__ == "__main__":
         raise RecipeError(f"objectives: {name} is of a script; put its class into a module")
-    if name in OBJECTIVES:
-        parameters = inspect.signature(type(objective).__init__).parameters
-        options = [option for option in parameters if option != "self"]
-    else:
-        options = list(options_section(name).model_fields)
     described = {}
-    for option in options:
+    for option in objective_keys(name):
         if not hasattr(objective, option):
             raise RecipeError(f"objectives: {name} has no attribute {option!r} with its option")
         described[option] = _plain(getattr(objective, option))
@@ -121,7 +111,7 @@ def _describe_arguments(args: TmdeTrainingArguments) -> dict[str, Any]:
     described = {}
     for field in dataclasses.fields(args):
         value = args.given[field.name]
-        is_key = field.name in TrainingSection.model_fields and field.name not in NOT_DESCRIBED
+        is_key = field.name in training_keys() and field.name not in NOT_DESCRIBED
         if is_key and value != field_default(field):
             described[field.name] = _plain(value)
     return described

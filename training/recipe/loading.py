@@ -1,4 +1,8 @@
-"""Recipes that come with the package, and YAML files."""
+"""Recipes are read from the package and from YAML files, and changed by `key=value`.
+
+A key is `section.key`, `objectives.name.key`, or a bare `key` that only one section has. A key
+whose value is a mapping may be followed by one of that mapping, as in `encoder_config.d_model`.
+"""
 
 from __future__ import annotations
 
@@ -12,9 +16,16 @@ from transformers.utils import logging
 
 from tmde.data.plain_yaml import PlainLoader
 from tmde.training.recipe.architectures import ADAPTED, DEFAULT_ARCHITECTURE
-from tmde.training.recipe.errors import RecipeError, unknown_name_message
-from tmde.training.recipe.overrides import Sections, apply_overrides
-from tmde.training.recipe.schema import Recipe, read_sections, validate_recipe
+from tmde.training.recipe.options import model_keys, named_architecture, training_keys
+from tmde.training.recipe.schema import (
+    SECTIONS,
+    Recipe,
+    Sections,
+    read_sections,
+    validate_recipe,
+)
+from tmde.training.recipe.sections import PLAIN_SECTIONS
+from tmde.training.recipe.values import RecipeError, takes_mapping, unknown_name_message
 
 if TYPE_CHECKING:
     from importlib.resources.abc import Traversable  # Python 3.10 has no such module.
@@ -27,7 +38,9 @@ ENCODER_AS_TEACHER = "encoder"
 
 
 def load_recipe(
-    name_or_path: str, overrides: Iterable[str] = (), encoder: str | None = None
+    name_or_path: str,
+    overrides: Iterable[str] | Mapping[str, Any] = (),
+    encoder: str | None = None,
 ) -> Recipe:
     """Return a recipe of the package or of a YAML file, with overrides applied.
 
@@ -35,7 +48,7 @@ def load_recipe(
 
     Args:
         name_or_path: The name of a recipe that comes with the package, or the path of a YAML file.
-        overrides: Keys and values, `key=value`.
+        overrides: Keys and values, `key=value`, or a mapping of them.
         encoder: Folder or Hub id of an encoder that takes the place of the recipe's model: the
             `model` section becomes that of the recipe `adapted`; data, objectives and training
             stay.
@@ -47,7 +60,10 @@ def load_recipe(
     description, sections = _read_recipe(name_or_path)
     if encoder is not None:
         _put_on_encoder(sections, name, encoder)
-    apply_overrides(sections, overrides)
+    if not isinstance(overrides, Mapping):
+        overrides = dict(parse_override(override) for override in overrides)
+    for key, value in overrides.items():
+        set_value(sections, key, value)
     _name_teachers(sections)
     return validate_recipe(name, description, sections)
 
@@ -141,3 +157,140 @@ def _name_teachers(sections: Sections) -> None:
             **options,
             "teacher": named_teacher,
         }
+
+
+# ---- Changes of keys
+
+
+def with_settings(recipe: Recipe, settings: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with other values.
+
+    Args:
+        recipe: The recipe, which stays as it is.
+        settings: Values by key: `section.key`, `objectives.name.key`, or a bare `key` that only one
+            section has.
+
+    Raises:
+        RecipeError: There is no such key, or the value does not fit.
+    """
+    sections: Sections = recipe.settings()
+    for key, value in settings.items():
+        set_value(sections, key, value)
+    return validate_recipe(recipe.name, recipe.description, sections)
+
+
+def with_overrides(recipe: Recipe, overrides: Iterable[str]) -> Recipe:
+    """Return the recipe with overrides of the form `key=value` applied, see `with_settings`."""
+    return with_settings(recipe, dict(parse_override(override) for override in overrides))
+
+
+def with_sections(recipe: Recipe, **sections: Mapping[str, Any]) -> Recipe:
+    """Return the recipe with whole sections replaced."""
+    content = read_sections({**recipe.settings(), **sections}, recipe.name)
+    return validate_recipe(recipe.name, recipe.description, content)
+
+
+def parse_override(override: str) -> tuple[str, Any]:
+    """Return the key of an override and its value, which is read as YAML.
+
+    Raises:
+        RecipeError: It is not of the form `key=value`, or the value is not YAML.
+    """
+    key, separator, text = override.partition("=")
+    key = key.strip()
+    if not separator:
+        message = f"Override {override!r} is not of the form key=value, such as learning_rate=3e-4"
+        if Path(override).exists():
+            message += f"; did you mean --train {override}?"
+        raise RecipeError(message)
+    try:
+        value = yaml.load(text, PlainLoader)
+    except yaml.YAMLError as error:
+        raise RecipeError(f"The value of {override} is not YAML: {error}") from error
+    if key in ("prompt", "model.prompt") and not isinstance(value, str):
+        return key, text  # "query: " is a mapping in YAML
+    return key, value
+
+
+def full_key(recipe: Recipe, key: str) -> str:
+    """Return a key of a recipe with its section, `section.key`.
+
+    Raises:
+        RecipeError: No section has this key.
+    """
+    sections: Sections = recipe.settings()
+    section, path = _find_section(sections, key)
+    return f"{section}.{path}"
+
+
+def set_value(sections: Sections, key: str, value: Any) -> None:
+    """Set one key of sections that are not validated yet, in place.
+
+    Raises:
+        RecipeError: No section has this key, or it names a section.
+    """
+    section, path = _find_section(sections, key)
+    values = sections[section]
+    name, option = _split_path(path)
+    if section == "objectives" and not option and value is None:
+        values.pop(name, None)  # `objectives.distance=null` removes the loss
+    elif option and _holds_mapping(section, name, sections):
+        options = values.get(name)
+        if not isinstance(options, Mapping):
+            options = {}
+        values[name] = {**options, option: value}
+    else:
+        values[path] = value
+
+
+def _split_path(path: str) -> tuple[str, str]:
+    """Return the key of a section, and the key below it; "" if there is none.
+
+    The import path of a loss may have dots before its colon, as in `my.losses:CosineMargin.weight`.
+    """
+    module, colon, rest = path.rpartition(":")
+    name, _, option = rest.partition(".")
+    return f"{module}{colon}{name}", option
+
+
+def _find_section(sections: Sections, key: str) -> tuple[str, str]:
+    """Return the section of a key, and the rest of the key."""
+    first, _, rest = key.partition(".")
+    if first in SECTIONS and rest:
+        return first, rest
+    if key in SECTIONS:
+        raise RecipeError(f"Recipe key {key!r} is a whole section; set one of its keys, {key}.KEY")
+    matching_sections = []
+    known_keys: set[str] = set()
+    for section in SECTIONS:
+        section_keys = _types_by_key(section, sections)
+        known_keys.update(section_keys)
+        if first in section_keys:
+            matching_sections.append(section)
+    if len(matching_sections) != 1:
+        raise RecipeError(unknown_name_message("Recipe key", key, known_keys))
+    return matching_sections[0], key
+
+
+def _holds_mapping(section: str, key: str, sections: Sections) -> bool:
+    """Return whether the value of a key is a mapping, whose keys may be set one by one."""
+    if section == "objectives" or isinstance(sections[section].get(key), Mapping):
+        return True
+    return takes_mapping(_types_by_key(section, sections).get(key))
+
+
+def _types_by_key(section: str, sections: Sections) -> dict[str, Any]:
+    """Return the keys of a section with their types; losses have no keys without their name.
+
+    Raises:
+        RecipeError: The `model` section names an architecture that does not exist.
+    """
+    if section == "objectives":
+        return {}
+    if section == "model":
+        architecture = named_architecture(sections["model"])
+        return {name: key.type for name, key in model_keys(architecture).items()}
+    if section == "training":
+        return {name: key.type for name, key in training_keys().items()}
+    fields = PLAIN_SECTIONS[section].model_fields
+    return {name: field.annotation for name, field in fields.items()}

@@ -15,7 +15,7 @@ from typing import Any
 
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.objectives.base import Objective
-from tmde.training.recipe.errors import RecipeError, unknown_name_message
+from tmde.training.recipe.values import RecipeError, unknown_name_message
 
 SEPARATOR = ":"
 VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)

@@ -2,51 +2,50 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, get_args
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import yaml
-from pydantic import ConfigDict, ValidationError
 
+from modeling_tmde import TmdeError
 from tmde.data.rows import ANCHOR, POSITIVE
 from tmde.training.objectives.base import Requirements
 from tmde.training.objectives.targets import target_columns, target_names
-from tmde.training.recipe.architectures import ARCHITECTURES
-from tmde.training.recipe.errors import RecipeError, section_message, unknown_name_message
-from tmde.training.recipe.generated_sections import (
-    MODEL_SECTIONS,
-    AnyModelSection,
-    ObjectivesSection,
-    TrainingSection,
-    architecture_tag,
-)
 from tmde.training.recipe.objective_classes import objective_class
+from tmde.training.recipe.options import (
+    Options,
+    read_model,
+    read_objectives,
+    read_training,
+)
 from tmde.training.recipe.sections import (
+    PLAIN_SECTIONS,
     CardSection,
     DataSection,
-    ReplaySources,
-    Section,
     TokenizerSection,
     WarmStartSection,
-    describe_problem,
 )
+from tmde.training.recipe.values import RecipeError, section_message, unknown_name_message
 
 SECTIONS = ("data", "tokenizer", "warm_start", "model", "objectives", "training", "card")
-# The classes of all sections but `model`, whose class is chosen by its architecture.
-SECTION_CLASSES: dict[str, type[Section]] = {
-    "data": DataSection,
-    "tokenizer": TokenizerSection,
-    "warm_start": WarmStartSection,
-    "objectives": ObjectivesSection,
-    "training": TrainingSection,
-    "card": CardSection,
+# What makes an object of the values of a section.
+READERS: dict[str, Callable[[Mapping[str, Any]], Any]] = {
+    "model": read_model,
+    "objectives": read_objectives,
+    "training": read_training,
 }
+for _name, _section in PLAIN_SECTIONS.items():
+    READERS[_name] = _section.read
+
+Sections = dict[str, dict[str, Any]]
 
 
-class Recipe(Section):
+@dataclass(frozen=True)
+class Recipe:
     """A training run as its recipe describes it.
 
-    A recipe does not change. `with_settings`, `with_overrides` and `with_sections` return new ones.
+    A recipe does not change. `with_settings` and `with_sections` return new ones.
 
     Attributes:
         name: The name of the recipe, or that of its file.
@@ -60,22 +59,21 @@ class Recipe(Section):
         card: What the model card says.
     """
 
-    model_config = ConfigDict(strict=False)  # The sections come as mappings.
-
     name: str
     description: str
     data: DataSection
     tokenizer: TokenizerSection
     warm_start: WarmStartSection
-    model: AnyModelSection
-    objectives: ObjectivesSection
-    training: TrainingSection
+    model: Options
+    objectives: Options
+    training: Options
     card: CardSection
 
     @property
     def architecture(self) -> str:
         """What the `model` section builds, one of `ARCHITECTURES`."""
-        return self.model.architecture
+        architecture: str = self.model.architecture
+        return architecture
 
     @property
     def seed(self) -> int:
@@ -137,14 +135,14 @@ class ChosenRecipe(NamedTuple):
 
     Attributes:
         recipe: The recipe, which states what was chosen.
-        message: A sentence about it for the user; None if there was nothing to choose.
+        messages: Sentences about it for the user.
     """
 
     recipe: Recipe
-    message: str | None = None
+    messages: Sequence[str] = ()
 
 
-def read_sections(content: Mapping[str, Any], recipe_name: str) -> dict[str, dict[str, Any]]:
+def read_sections(content: Mapping[str, Any], recipe_name: str) -> Sections:
     """Return all sections of a recipe as mappings that may be changed; those left out are empty.
 
     Raises:
@@ -167,50 +165,10 @@ def validate_recipe(name: str, description: str, sections: Mapping[str, Any]) ->
     Raises:
         RecipeError: Names the first key that does not exist, or whose value does not fit.
     """
-    content = {"name": name, "description": str(description), **sections}
-    try:
-        return Recipe.model_validate(content)
-    except ValidationError as error:
-        raise RecipeError(_describe_problem(error, name, sections)) from error
-
-
-# ---- Errors
-
-
-def _describe_problem(error: ValidationError, recipe_name: str, sections: Mapping[str, Any]) -> str:
-    """Return a sentence about the first problem that pydantic found."""
-    problem = error.errors(include_url=False)[0]
-    section, *path = [str(part) for part in problem["loc"]]
-    if problem["type"] == "union_tag_invalid":
-        return unknown_name_message("model.architecture", problem["ctx"]["tag"], ARCHITECTURES)
-    if section == "model":
-        path = path[1:]  # The first part is the architecture, by which pydantic chose the class.
-    key_class = section_class(section, sections[section])
-    place = ""
-    options_class = _options_class(key_class, path)
-    if options_class is not None:
-        place = f"{path[0]}: "
-        key_class = options_class
-        path = path[1:]
-    problem["loc"] = tuple(path)
-    return section_message(section, recipe_name, place + describe_problem(problem, key_class))
-
-
-def section_class(section: str, values: Mapping[str, Any]) -> type[Section]:
-    """Return the class that validates a section with these values."""
-    if section == "model":
-        return MODEL_SECTIONS[architecture_tag(values)]
-    return SECTION_CLASSES[section]
-
-
-def _options_class(section: type[Section], path: Sequence[str]) -> type[Section] | None:
-    """Return the class that validates the options below a key; None if there is none."""
-    if len(path) > 1 and section is DataSection and path[0] == "train":
-        return ReplaySources
-    field = section.model_fields.get(path[0]) if len(path) > 1 else None
-    if field is None:
-        return None
-    for option_type in get_args(field.annotation):  # `Options | None`
-        if isinstance(option_type, type) and issubclass(option_type, Section):
-            return option_type
-    return None
+    made = {}
+    for section in SECTIONS:
+        try:
+            made[section] = READERS[section](sections[section])
+        except TmdeError as error:
+            raise RecipeError(section_message(section, name, str(error))) from error
+    return Recipe(name, str(description), **made)

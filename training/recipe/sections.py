@@ -1,7 +1,6 @@
-"""The sections of a recipe that are written out here, and the base class of all sections.
+"""The sections of a recipe that are declared here, and the base class of these.
 
-A section is a frozen class, whose fields are the section's keys. `generated_sections` has the
-others.
+A section is a frozen class, whose fields are the section's keys. `options` has the others.
 """
 
 from __future__ import annotations
@@ -9,50 +8,59 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
 from modeling_tmde import TmdeError
 from tmde.training.objectives.base import check_range
-from tmde.training.recipe.errors import unknown_name_message
-from tmde.training.recipe.values import WholeNumber, describe_type
+from tmde.training.recipe.values import (
+    RecipeError,
+    WholeNumber,
+    describe_type,
+    unknown_name_message,
+    wrong_type_message,
+)
 
 
 class Section(BaseModel):
     """Base of all sections. Unknown keys are errors, and nothing changes after validation."""
 
-    model_config = ConfigDict(
-        frozen=True,
-        extra="forbid",
-        strict=True,
-        arbitrary_types_allowed=True,
-        protected_namespaces=(),
-    )
+    model_config = ConfigDict(frozen=True, strict=True)
+
+    @classmethod
+    def read(cls, values: Mapping[str, Any], place: str = "") -> Self:
+        """Return the section with these values.
+
+        Args:
+            values: The values by key.
+            place: The beginning of an error message, before the key.
+
+        Raises:
+            RecipeError: Names the first key that does not exist, is missing, or has a value that
+                does not fit.
+        """
+        for key in values:
+            if key not in cls.model_fields:
+                raise RecipeError(place + unknown_name_message("key", key, cls.model_fields))
+        try:
+            return cls.model_validate(values)
+        except ValidationError as error:
+            problem = error.errors(include_url=False)[0]
+        if problem["type"] == "value_error":  # A check below, whose message names the key.
+            raise RecipeError(f"{place}{problem['ctx']['error']}")
+        key = str(problem["loc"][0])
+        key_type = cls.model_fields[key].annotation
+        if problem["type"] == "missing":
+            raise RecipeError(f"{place}{key} is missing, expected {describe_type(key_type)}")
+        raise RecipeError(place + wrong_type_message(key, problem["input"], key_type))
 
     def settings(self) -> dict[str, Any]:
-        """Return the keys that were set and their values, as plain YAML types.
-
-        Mappings and lists are copies, because transformers changes some of its arguments in place.
-        """
+        """Return copies of the values that were set, as plain YAML types."""
         return self.model_dump(exclude_unset=True)
 
-
-def describe_problem(problem: Any, section: type[Section]) -> str:
-    """Return what is wrong with a key and its value.
-
-    Args:
-        problem: One of the errors that pydantic found; its place begins with the key.
-        section: The class that validates the key.
-    """
-    if problem["type"] == "value_error":  # A check of this package, whose message names the key.
-        return str(problem["ctx"]["error"])
-    key = str(problem["loc"][0])
-    if problem["type"] == "extra_forbidden":
-        return unknown_name_message("key", key, section.model_fields)
-    expected = describe_type(section.model_fields[key].annotation)
-    if problem["type"] == "missing":
-        return f"{key} is missing, expected {expected}"
-    return f"{key}: found {problem['input']!r}, expected {expected}"
+    def values(self) -> dict[str, Any]:
+        """Return the values of all keys, as plain YAML types."""
+        return self.model_dump()
 
 
 # ---- Data
@@ -131,7 +139,7 @@ class DataSection(Section):
     @classmethod
     def _read_replay_sources(cls, value: Any) -> Any:
         if isinstance(value, Mapping) and "new" in value:
-            return ReplaySources.model_validate(value)
+            return ReplaySources.read(value, place="train: ")
         return value
 
     @model_validator(mode="after")
@@ -247,9 +255,9 @@ class LoraSection(Section):
 
     @model_validator(mode="after")
     def _check_values(self) -> Self:
-        check_range("lora r", self.r, "[1, inf)")
-        check_range("lora alpha", self.alpha, "[1, inf)")
-        check_range("lora dropout", self.dropout, "[0, 1)")
+        check_range("r", self.r, "[1, inf)")
+        check_range("alpha", self.alpha, "[1, inf)")
+        check_range("dropout", self.dropout, "[0, 1)")
         return self
 
 
@@ -269,3 +277,11 @@ class CardSection(Section):
     data_licenses: dict[str, str] = {}
     license_override: str | None = None
     description: str | None = None
+
+
+PLAIN_SECTIONS: dict[str, type[Section]] = {
+    "data": DataSection,
+    "tokenizer": TokenizerSection,
+    "warm_start": WarmStartSection,
+    "card": CardSection,
+}

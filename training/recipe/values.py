@@ -1,14 +1,46 @@
-"""Types of values as YAML writes them, and their names in error messages."""
+"""Values of a recipe: their types, as YAML writes them, and the errors of those that do not fit."""
 
 from __future__ import annotations
 
+import difflib
 import functools
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel, BeforeValidator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, ValidationError
+
+from modeling_tmde import TmdeError
+
+
+class RecipeError(TmdeError):
+    """A recipe, or a key of one, that does not exist or does not fit."""
+
+
+def unknown_name_message(kind: str, name: object, known: Iterable[str]) -> str:
+    """Return a sentence about a name that is not among the known ones.
+
+    Args:
+        kind: What the name should be, such as "Recipe key".
+        name: The name that was found.
+        known: The names that exist. The closest ones are suggested; if none is close, all are
+            listed.
+    """
+    known_names = sorted(known)
+    close_names = difflib.get_close_matches(str(name), known_names, n=3)
+    hint = f"known: {', '.join(known_names)}"
+    if close_names:
+        hint = f"did you mean {' or '.join(close_names)}?"
+    return f"{kind} {name!r} is unknown; {hint}"
+
+
+def section_message(section: str, recipe_name: str, problem: str) -> str:
+    """Return a sentence about a problem in one section of a recipe."""
+    return f"Section {section!r} of recipe {recipe_name}: {problem}"
+
+
+# ---- Types
 
 
 def _to_integer(value: Any) -> Any:
@@ -32,6 +64,7 @@ TYPE_NAMES: dict[Any, str] = {
     Any: "any value",
 }
 ITEM_NAMES: dict[Any, str] = {str: "texts", int: "integers", WholeNumber: "integers"}
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
 
 
 def recipe_type(hint: Any) -> Any:
@@ -48,15 +81,10 @@ def recipe_type(hint: Any) -> Any:
         return hint
     members = list(get_args(hint))
     if float in members:
-        return union_of([*members, int])
-    if int in members:
+        members.append(int)
+    elif int in members:
         members[members.index(int)] = WholeNumber
-    return union_of(members)
-
-
-def union_of(types: Sequence[Any]) -> Any:
-    """Return the union of types that are known only when the program runs."""
-    return functools.reduce(operator.or_, types)
+    return functools.reduce(operator.or_, members)
 
 
 def takes_mapping(hint: Any) -> bool:
@@ -66,6 +94,29 @@ def takes_mapping(hint: Any) -> bool:
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return True
     return hint is dict or get_origin(hint) is dict
+
+
+@functools.cache
+def _type_adapter(hint: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(hint, config=STRICT)
+
+
+def read_value(key: str, value: Any, hint: Any) -> Any:
+    """Return the value of a key as its type has it.
+
+    Raises:
+        RecipeError: The value is not of this type; names the key.
+    """
+    try:
+        return _type_adapter(hint).validate_python(value)
+    except ValidationError as error:
+        problem = error.errors(include_url=False)[0]
+        raise RecipeError(wrong_type_message(key, problem["input"], hint)) from error
+
+
+def wrong_type_message(key: str, value: object, hint: Any) -> str:
+    """Return a sentence about a value, or a part of one, that is not of the type of its key."""
+    return f"{key}: found {value!r}, expected {describe_type(hint)}"
 
 
 def describe_type(hint: Any) -> str:
@@ -80,12 +131,9 @@ def describe_type(hint: Any) -> str:
         return " or ".join(repr(choice) for choice in arguments)
     if origin is list:
         return f"a list of {ITEM_NAMES.get(arguments[0], 'values')}"
-    return _describe_plain(origin or hint)
-
-
-def _describe_plain(plain_type: Any) -> str:
-    if isinstance(plain_type, type) and issubclass(plain_type, BaseModel):
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
         return "a mapping"
+    plain_type = origin or hint
     return TYPE_NAMES.get(plain_type, str(plain_type))
 
 

@@ -14,8 +14,8 @@ from transformers import AutoConfig, PreTrainedConfig, PreTrainedModel, PreTrain
 from modeling_tmde.configuration_tmde import TmdeConfig
 from tmde.embedding.loading import errors_about, local_or_hub
 from tmde.training.recipe.architectures import architecture_of
-from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.values import RecipeError
 
 Rows: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Report: TypeAlias = dict[str, Any]

@@ -18,9 +18,9 @@ from modeling_tmde.tokenization import is_byte_level_bpe, load_tokenizer
 from tmde.embedding.loading import local_or_hub
 from tmde.training.recipe.architectures import ADAPTED, BAG, TMDE, config_class
 from tmde.training.recipe.building import build_config, model_class_of
-from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.overrides import with_sections, with_settings
+from tmde.training.recipe.loading import with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.values import RecipeError
 from tmde.training.starts.base import BegunModel, Report, Rows, Start, open_config
 from tmde.training.starts.hub_encoders import token_settings
 from tmde.training.starts.tokenizers import open_tokenizer_files, prepare_tokenizer

@@ -17,11 +17,12 @@ from modeling_tmde.modeling_adapted import AdaptedForConditionalGeneration
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import local_or_hub
 from tmde.embedding.model_files import stored_settings
+from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.recipe.building import build_config
-from tmde.training.recipe.errors import RecipeError
-from tmde.training.recipe.generated_sections import AdaptedSection
 from tmde.training.recipe.loading import has_encoder_as_teacher
+from tmde.training.recipe.options import config_keys
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.values import RecipeError
 from tmde.training.starts.base import BegunModel, Rows, Start, open_config
 from tmde.training.starts.checkpoint import take_checkpoint, with_bag_options
 from tmde.training.starts.hub_encoders import (
@@ -224,8 +225,8 @@ class FromAdapted(Start):
             "encoder_config": old_config.encoder_config,
             "decoder_embedding_scale": old_config.decoder_embedding_scale,
         }
-        for option in type(recipe.model).model_fields:
-            if option not in recipe_options and option not in AdaptedSection.not_in_config:
+        for option in config_keys(ADAPTED):
+            if option not in recipe_options:
                 derived_options[option] = getattr(old_config, option)
         prompt = recipe_options.get("prompt")
         if prompt is None:

@@ -18,7 +18,7 @@ from modeling_tmde.tokenization import load_tokenizer
 from tmde.data.tokens import text_bounds
 from tmde.embedding.loading import errors_about, local_or_hub, without_load_report
 from tmde.training.recipe.architectures import architecture_of
-from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.values import RecipeError
 
 SENTENCEPIECE_START = "▁"  # Tokens that begin a word have this prefix.
 WORDPIECE_CONTINUATION = "##"  # Tokens that continue a word have this prefix.

@@ -12,7 +12,7 @@ from typing import Any
 from transformers import PreTrainedConfig
 
 from tmde.embedding.packaged_models import DEFAULT_MODEL
-from tmde.training.recipe.overrides import with_sections
+from tmde.training.recipe.loading import with_sections
 from tmde.training.recipe.schema import ChosenRecipe, Recipe
 from tmde.training.starts.base import open_config
 from tmde.training.starts.checkpoint import bag_options, begin_with
@@ -35,8 +35,9 @@ def choose_packaged(recipe: Recipe, user_keys: Collection[str] = ()) -> ChosenRe
     begun = begin_with(plain, DEFAULT_MODEL)
     reason = _reason_against(plain, begun, config, user_keys)
     if reason is not None:
-        return ChosenRecipe(plain, f"Begins without the packaged model: {reason}.")
-    return ChosenRecipe(begun, "Begins with the packaged model (--from-scratch begins with none).")
+        return ChosenRecipe(plain, [f"Begins without the packaged model: {reason}."])
+    message = "Begins with the packaged model (--from-scratch begins with none)."
+    return ChosenRecipe(begun, [message])
 
 
 def without_automatic_start(recipe: Recipe) -> Recipe:

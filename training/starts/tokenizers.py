@@ -19,8 +19,8 @@ from tmde.embedding.loading import errors_about
 from tmde.embedding.packaged_models import packaged_folder
 from tmde.embedding.progress import phase
 from tmde.training.recipe.building import build_config
-from tmde.training.recipe.errors import RecipeError
 from tmde.training.recipe.schema import Recipe
+from tmde.training.recipe.values import RecipeError
 from tmde.training.starts.base import Rows
 
 TOKENIZER_FOLDER = "tokenizer"  # A subfolder of the run.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
-from tmde.training.run_languages import choose_languages
+from tmde.training.run_data import choose_languages
 
 
 def write_table(path: Path, *languages: str) -> Path:
@@ -37,10 +37,10 @@ def test_they_are_found_in_the_data(table, columns, languages, pivots, sentence)
     chosen = choose_languages(table("bag", *columns))
     assert chosen.recipe.data.languages == languages
     assert chosen.recipe.data.pivot_languages == pivots
-    assert chosen.message == (
+    assert chosen.messages == [
         f"Languages of the data: {', '.join(languages)}; {sentence} "
         "(--languages and --pivots name others)."
-    )
+    ]
 
 
 def test_english_is_the_pivot_if_the_recipe_has_none_of_the_datas(table):
@@ -48,7 +48,7 @@ def test_english_is_the_pivot_if_the_recipe_has_none_of_the_datas(table):
     recipe = load_recipe("bag", [f"data.train={recipe.data.train}", "pivot_languages=[fr]"])
     chosen = choose_languages(recipe)
     assert chosen.recipe.data.pivot_languages == ["en"]
-    assert "pivot: en, since it has no fr" in (chosen.message or "")
+    assert "pivot: en, since it has no fr" in chosen.messages[0]
 
 
 def test_the_users_go_first(table):
@@ -56,7 +56,7 @@ def test_the_users_go_first(table):
     chosen = choose_languages(recipe, ["es", "de"], ["de"])
     assert chosen.recipe.data.languages == ["es", "de"]
     assert chosen.recipe.data.pivot_languages == ["de"]
-    assert chosen.message is None
+    assert not chosen.messages
 
 
 def test_languages_of_the_user_bring_pivots_among_them(table):
@@ -68,7 +68,7 @@ def test_a_recipe_of_a_paper_keeps_the_languages_that_it_states(table):
     recipe = table("ctmde", "de", "en")
     chosen = choose_languages(recipe)
     assert chosen.recipe.settings() == recipe.settings()
-    assert chosen.message is None
+    assert not chosen.messages
 
 
 def test_pivots_that_the_data_lacks_are_refused(table):

@@ -40,6 +40,7 @@ INTERVALS = {
     "early_stopping_patience": "[1, inf)",
     "embedding_learning_rate": "[0, inf)",
     "encoder_learning_rate": "[0, inf)",
+    "num_train_epochs": "(0, inf)",
     "max_minutes": "(0, inf]",
     "max_cpu_minutes": "(0, inf]",
     "eval_minutes": "(0, inf]",

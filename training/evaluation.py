@@ -34,12 +34,38 @@ AVERAGED_LOSSES = (
     "nli_accuracy",
     "translation_nll",
 )
-DEV_METRICS = ("loss", "retrieval", "document_retrieval", *AVERAGED_LOSSES)
+RETRIEVAL_METRICS = ("retrieval", "document_retrieval")
+DEV_METRICS = ("loss", *RETRIEVAL_METRICS, *AVERAGED_LOSSES)
 # Means, each of which counts once in `mix`.
-MIX = ("retrieval", "document_retrieval", "same", "cross")
+MIX = (*RETRIEVAL_METRICS, "same", "cross")
 
 
 # ---- Checks before training
+
+
+def measured_metrics(
+    args: TmdeTrainingArguments,
+    dev_sets: Collection[str],
+    tasks: Collection[str],
+    languages: Sequence[str],
+) -> list[str]:
+    """Return the metrics over all sets and tasks that an evaluation may have.
+
+    Args:
+        args: The training arguments.
+        dev_sets: The names of the dev sets.
+        tasks: The names of the classification tasks.
+        languages: The texts between which retrieval is measured.
+    """
+    searches = len(languages) > 1 and args.eval_pairs != []
+    metrics = []
+    if tasks or (dev_sets and searches):
+        metrics.append("mix")
+    if dev_sets:
+        metrics.extend(DEV_METRICS)
+    if tasks:
+        metrics.extend(TASK_METRICS)
+    return [name for name in metrics if searches or name not in RETRIEVAL_METRICS]
 
 
 def check_metric(
@@ -54,19 +80,15 @@ def check_metric(
         args: The training arguments.
         dev_sets: The names of the dev sets.
         tasks: The names of the classification tasks.
-        languages: The languages that are trained.
+        languages: The texts between which retrieval is measured.
 
     Raises:
         TmdeError: Names the value, and the pairs or the metrics there are. Scores on a test split
             cannot choose.
     """
     _check_pairs(args.eval_pairs or (), languages)
-    measured = ["mix"]
+    measured = measured_metrics(args, dev_sets, tasks, languages)
     prefixes = [f"{name}_" for name in dev_sets if name]
-    if dev_sets:
-        measured.extend(DEV_METRICS)
-    if tasks:
-        measured.extend(TASK_METRICS)
     if len(tasks) > 1:
         prefixes.extend(f"{name}_" for name in tasks)
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")

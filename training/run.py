@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,6 +69,7 @@ def train_recipe(
     overwrite: bool = False,
     measure_packaged: bool = False,
     keep_checkpoints: bool = False,
+    check_dev: Callable[[dict[str, datasets.Dataset]], None] | None = None,
 ) -> TmdeTrainer:
     """Train a recipe into a folder.
 
@@ -93,6 +94,7 @@ def train_recipe(
             the run.
         keep_checkpoints: Keep the checkpoints whatever the recipe says, for a caller that has more
             to do with the run, which may then be resumed.
+        check_dev: Gets the dev sets by name before anything is deleted or trained, and may raise.
 
     Returns:
         The trainer, with the best weights loaded.
@@ -107,6 +109,8 @@ def train_recipe(
     run = resolve(given.fit(recipe), Path(output_dir), resume)
     with opened_folder(run.recipe, run.folder, resume, overwrite):
         inputs = read_inputs(run, given)
+        if check_dev is not None:
+            check_dev(inputs.data.dev)
         begin_run(run, overwrite and not resume)
         tokenizer, begun = begin_model(run, inputs)
         trainer = build_trainer(run, inputs, tokenizer, begun)

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modeling_tmde import TmdeError
 from tests.training import references
 from tmde.training.objectives import (
     OBJECTIVES,
@@ -276,6 +277,8 @@ def test_weight_regularization():
     output.loss.backward()
     assert output.loss.item() == 34
     assert torch.equal(matrix.grad, 2 * matrix)
+    with pytest.raises(TmdeError, match="weight_regularization: found no matrix"):
+        WeightRegularization()([torch.tensor([100.0])])
 
 
 # ---- Float64 loops

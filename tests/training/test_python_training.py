@@ -28,6 +28,8 @@ from tmde import (
     load_recipe,
     train_recipe,
 )
+from tmde.training import evaluation
+from tmde.training.evaluation import embed_rows
 from tmde.training.recipe.building import build_arguments, build_config, build_objectives
 from tmde.training.recipe.objective_classes import make_objectives
 
@@ -196,6 +198,40 @@ def test_a_metric_that_nothing_measures_is_refused_before_training(tokenizer, tm
         python_trainer(tmp_path, tokenizer, eval_dataset=DEV, arguments=arguments)
 
 
+NLI_ROWS = [
+    {"premise": "dog house", "hypothesis": "dog", "label": 0},
+    {"premise": "cat tree", "hypothesis": "river", "label": 1},
+]
+
+
+@pytest.mark.parametrize("metric", ["mix", "eval_mix"])
+def test_rows_without_pairs_are_judged_by_the_loss(metric, tokenizer, tmp_path):
+    rows = datasets.Dataset.from_list(30 * NLI_ROWS)
+    arguments = {"metric_for_best_model": metric, "eval_steps": 2, "save_steps": 2}
+    trainer = TmdeTrainer(
+        model=bag(),
+        args=TmdeTrainingArguments(str(tmp_path), **DEFAULTS, **arguments),
+        train_dataset=rows,
+        eval_dataset=rows,
+        objectives={"nli": 1.0},
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert trainer.state.best_metric == min(losses)
+
+
+@pytest.mark.parametrize("pairs", [None, []])
+def test_retrieval_that_nothing_measures_is_refused_before_training(pairs, tokenizer, tmp_path):
+    arguments = {"metric_for_best_model": "retrieval", "eval_pairs": pairs}
+    options = {"eval_dataset": DEV}
+    if pairs is None:
+        rows = datasets.Dataset.from_list(30 * NLI_ROWS)
+        options = {"eval_dataset": rows, "objectives": {"nli": 1.0}, "model": bag()}
+    with pytest.raises(TmdeError, match="metric_for_best_model=retrieval: .*expected one of loss"):
+        python_trainer(tmp_path, tokenizer, arguments=arguments, **options)
+
+
 def test_compute_metrics_gets_the_embeddings_and_can_choose_the_best_model(tokenizer, tmp_path):
     predictions = []
 
@@ -244,6 +280,27 @@ def test_predict_returns_embeddings_and_metrics(tokenizer, tmp_path):
     assert labels is None
     assert metrics["test_loss"] == evaluated["eval_loss"]
     assert metrics["test_retrieval"] == evaluated["eval_retrieval"]
+
+
+def test_predict_encodes_the_rows_once_for_embeddings_and_metrics(tokenizer, tmp_path, monkeypatch):
+    calls = []
+
+    def count(*args, **options):
+        calls.append(args)
+        return embed_rows(*args, **options)
+
+    monkeypatch.setattr(evaluation, "embed_rows", count)
+    predictions = []
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        predictions.append(prediction.predictions)
+        return {"rows": float(len(prediction.predictions))}
+
+    trainer = python_trainer(tmp_path, tokenizer, compute_metrics=compute_metrics)
+    output = trainer.predict(DEV)
+    assert len(calls) == 1
+    assert output.predictions is predictions[0]
+    assert output.metrics["test_rows"] == len(DEV)
 
 
 # ---- Resuming
@@ -526,6 +583,8 @@ def test_a_set_is_evaluated_by_its_name(tokenizer, tmp_path):
     metrics = trainer.evaluate("a")
     assert "eval_a_loss" in metrics
     assert not [name for name in metrics if name.startswith("eval_b_")]
+    with pytest.raises(TmdeError, match="eval_dataset: found 'typo', expected 'a', 'b'"):
+        trainer.evaluate("typo")
 
 
 def test_held_out_rows_are_no_stream(tokenizer, tmp_path):

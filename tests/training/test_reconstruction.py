@@ -15,7 +15,12 @@ from tests.training.models import encoder, laser, ntdv
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.batches import ParallelBatch, ParallelBatches
 from tmde.training.distributed import prepare_fsdp
-from tmde.training.objectives import BackTranslation, Denoising, TranslationObjective
+from tmde.training.objectives import (
+    BackTranslation,
+    Denoising,
+    TranslationObjective,
+    WeightRegularization,
+)
 from tmde.training.objectives.back_translation import end_texts, other_languages
 from tmde.training.objectives.noise import blank_tokens, drop_tokens, shuffle_locally
 from tmde.training.objectives.reconstruction import Reconstruction
@@ -387,6 +392,9 @@ def test_sharded_weights_are_refused(tmp_path):
     prepare_fsdp(accelerator, args, ParallelModel(model, {"d": Denoising()}))
     with pytest.raises(ValueError, match="fsdp: found objective back_translation, .*use DDP"):
         prepare_fsdp(accelerator, args, ParallelModel(model, {"b": BackTranslation()}))
+    penalized = {"d": Denoising(), "w": WeightRegularization()}
+    with pytest.raises(ValueError, match="fsdp: found objective weight_regularization, .*use DDP"):
+        prepare_fsdp(accelerator, args, ParallelModel(model, penalized))
 
 
 def test_models_that_do_not_fit_are_refused():

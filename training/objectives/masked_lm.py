@@ -149,6 +149,8 @@ class MaskedLanguageModel(TokenPrediction):
         fate = torch.rand(targets.shape, device=targets.device)
         is_masked = fate < self.mask_share
         is_replaced = ~is_masked & (fate < self.mask_share + self.random_share)
-        shown = torch.where(is_masked, hiding_token(config), targets)
+        shown = targets
+        if self.mask_share:
+            shown = torch.where(is_masked, hiding_token(config), targets)
         replacements = random_tokens(len(targets), config, targets.device)
         return torch.where(is_replaced, replacements, shown)

@@ -111,8 +111,6 @@ class TmdeTrainingArguments(TrainingArguments):
             is padding; a stream holds twice as many in memory.
         max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
         neighbor_share: Pairs a text with the translation of the next one, see `ParallelBatches`.
-        passage_share: Pairs a text with a passage of its document, see `ParallelBatches`.
-        passage_rows: The most rows of such a passage.
         token_dropout: The probability that a token is hidden from the encoder, see `ParallelModel`.
         token_dropout_share: The share of the rows to which token dropout applies.
         train_max_length: The length in tokens at which training texts are truncated (and counted).
@@ -191,8 +189,6 @@ class TmdeTrainingArguments(TrainingArguments):
     buffer_rows: int = 65536
     max_joined_rows: int = 1
     neighbor_share: float = 0.0
-    passage_share: float = 0.0
-    passage_rows: int = 4
     token_dropout: float = 0.0
     token_dropout_share: float = 1.0
     train_max_length: int = 256

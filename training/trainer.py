@@ -469,8 +469,6 @@ class TmdeTrainer(HubTrainer):
             micro_batch_rows=args.per_device_train_batch_size,
             max_joined_rows=args.max_joined_rows,
             neighbor_share=args.neighbor_share,
-            passage_share=args.passage_share,
-            passage_rows=args.passage_rows,
             seed=args.seed if args.data_seed is None else args.data_seed,
             epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
             rank=args.process_index,

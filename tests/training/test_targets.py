@@ -406,12 +406,11 @@ def test_targets_that_are_no_list_of_names_are_refused(targets):
         TranslationObjective(targets=targets)
 
 
-@pytest.mark.parametrize("option", ["neighbor_share", "passage_share"])
-def test_replaced_texts_have_no_next_row(option, spaced_tokenizer):
+def test_replaced_texts_have_no_next_row(spaced_tokenizer):
     rows = as_documents(parsed_rows(8), 4)
-    with pytest.raises(ValueError, match=rf"{option}=0.5.*a text that is replaced"):
+    with pytest.raises(ValueError, match="neighbor_share=0.5.*a text that is replaced"):
         ParallelBatches(
-            rows, spaced_tokenizer, ["de", "en"], ["en"], targets=["next"], **{option: 0.5}
+            rows, spaced_tokenizer, ["de", "en"], ["en"], targets=["next"], neighbor_share=0.5
         )
 
 

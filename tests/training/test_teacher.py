@@ -138,10 +138,7 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
     assert len(messages) == warnings
 
 
-@pytest.mark.parametrize("option", ["neighbor_share", "passage_share"])
-def test_rows_with_another_text_in_a_language_are_not_taught(
-    option, spaced_tokenizer, taught, tmp_path
-):
+def test_rows_with_another_text_in_a_language_are_not_taught(spaced_tokenizer, taught, tmp_path):
     folder, table = taught
     rows = make_rows(60, seed=4)
     dataset = make_dataset(rows).add_column("doc_id", [str(row // 6) for row in range(60)])
@@ -149,7 +146,7 @@ def test_rows_with_another_text_in_a_language_are_not_taught(
     teacher = vectors_of(dataset, student(folder, teacher_languages=["en"]), args)
     token_ids = open_tokens(dataset, spaced_tokenizer, LANGUAGES, args.token_cache_dir)
     options = {"pivots_only": False, "epochs": 2, "tokens": token_ids, "teacher": teacher}
-    options[option] = 0.5
+    options["neighbor_share"] = 0.5
     taught_rows = Counter()
     batches = ParallelBatches(dataset, spaced_tokenizer, LANGUAGES, ["en"], 4000, **options)
     for batch in batches:

@@ -128,11 +128,6 @@ class ParallelBatches(IterableDataset):
         neighbor_share: The share of the rows whose last language's text is replaced by the row that
             follows in the document, if `doc_id` names any: neighbors share their topic, not their
             words.
-        passage_share: The share of the rows in which the text of one language is replaced by a
-            passage of the document, if `doc_id` names any: a sentence is to find the paragraph
-            around it, as a question finds the one that answers it. Half of the passages begin with
-            the row, the others with the row behind it.
-        passage_rows: The most rows of a passage; `max_length` truncates longer ones.
         pivots_only: Whether every set of languages must hold a pivot, as translation requires, or a
             list of the pivots of which it must hold one.
         max_length: The length in tokens to which longer texts are truncated, and counted.
@@ -168,8 +163,6 @@ class ParallelBatches(IterableDataset):
     micro_batch_rows: int | None = None
     max_joined_rows: int = 1
     neighbor_share: float = 0.0
-    passage_share: float = 0.0
-    passage_rows: int = 4
     pivots_only: list[str] | bool = True
     max_length: int = 256
     seed: int = 0
@@ -200,8 +193,6 @@ class ParallelBatches(IterableDataset):
             micro_batch_rows=self.micro_batch_rows,
             max_joined_rows=self.max_joined_rows,
             neighbor_share=self.neighbor_share,
-            passage_share=self.passage_share,
-            passage_rows=self.passage_rows,
             max_length=self.max_length,
             shuffle=self.shuffle,
             fewest_languages=self.fewest_languages,
@@ -258,55 +249,39 @@ class ParallelBatches(IterableDataset):
     # ---- Checks
 
     def _check_joining(self) -> None:
-        check_range("passage_share", self.passage_share, "[0, 1]")
-        check_range("passage_rows", self.passage_rows, "[1, inf)")
-        columns = self.dataset.column_names or ()
-        changes = [self.max_joined_rows > 1, self.neighbor_share > 0, self.passage_share > 0]
-        if any(changes) and LABEL in columns:
+        joins = self.max_joined_rows > 1
+        changes_texts = joins or self.neighbor_share > 0
+        if changes_texts and LABEL in (self.dataset.column_names or ()):
             raise TmdeError(
-                "max_joined_rows, neighbor_share, passage_share: labels are of single rows, "
-                "expected 1, 0 and 0"
+                "max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0"
             )
-        if any(changes) and self.has_triples:
+        if changes_texts and self.has_triples:
             raise TmdeError(
-                "max_joined_rows, neighbor_share, passage_share: triples do not continue one "
-                "another, expected 1, 0 and 0"
+                "max_joined_rows, neighbor_share: triples do not continue one another, expected 1 "
+                "and 0"
             )
-        if self.passage_share and (self.max_joined_rows > 1 or self.neighbor_share):
-            raise TmdeError(
-                f"passage_share={self.passage_share}: found "
-                f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share}, "
-                "expected 1 and 0, because a text is changed in one way"
-            )
-        if self._unread_targets and (self.neighbor_share or self.passage_share):
+        if self._unread_targets and self.neighbor_share:
             raise TmdeError(
                 f"translation targets={self._unread_targets}: found "
-                f"neighbor_share={self.neighbor_share} and passage_share={self.passage_share}, "
-                "expected 0 and 0, because a text that is replaced has no such target"
+                f"neighbor_share={self.neighbor_share}, expected 0, because a text that is "
+                "replaced has no such target"
             )
-        if self.passage_share and not isinstance(self.dataset, datasets.Dataset):
-            raise TmdeError(
-                f"passage_share={self.passage_share}: found a stream, in which documents are not "
-                "known, expected rows that are read whole: set data.streaming=false or "
-                "passage_share=0"
-            )
-        if self.max_joined_rows > 1:
-            self._check_blanks(f"max_joined_rows={self.max_joined_rows}", "max_joined_rows=1")
-        if self.passage_share:
-            self._check_blanks(f"passage_share={self.passage_share}", "passage_share=0")
+        if joins:
+            self._check_blanks()
 
     @property
     def _unread_targets(self) -> list[str]:
         """The targets that are not among the texts that the encoder reads."""
         return [name for name in self.targets if name not in (PIVOTS, SELF)]
 
-    def _check_blanks(self, option: str, remedy: str) -> None:
-        """Check that the tokenizer leaves a blank between texts that an option joins."""
+    def _check_blanks(self) -> None:
+        """Check that the tokenizer leaves a blank between texts that are joined."""
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if joined != "a a":
             raise TmdeError(
-                f"{option}: the tokenizer makes {joined!r} of the texts 'a' and 'a' joined, "
-                f"expected 'a a': train it with tokenizer.add_prefix_space=true, or set {remedy}"
+                f"max_joined_rows={self.max_joined_rows}: the tokenizer makes {joined!r} of the "
+                "texts 'a' and 'a' joined, expected 'a a': train it with "
+                "tokenizer.add_prefix_space=true, or set max_joined_rows=1"
             )
 
     def _needed_languages(self) -> Sequence[str] | None:
@@ -373,13 +348,12 @@ class ParallelBatches(IterableDataset):
         order = np.arange(len(self.tokens))
         if self.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
-        for option in ("neighbor_share", "passage_share"):
-            share = getattr(self, option)
-            if share and not self.tokens.documented:
-                logger.warning_once(
-                    f"{option}={share} needs to know which rows follow one another in a document, "
-                    f"and no row has a doc_id: add a column doc_id, or set {option}=0"
-                )
+        if self.neighbor_share and not self.tokens.documented:
+            logger.warning_once(
+                f"neighbor_share={self.neighbor_share} needs to know which rows follow one another "
+                "in a document, and no row has a doc_id: add a column doc_id, or set "
+                "neighbor_share=0"
+            )
         for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
             yield Chunk(self.tokens, order[begin : begin + self.buffer_rows])
 

@@ -19,8 +19,6 @@ from tmde.training.objectives.targets import NEXT, target_columns
 # Languages of a row by their numbers, ascending.
 LanguageSet = tuple[int, ...]
 NO_ROW = -1
-# Of the passages, the share that begins behind the row whose text searches them.
-LEFT_OUT_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -55,8 +53,6 @@ class BatchPlanner:
         micro_batch_rows: The most rows of a micro-batch; None for no limit.
         max_joined_rows: How many rows are joined at most.
         neighbor_share: How often the last language's text is the next row's.
-        passage_share: How often one language's text is a passage of the document.
-        passage_rows: The most rows of a passage.
         max_length: The length to which texts are truncated, in tokens.
         shuffle: Whether rows and batches are shuffled.
         fewest_languages: How many languages a row must have.
@@ -72,8 +68,6 @@ class BatchPlanner:
     micro_batch_rows: int | None
     max_joined_rows: int
     neighbor_share: float
-    passage_share: float
-    passage_rows: int
     max_length: int
     shuffle: bool
     fewest_languages: int = 2
@@ -208,7 +202,7 @@ class BatchPlanner:
 
         A row is joined by those that follow it, as long as they have all of these languages and
         the target columns. With `neighbor_share`, the last language's text of some rows is replaced
-        by the row that follows in the same document; with `passage_share`, see `_with_passages`.
+        by the row that follows in the same document.
         """
         numbers = np.ones(len(rows), dtype=np.int64)
         if self.max_joined_rows > 1:
@@ -228,8 +222,6 @@ class BatchPlanner:
             is_replaced = is_drawn & (following >= 0)
             texts[-1, 0] = np.where(is_replaced, following, texts[-1, 0])
             texts[-1, 1:] = np.where(is_replaced, NO_ROW, texts[-1, 1:])
-        if self.passage_share and tokens.documented:
-            texts = self._with_passages(tokens, languages, rows, texts, rng)
         return texts
 
     def _next_rows(
@@ -267,49 +259,6 @@ class BatchPlanner:
         if self.columns:
             lengths.append(text_lengths(tokens, self.columns, joined_rows[:1]))
         return np.concatenate(lengths)
-
-    def _with_passages(
-        self,
-        tokens: Tokens,
-        languages: LanguageSet,
-        rows: np.ndarray,
-        texts: np.ndarray,
-        rng: np.random.Generator,
-    ) -> np.ndarray:
-        """Return texts of which some are replaced by a passage, in one language drawn at random.
-
-        A passage is made of rows that follow one another in the document of its row. Half of the
-        passages begin with that row, so that a text is to find the passage where its translation
-        stands; the others begin with the next row, so that it is to find what stands around it
-        (inverse cloze task, Lee et al. 2019, arXiv 1906.00300, section 4).
-
-        Args:
-            tokens: The tokens of the dataset.
-            languages: The languages of the texts by their numbers.
-            rows: The row of each text, (rows,).
-            texts: The rows that make up each text, (languages, 1, rows).
-            rng: The generator of this chunk.
-
-        Returns:
-            The same, (languages, `passage_rows`, rows).
-        """
-        document_rows = np.full((self.passage_rows + 1, len(rows)), NO_ROW, dtype=np.int64)
-        document_rows[0] = rows
-        for place in range(1, len(document_rows)):
-            document_rows[place] = following_rows(tokens, languages, document_rows[place - 1])
-        is_left_out = rng.random(len(rows)) < LEFT_OUT_SHARE
-        passages = np.where(is_left_out, document_rows[1:], document_rows[:-1])
-
-        # The last row of a document has no passage.
-        has_passage = document_rows[1] >= 0
-        is_drawn = rng.random(len(rows)) < self.passage_share
-        language_places = rng.integers(len(languages), size=len(rows))
-        widened = np.full((len(languages), self.passage_rows, len(rows)), NO_ROW, dtype=np.int64)
-        widened[:, :1] = texts
-        for place in range(len(languages)):
-            is_replaced = is_drawn & has_passage & (language_places == place)
-            widened[place] = np.where(is_replaced, passages, widened[place])
-        return widened
 
     def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Yield rows of similar length together, as many as both limits allow.

@@ -105,12 +105,12 @@ class TmdeTrainingArguments(TrainingArguments):
         languages_per_row: How many languages of each row are used at a time; None for all.
         pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate
             need anyway; or a list of the pivot languages of which each pair has one.
-        pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is
+        pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is
             uniform.
         buffer_rows: The rows planned and shuffled together. The more there are, the less of a batch
             is padding; a stream holds twice as many in memory.
-        max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
-        neighbor_share: Pairs a text with the translation of the next one, see `ParallelBatches`.
+        max_joined_rows: Joins up to so many rows to longer texts, see `BatchPlanner`.
+        neighbor_share: Pairs a text with the translation of the next one, see `BatchPlanner`.
         token_dropout: The probability that a token is hidden from the encoder, see `ParallelModel`.
         token_dropout_share: The share of the rows to which token dropout applies.
         train_max_length: The length in tokens at which training texts are truncated (and counted).

@@ -153,7 +153,7 @@ def dev_losses(
             model,
             args,
             teachers,
-            micro_batch_rows=args.per_device_eval_batch_size,
+            planning={"micro_batch_rows": args.per_device_eval_batch_size},
         )
         for batch in batches:
             for name, components in model(batch.to(args.device)).items():

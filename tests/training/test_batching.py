@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tests.training.batches import parallel_batches
 from tmde.training.batches import ParallelBatches, ParallelLoader
 
 PIVOTS = ["en", "es"]
@@ -56,7 +57,7 @@ def usable_numbers(rows: list[dict[str, str | None]]) -> list[int]:
 
 def make_batches(dataset, tokenizer, **options) -> ParallelBatches:
     options = {"micro_batch_tokens": 160, "buffer_rows": 16, "max_length": 128} | options
-    return ParallelBatches(dataset, tokenizer, list(LANGUAGES), PIVOTS, **options)
+    return parallel_batches(dataset, tokenizer, list(LANGUAGES), PIVOTS, **options)
 
 
 def content(batch) -> tuple:
@@ -67,7 +68,8 @@ def content(batch) -> tuple:
         batch.input_ids.tolist(),
         batch.attention_mask.tolist(),
         batch.sizes,
-        batch.words,
+        batch.source_words,
+        batch.target_words,
         batch.counts,
         batch.position,
     )
@@ -218,7 +220,7 @@ def test_the_last_batch_gets_a_second_row_from_the_one_before_it(
     if limit == "tokens":
         options = {"micro_batch_tokens": 4 * len(tokenizer.encode("house 0"))}
 
-    batches = ParallelBatches(
+    batches = parallel_batches(
         make_dataset(rows), tokenizer, ["de", "en"], ["en"], shuffle=False, **options
     )
 
@@ -229,7 +231,7 @@ def test_batches_of_two_rows_leave_a_row_alone(tokenizer):
     """The batch before it has no row to spare, and neither limit is ever exceeded."""
     rows = [dict.fromkeys(("de", "en"), "house")] * 3
 
-    batches = ParallelBatches(
+    batches = parallel_batches(
         make_dataset(rows), tokenizer, ["de", "en"], ["en"], shuffle=False, micro_batch_rows=2
     )
 
@@ -274,7 +276,7 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
         for seed in range(3):
             options = {"temperature": temperature, "seed": seed}
             counts += rows_by_pair(
-                ParallelBatches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options)
+                parallel_batches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options)
             )
         pairs = [("de", "en"), ("de", "es"), ("en", "es")]
         return [counts[pair] / 3 for pair in pairs]
@@ -460,7 +462,7 @@ def test_joined_rows_follow_each_other_in_one_document(
             for language, text in decoded_row.items():  # No joined row lacks a language.
                 assert text == " ".join(rows[number][language] for number in joined)
                 num_words += len(text.split())
-        assert batch.words.source == num_words
+        assert batch.source_words == num_words
         assert_one_begin_and_end_per_text(batch, spaced_tokenizer)
     assert sorted(first_numbers) == usable_numbers(rows)
 
@@ -580,7 +582,7 @@ def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
 @pytest.mark.parametrize("epochs", [1, None])
 def test_a_corpus_without_any_usable_row_is_an_error(tokenizer, kind, epochs):
     rows = [{"de": f"haus {number}", "fr": f"maison {number}", "en": None} for number in range(9)]
-    batches = ParallelBatches(
+    batches = parallel_batches(
         as_source(make_dataset(rows), kind),
         tokenizer,
         ["de", "en", "fr"],

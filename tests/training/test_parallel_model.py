@@ -10,10 +10,11 @@ from torch import nn
 
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
+from tests.training.batches import parallel_batches
 from tests.training.models import bag, laser, ntdv, tiny
 from tests.training.test_token_objectives import batch as padded_texts
 from tmde.data.rows import NLI_TEXTS
-from tmde.training.batches import ParallelBatch, ParallelBatches
+from tmde.training.batches import ParallelBatch
 from tmde.training.objectives import (
     DistanceConstraint,
     InfoNCE,
@@ -51,7 +52,7 @@ DECODING = {
 
 def one_batch(tokenizer, languages: tuple[str, ...], num_rows: int = 6) -> ParallelBatch:
     rows = make_dataset(make_rows(num_rows, seed=3, languages=languages))
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         rows, tokenizer, languages, languages, micro_batch_tokens=100_000, languages_per_row=None
     )
     assert len(np.unique(batch.lengths)) > 2  # There is padding.

@@ -376,17 +376,6 @@ def test_two_losses_of_one_class_leave_the_model_without_a_recipe(tokenizer, tmp
 # ---- Batches
 
 
-def test_a_batch_is_a_mapping_of_what_it_has(tokenizer, tmp_path):
-    batch = next(iter(python_trainer(tmp_path, tokenizer).get_train_dataloader()))
-    assert batch["input_ids"] is batch.input_ids
-    assert "labels" not in batch  # The rows have none.
-    assert batch.get("labels") is None
-    assert set(batch) >= {"input_ids", "attention_mask", "languages", "lengths"}
-    assert len(batch) == len(dict(batch))
-    with pytest.raises(KeyError):
-        batch["labels"]
-
-
 def test_rows_are_needed_to_train_and_not_to_evaluate(tokenizer, tmp_path):
     trainer = TmdeTrainer(
         model=tiny_model(),

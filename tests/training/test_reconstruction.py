@@ -11,9 +11,10 @@ from torch import nn
 
 from modeling_tmde import TmdeForConditionalGeneration
 from tests.conftest import jittered, make_dataset, make_rows, tiny_model
+from tests.training.batches import parallel_batches
 from tests.training.models import encoder, laser, ntdv
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatch, ParallelBatches
+from tmde.training.batches import ParallelBatch
 from tmde.training.distributed import prepare_fsdp
 from tmde.training.objectives import (
     BackTranslation,
@@ -41,7 +42,7 @@ def texts_of_length(length: int, num_texts: int = 1, padding: int = 2):
 
 def one_batch(tokenizer, languages: tuple[str, ...] = ("de", "en"), num_rows: int = 5):
     rows = make_dataset(make_rows(num_rows, seed=3, languages=languages))
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         rows,
         tokenizer,
         languages,

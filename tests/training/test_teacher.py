@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
+from tests.training.batches import parallel_batches
 from tests.training.teachers import (
     WIDTH,
     arguments,
@@ -21,7 +22,6 @@ from tests.training.teachers import (
 )
 from tmde import DocumentEmbedder
 from tmde.data.tokens import open_tokens
-from tmde.training.batches import ParallelBatches
 from tmde.training.teachers import Teachers, find_version, open_teachers
 from tmde.training.teachers.models import ModelTeacher
 from tmde.training.teachers.versions import RECORD, pin_versions
@@ -148,7 +148,7 @@ def test_rows_with_another_text_in_a_language_are_not_taught(spaced_tokenizer, t
     options = {"pivots_only": False, "epochs": 2, "tokens": token_ids, "teacher": teacher}
     options["neighbor_share"] = 0.5
     taught_rows = Counter()
-    batches = ParallelBatches(dataset, spaced_tokenizer, LANGUAGES, ["en"], 4000, **options)
+    batches = parallel_batches(dataset, spaced_tokenizer, LANGUAGES, ["en"], 4000, **options)
     for batch in batches:
         texts = []
         for token_ids in batch.input_ids:
@@ -194,7 +194,7 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
         "teacher": teacher,
     }
     seen = 0
-    for batch in ParallelBatches(dataset, tokenizer, LANGUAGES, ["en"], 125, **options):
+    for batch in parallel_batches(dataset, tokenizer, LANGUAGES, ["en"], 125, **options):
         assert batch.sizes.taught_rows == int(batch.taught.sum())
         for language in range(batch.sizes.languages):
             texts = tokenizer.batch_decode(batch.input_ids[language], skip_special_tokens=True)

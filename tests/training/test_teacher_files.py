@@ -68,7 +68,7 @@ def test_a_text_may_occur_twice_with_the_same_vector(tmp_path):
 
 
 def test_a_stream_is_looked_up_as_it_is_drawn(tokenizer, tmp_path):
-    from tmde.training.batches import ParallelBatches
+    from tests.training.batches import parallel_batches
 
     path = write_vectors(tmp_path / "vectors.parquet")
     rows = make_dataset(ROWS).to_iterable_dataset()
@@ -76,7 +76,7 @@ def test_a_stream_is_looked_up_as_it_is_drawn(tokenizer, tmp_path):
         rows, student(path, width=2, teacher_languages=["en"]), arguments(tmp_path)
     )
     assert teacher.is_of_stream
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         rows, tokenizer, ["de", "en"], ["en"], shuffle=False, teacher=teacher
     )
     vector_of = dict(zip(TEXTS, VECTORS, strict=True))

@@ -239,8 +239,6 @@ class TmdeTrainingArguments(TrainingArguments):
 
     def _choose_evaluation(self) -> None:
         """Fill in the evaluation and checkpoint defaults that the user left unset."""
-        #: Whether nobody asked for evaluations: without data for them, the trainer makes none.
-        self.evaluates_by_default = self.eval_strategy is None
         if self.eval_strategy is None:
             self.eval_strategy = "steps"
         # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
@@ -250,7 +248,6 @@ class TmdeTrainingArguments(TrainingArguments):
             self.eval_steps = DEFAULT_EVAL_STEPS if self.save_steps is None else self.save_steps
         if self.save_steps is None:
             self.save_steps = self.eval_steps
-        self._loads_best_by_default = self.load_best_model_at_end is None
         if self.load_best_model_at_end is None:
             self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
         if self.metric_for_best_model is None:
@@ -261,9 +258,9 @@ class TmdeTrainingArguments(TrainingArguments):
     def evaluation_arguments(self) -> list[str]:
         """Return the arguments that were set and have no effect without evaluations."""
         names = []
-        if self.eval_strategy != "no" and not self.evaluates_by_default:
+        if self.eval_strategy != "no" and self.given["eval_strategy"] is not None:
             names.append("eval_strategy")
-        if self.load_best_model_at_end and not self._loads_best_by_default:
+        if self.load_best_model_at_end and self.given["load_best_model_at_end"] is not None:
             names.append("load_best_model_at_end")
         if self.save_strategy == "best":
             names.append("save_strategy")

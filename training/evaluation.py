@@ -9,14 +9,12 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import EvalPrediction
 
 from modeling_tmde import TmdeError
 from tmde.data.rows import LABEL
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.progress import phase
 from tmde.eval.dev_retrieval import dev_retrieval, encode_dev_texts, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
@@ -213,6 +211,34 @@ def retrieval_mean_of(measure: str) -> str:
     return "document_retrieval" if measure.startswith("doc_") else "retrieval"
 
 
+def retrieval_scores(
+    embedder: DocumentEmbedder,
+    dev_sets: Mapping[str, datasets.Dataset],
+    languages: Sequence[str],
+    args: TmdeTrainingArguments,
+) -> dict[str, float]:
+    """Return the retrieval of a model on dev sets, as an evaluation of the trainer names it.
+
+    Args:
+        embedder: A model.
+        dev_sets: The dev sets by name.
+        languages: The languages of the run.
+        args: The training arguments.
+
+    Returns:
+        `eval_<set>_<measure>`, and the means `eval_retrieval` and `eval_document_retrieval`.
+    """
+    scores: dict[str, float] = {}
+    values_by_mean: dict[str, list[float]] = defaultdict(list)
+    for set_name, rows in dev_sets.items():
+        for measure, value in dev_retrieval(embedder, rows, languages, args).items():
+            scores[f"eval_{set_name}_{measure}"] = round(value, 6)
+            values_by_mean[retrieval_mean_of(measure)].append(value)
+    for mean, values in values_by_mean.items():
+        scores[f"eval_{mean}"] = round(fmean(values), 6)
+    return scores
+
+
 def evaluate_model(
     model: ParallelModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -242,42 +268,6 @@ def evaluate_model(
         means over all sets; the mean of each score over the tasks; and `mix`, the mean of those of
         `MIX` that are measured.
     """
-    is_shown = PartialState().is_main_process and not args.disable_tqdm
-    with phase("Evaluating", is_shown, leave=False):
-        return _measure_all(
-            model, tokenizer, dev_sets, tasks, args, autocast, teachers, compute_metrics
-        )
-
-
-def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[str, float]:
-    """Return metrics of the user without the prefix `eval_`, which all metrics get later.
-
-    Raises:
-        TmdeError: A metric has the name of one that the trainer measures.
-    """
-    if not isinstance(custom, Mapping):
-        raise TmdeError(f"compute_metrics returned {custom!r}, expected metrics by name")
-    metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
-    for name in metrics:
-        if name in measured:
-            raise TmdeError(
-                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
-                "another name"
-            )
-    return metrics
-
-
-def _measure_all(
-    model: ParallelModel,
-    tokenizer: PreTrainedTokenizerBase,
-    dev_sets: Mapping[str, datasets.Dataset],
-    tasks: Mapping[str, ClassificationData],
-    args: TmdeTrainingArguments,
-    autocast: Callable[[], AbstractContextManager],
-    teachers: Teachers | None,
-    compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None,
-) -> dict[str, float]:
-    """Do the work of `evaluate_model`."""
     embedder = model_embedder(model, tokenizer, args)
     metrics: dict[str, float] = {}
     values_by_mean: dict[str, list[float]] = defaultdict(list)
@@ -306,3 +296,21 @@ def _measure_all(
     if mixed:
         means["mix"] = fmean(mixed)
     return {name: round(value, 6) for name, value in (metrics | means).items()}
+
+
+def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[str, float]:
+    """Return metrics of the user without the prefix `eval_`, which all metrics get later.
+
+    Raises:
+        TmdeError: A metric has the name of one that the trainer measures.
+    """
+    if not isinstance(custom, Mapping):
+        raise TmdeError(f"compute_metrics returned {custom!r}, expected metrics by name")
+    metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
+    for name in metrics:
+        if name in measured:
+            raise TmdeError(
+                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
+                "another name"
+            )
+    return metrics

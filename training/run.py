@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -15,16 +16,17 @@ from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.files import AnyDataset
+from tmde.data.io import write_atomically
+from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import check_resumable, discard_checkpoints, find_checkpoint
 from tmde.training.data_files import record_files
 from tmde.training.distributed import check_processes
-from tmde.training.evaluation import check_metric
+from tmde.training.evaluation import check_metric, retrieval_scores
 from tmde.training.lora import add_adapters
 from tmde.training.objective_checks import check_triples
 from tmde.training.objectives import Objective
@@ -40,7 +42,12 @@ from tmde.training.recipe.building import (
     check_widths,
 )
 from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
-from tmde.training.run_folder import begin_folder, opened_folder, record_changes
+from tmde.training.run_folder import (
+    RUN_RECORD_NAME,
+    begin_folder,
+    opened_folder,
+    record_changes,
+)
 from tmde.training.run_record import (
     save_best,
     tell_licenses,
@@ -297,7 +304,12 @@ def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
         with _phase(run, "Measuring the packaged model on the dev rows"):
-            record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
+            embedder = DocumentEmbedder.from_pretrained()
+            scores = retrieval_scores(embedder, dev_sets, recipe.data.languages, run.arguments)
+        path = run.folder / RUN_RECORD_NAME
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["packaged"] = scores
+        write_atomically(path, json.dumps(record, indent=2))
 
 
 # ---- 5. The trainer

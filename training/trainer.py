@@ -44,6 +44,7 @@ from tmde.data import load_parallel
 from tmde.data.files import AnyDataset
 from tmde.data.rows import NLI_TEXTS, TRANSLATION, triples_of
 from tmde.data.tokens import Tokens, open_tokens
+from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments, as_tmde_arguments
@@ -729,16 +730,18 @@ class TmdeTrainer(HubTrainer):
             self._prepare_teachers()  # What they teach is fitted on the training rows.
         trained = self.parallel_model
         was_training = trained.training
-        measured = evaluate_model(
-            whole_model(trained).eval(),
-            self.processing_class,
-            eval_sets,
-            tasks if self.is_world_process_zero() else {},
-            self.args,
-            self.compute_loss_context_manager,
-            self.teachers,
-            compute_metrics,
-        )
+        is_first = self.is_world_process_zero()
+        with phase("Evaluating", is_first and not self.args.disable_tqdm, leave=False):
+            measured = evaluate_model(
+                whole_model(trained).eval(),
+                self.processing_class,
+                eval_sets,
+                tasks if is_first else {},
+                self.args,
+                self.compute_loss_context_manager,
+                self.teachers,
+                compute_metrics,
+            )
         trained.train(was_training)
         metrics = {f"{prefix}_{name}": value for name, value in measured.items()}
         metrics[f"{prefix}_minutes"] = round(self.meter.seconds / 60, 3)

@@ -359,6 +359,18 @@ def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp
     assert not (tmp_path / "data_state.json").exists()  # Only checkpoints have a position.
 
 
+def test_results_have_the_evaluation_before_the_first_step(tokenizer, tmp_path):
+    trainer = python_trainer(
+        tmp_path, tokenizer, eval_dataset=DEV, arguments={"eval_on_start": True}
+    )
+    trainer.train()
+    trainer.save_model()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["start"]["step"] == 0
+    assert results["start"]["eval_loss"] == trainer.state.log_history[0]["eval_loss"]
+    assert results["packaged"] is None
+
+
 def assert_same_shapes(first: torch.nn.Module, second: torch.nn.Module) -> None:
     shapes = {name: weight.shape for name, weight in first.state_dict().items()}
     assert shapes == {name: weight.shape for name, weight in second.state_dict().items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import scipy.linalg
 from filelock import FileLock
 
 from tmde.data.io import replacing
@@ -103,7 +104,9 @@ def fit_combination(
     if width in widths:
         begin = sum(widths[: widths.index(width)])
         shared = components.T @ covariance[:, begin : begin + width]
-        components = components @ _closest_rotation(shared)
+        # The closest rotation to the teacher's directions (orthogonal Procrustes).
+        rotation, _ = scipy.linalg.polar(shared)
+        components = components @ rotation
     return Combination(means, center, components)
 
 
@@ -118,17 +121,6 @@ def _principal_components(covariance: np.ndarray, width: int) -> np.ndarray:
     components = components * np.sign(largest_coordinates)
     rounding = len(covariance) * np.finfo(np.float64).eps * max(variances[0], 0.0)
     return np.where(variances > rounding, components, 0.0)
-
-
-def _closest_rotation(covariance: np.ndarray) -> np.ndarray:
-    """Return the orthogonal matrix R with which x R is closest to y (orthogonal Procrustes).
-
-    Args:
-        covariance: (n, n), of the coordinates of x with those of y.
-    """
-    left, _, right = np.linalg.svd(covariance)
-    rotation: np.ndarray = left @ right
-    return rotation
 
 
 def fit_once(

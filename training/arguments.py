@@ -120,7 +120,7 @@ class TmdeTrainingArguments(TrainingArguments):
             again, when a text is first drawn.
         dataloader_num_workers: The processes that make batches while the model computes; None is 1
             where the model is on an accelerator and 0 on a CPU, whose cores they would take from
-            it. A stream that a teacher reads has none.
+            it.
         eval_minutes: Evaluate and save every so many minutes of training too, for runs limited by
             time.
         max_minutes: Ends the run after this many minutes of training on the wall clock. Evaluations

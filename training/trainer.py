@@ -480,8 +480,6 @@ class TmdeTrainer(HubTrainer):
         )
         num_workers = args.dataloader_num_workers
         assert num_workers is not None  # The arguments have chosen a number.
-        if batches.teacher is not None and batches.teacher.is_of_stream:
-            num_workers = 0
         prefetch_factor = None
         if num_workers:
             prefetch_factor = args.dataloader_prefetch_factor or PREFETCHED_BATCHES

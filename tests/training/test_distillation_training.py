@@ -10,7 +10,7 @@ import torch
 from safetensors.torch import load_file
 
 from modeling_tmde import BagConfig, BagModel
-from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tests.conftest import LANGUAGES, make_rows
 from tests.training.logs import assert_equal_weights, entries_with, read_log, values_of
 from tests.training.teachers import WIDTH, expected_vector, static_teacher
 from tests.training.test_trainer import logged, weights_of
@@ -82,28 +82,6 @@ def test_an_evaluation_before_training_asks_the_teachers_of_the_run(tokenizer, t
     trainer.train()
     [after] = [entry for entry in trainer.state.log_history if "eval_loss" in entry][-1:]
     assert after["eval_dev_distillation_loss"] == before["eval_dev_distillation_loss"]
-
-
-@pytest.mark.parametrize(("is_stream", "num_workers"), [(True, 0), (False, 1)])
-def test_the_teacher_reads_a_stream_in_the_process_that_trains(
-    is_stream, num_workers, teacher, tokenizer, tmp_path
-):
-    rows = make_dataset(make_rows(24, languages=("de", "en")))
-    if is_stream:
-        rows = rows.to_iterable_dataset()
-    folder, _ = teacher
-    trainer = tiny_trainer(
-        tmp_path,
-        tokenizer,
-        rows,
-        objectives={"distillation": Distillation(str(folder))},
-        dataloader_num_workers=1,
-    )
-
-    loader = trainer.get_train_dataloader()
-
-    assert loader.num_workers == num_workers
-    assert trainer.args.dataloader_num_workers == 1
 
 
 def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):

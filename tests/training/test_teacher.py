@@ -1,4 +1,4 @@
-"""A teacher: its vectors by row, made once or of a stream, and the version that a run keeps."""
+"""A teacher: its vectors by row, made once, and the version that a run keeps."""
 
 import json
 from collections import Counter
@@ -52,7 +52,7 @@ def english_teachers(folder: Path) -> Teachers:
 def read_vectors(rows, parallel, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the teacher's vectors of all rows, and whether it has read each of them."""
     teacher = vectors_of(make_dataset(rows), parallel, arguments(folder))
-    return teacher(None, np.arange(len(rows)))
+    return teacher(np.arange(len(rows)))
 
 
 def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
@@ -106,7 +106,7 @@ def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypat
     monkeypatch.setattr(ModelTeacher, "encode", None)
 
     again = vectors_of(make_dataset(rows), parallel, arguments(tmp_path))
-    picked, _ = again(None, np.array([5, 0, 5]))
+    picked, _ = again(np.array([5, 0, 5]))
 
     assert picked.tolist() == vectors[[5, 0, 5]].tolist()
 
@@ -169,21 +169,18 @@ def test_rows_with_another_text_in_a_language_are_not_taught(spaced_tokenizer, t
     assert taught_rows[True] > 10
 
 
-@pytest.mark.parametrize("kind", ["cache", "stream", "memory"])
-def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tmp_path):
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_every_batch_carries_the_vectors_of_its_rows(is_in_memory, tokenizer, taught, tmp_path):
     """Whatever languages were drawn, a text's translation is what the teacher has read."""
     folder, table = taught
     rows = make_rows(60, seed=4)
     for row in rows[::4]:
         row["en"] = None
     args = arguments(tmp_path)
-    if kind == "memory":
+    if is_in_memory:
         args.token_cache_dir = None
     dataset = make_dataset(rows)
-    if kind == "stream":
-        dataset = dataset.to_iterable_dataset()
     teacher = vectors_of(dataset, student(folder, teacher_languages=["en"]), args)
-    assert teacher.is_of_stream == (kind == "stream")
     token_ids = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
     options = {
@@ -226,7 +223,7 @@ def test_longer_texts_than_the_teacher_reads_are_counted(tokenizer, monkeypatch,
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
     vectors = english_teachers(tmp_path).vectors_of(rows)
     assert vectors.truncated == 1
-    numbers, is_taught = vectors(None, np.arange(3))
+    numbers, is_taught = vectors(np.arange(3))
     assert is_taught.tolist() == [True, True, False]
     assert numbers.tolist() == [[1, 1], [1, 1], [0, 0]]
 
@@ -237,7 +234,7 @@ def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, 
     monkeypatch.setattr(ModelTeacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": "house"}])
     vectors = english_teachers(tmp_path).vectors_of(rows)
-    assert vectors(None, np.arange(1))[0].tolist() == [[5, 5]]
+    assert vectors(np.arange(1))[0].tolist() == [[5, 5]]
     assert vectors.truncated == 1
     assert ModelTeacher(find_version(str(tmp_path / "any")), 2, "house ").prompt == "house "
 
@@ -304,6 +301,12 @@ def test_rows_without_the_teacher_s_language_are_refused_before_training(taught,
     parallel = student(taught[0], teacher_languages=["en"])
     with pytest.raises(ValueError, match="found no row of the training data in en"):
         prepared(rows, [], parallel, arguments(tmp_path))
+
+
+def test_a_stream_cannot_be_taught(taught, tmp_path):
+    rows = make_dataset(make_rows(4)).to_iterable_dataset()
+    with pytest.raises(ValueError, match=r"found a stream, .*data.streaming=false"):
+        prepared(rows, [], student(taught[0]), arguments(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["default", "accurate"])

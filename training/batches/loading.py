@@ -256,7 +256,7 @@ class ParallelBatches(IterableDataset):
             rows = pa.table({"translation": pa.array(columns["translation"], row_type)})
             labels = np.array(columns[LABEL]) if LABEL in columns else None
             token_table = tokenize(rows, encoder, read_texts)
-            tokens = Tokens(token_table, texts=rows, labels=labels)
+            tokens = Tokens(token_table, labels=labels)
             yield tokens, np.arange(len(tokens))
 
     def _raise_no_usable_row(self) -> None:
@@ -288,7 +288,7 @@ class ParallelBatches(IterableDataset):
         teacher_vectors = None
         taught = None
         if self.teacher is not None:
-            vectors, is_taught = self.teacher(tokens, first_rows)
+            vectors, is_taught = self.teacher(first_rows)
             # The teacher has read the row, and not what stands in its place in another language.
             is_replaced = (plan.rows != plan.rows[:1]).any(axis=(0, 1))
             teacher_vectors = torch.from_numpy(vectors)

@@ -120,8 +120,7 @@ class ModelTeacher:
             advice = f"set its width (model.d_model={width})"
             if width > self.width:
                 advice += (
-                    f", give {KEY}=[{self.version.name}], which is projected to d={self.width}, "
-                    "without data.streaming"
+                    f", give {KEY}=[{self.version.name}], which is projected to d={self.width}"
                 )
             raise TmdeError(
                 f"{KEY}={self.version.name}: found vectors of d={width}, and the model that learns "

@@ -20,11 +20,8 @@ from tmde.training.recipe.schema import ChosenRecipe
 from tmde.training.run_data import check_has_data, named_sources
 from tmde.training.run_folder import RECIPE_NAME, with_stored_data
 from tmde.training.run_languages import choose_languages
-from tmde.training.starts import (
-    begin_with,
-    choose_packaged,
-    without_automatic_start,
-)
+from tmde.training.starts.checkpoint import begin_with
+from tmde.training.starts.packaged import choose_packaged, without_automatic_start
 
 
 @dataclass(frozen=True)

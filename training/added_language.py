@@ -46,7 +46,8 @@ from tmde.training.recipe.schema import validate_recipe
 from tmde.training.run import train_recipe
 from tmde.training.run_folder import RECIPE_NAME, check_new_folder
 from tmde.training.run_record import save_best, write_card
-from tmde.training.starts import choose_start, open_config
+from tmde.training.starts import choose_start
+from tmde.training.starts.base import open_config
 from tmde.training.starts.replay import replay_sources
 from tmde.training.trainer import TmdeTrainer
 
@@ -342,7 +343,8 @@ def model_before_training(
     That is the checkpoint with the tokenizer's new entries and the new languages.
     """
     set_seed(recipe.seed)
-    return choose_start(recipe, folder).apply(tokenizer).model.eval()
+    model, _ = choose_start(recipe, folder).apply(tokenizer)
+    return model.eval()
 
 
 # ---- After the last step

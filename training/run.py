@@ -11,7 +11,7 @@ from typing import Any
 
 import datasets
 from accelerate import PartialState
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
@@ -55,13 +55,10 @@ from tmde.training.run_record import (
     write_results,
     write_run_record,
 )
-from tmde.training.starts import (
-    BegunModel,
-    ResumedModel,
-    Start,
-    choose_start,
-    has_packaged_languages,
-)
+from tmde.training.starts import choose_start
+from tmde.training.starts.base import Report, Start
+from tmde.training.starts.checkpoint import ResumedModel
+from tmde.training.starts.packaged import has_packaged_languages
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -119,8 +116,8 @@ def train_recipe(
         if check_dev is not None:
             check_dev(inputs.data.dev)
         begin_run(run, overwrite and not resume)
-        tokenizer, begun = begin_model(run, inputs)
-        trainer = build_trainer(run, inputs, tokenizer, begun)
+        tokenizer, model, report = begin_model(run, inputs)
+        trainer = build_trainer(run, inputs, tokenizer, model, report)
         if measure_packaged:
             measure_packaged_model(run, inputs)
         train(run, trainer)
@@ -276,23 +273,25 @@ def begin_run(run: ResolvedRun, overwrite: bool) -> None:
 # ---- 4. Tokenizer and model
 
 
-def begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
-    """Make the tokenizer and the model."""
+def begin_model(
+    run: ResolvedRun, inputs: RunInputs
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel, Report | None]:
+    """Make the tokenizer and the model, and report what the model took of a checkpoint."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     set_seed(arguments.seed)
-    begun = run.start.apply(tokenizer)
-    limit = position_limit(begun.model)  # A bag has no limit.
+    model, report = run.start.apply(tokenizer)
+    limit = position_limit(model)  # A bag has no limit.
     tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     if arguments.train_max_length > limit:
-        positions = begun.model.config.max_position_embeddings
+        positions = model.config.max_position_embeddings
         raise RecipeError(
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={positions}"
         )
     if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
-        add_adapters(begun.model, run.recipe.model.lora)
-    return tokenizer, begun
+        add_adapters(model, run.recipe.model.lora)
+    return tokenizer, model, report
 
 
 def measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
@@ -319,11 +318,12 @@ def build_trainer(
     run: ResolvedRun,
     inputs: RunInputs,
     tokenizer: PreTrainedTokenizerBase,
-    begun: BegunModel,
+    model: PreTrainedModel,
+    report: Report | None,
 ) -> TmdeTrainer:
     """Build the trainer, and record in `run.json` what a new run is made from."""
     trainer = TmdeTrainer(
-        begun.model,
+        model,
         run.arguments,
         inputs.data.train,
         inputs.data.dev,
@@ -335,7 +335,7 @@ def build_trainer(
     if PartialState().is_main_process and run.checkpoint is None:
         train = run.recipe.settings()["data"].get("train")
         files = record_files(train, is_streamed=run.recipe.data.streaming)
-        write_run_record(trainer, run.folder, inputs.origin, warm_start=begun.report, files=files)
+        write_run_record(trainer, run.folder, inputs.origin, warm_start=report, files=files)
     return trainer
 
 

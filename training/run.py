@@ -39,7 +39,6 @@ from tmde.training.recipe.building import (
     build_objectives,
     check_fit_of_objectives,
     check_pyramid,
-    check_widths,
 )
 from tmde.training.run_data import NO_DATASETS, GivenData, RunData, load_data
 from tmde.training.run_folder import (
@@ -167,7 +166,6 @@ def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
     objectives, arguments = check_trainable(recipe, folder)
     start = choose_start(recipe, folder)
     if not resume:
-        check_widths(recipe, objectives)  # The width may be that of the packaged model.
         start.check()
         return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint=None)
     checkpoint = find_checkpoint(folder)

@@ -50,17 +50,18 @@ def check_objectives(
 
 
 def _check_texts(objectives: Mapping[str, Objective]) -> None:
-    """Check that the objectives that relate the texts of a row to each other agree on the texts."""
-    relating = {}
+    """Check that the objectives agree on what the texts of a row are to each other."""
+    texts_by_name = {}
     for name, objective in objectives.items():
+        required = objective.requirements
         # Other objectives read texts one by one, whatever they are.
-        if objective.requirements.several_languages:
-            relating[name] = objective.requirements.texts
-    for first, second in itertools.combinations(relating, 2):
-        if relating[first] != relating[second]:
+        if required.several_languages or required.decoder:
+            texts_by_name[name] = required.texts
+    for first, second in itertools.combinations(texts_by_name, 2):
+        if texts_by_name[first] != texts_by_name[second]:
             raise TmdeError(
-                f"Objective {first!r} learns from {_described_texts(relating[first])} and "
-                f"{second!r} from {_described_texts(relating[second])}: remove one of them"
+                f"Objective {first!r} learns from {_described_texts(texts_by_name[first])} and "
+                f"{second!r} from {_described_texts(texts_by_name[second])}: remove one of them"
             )
 
 

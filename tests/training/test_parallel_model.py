@@ -16,6 +16,7 @@ from tests.training.test_token_objectives import batch as padded_texts
 from tmde.data.rows import NLI_TEXTS
 from tmde.training.batches import ParallelBatch
 from tmde.training.objectives import (
+    Denoising,
     DistanceConstraint,
     InfoNCE,
     MaskedLanguageModel,
@@ -288,6 +289,12 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
             {"nli": NaturalLanguageInference(), "infonce": InfoNCE()},
             {},
             "'nli' learns from premise and hypothesis and 'infonce' from translations",
+        ),
+        (
+            tiny_model,
+            {"denoising": Denoising(blank_share=0), "nli": NaturalLanguageInference()},
+            {},
+            "'denoising' learns from translations and 'nli' from premise and hypothesis",
         ),
         (
             encoder,

@@ -90,7 +90,9 @@ def check_metric(
     if len(tasks) > 1:
         prefixes.extend(f"{name}_" for name in tasks)
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
-    if metric not in measured and not metric.startswith(tuple(prefixes)):
+    # Where nothing measures `mix`, the trainer takes the loss.
+    is_known = metric == "mix" or metric in measured
+    if not is_known and not metric.startswith(tuple(prefixes)):
         expected = [*measured, *(f"{prefix}..." for prefix in prefixes)]
         raise TmdeError(
             f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, "

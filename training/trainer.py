@@ -340,13 +340,13 @@ class TmdeTrainer(HubTrainer):
         """
         args = self.args
         if self.can_evaluate:
-            measured = (self.eval_dataset, self.eval_tasks, self.parallel_model.searched_texts)
+            sources = (self.eval_dataset, self.eval_tasks, self.parallel_model.searched_texts)
             is_mix = args.metric_for_best_model in ("mix", "eval_mix")
-            if is_mix and "mix" not in measured_metrics(args, *measured):
+            if is_mix and "mix" not in measured_metrics(args, *sources):
                 args.metric_for_best_model = "loss"
                 args.greater_is_better = False
             if self.compute_metrics is None:
-                check_metric(args, *measured)
+                check_metric(args, *sources)
             return
         for name in args.evaluation_arguments():
             value = getattr(args, name)

@@ -232,6 +232,17 @@ def test_retrieval_that_nothing_measures_is_refused_before_training(pairs, token
         python_trainer(tmp_path, tokenizer, arguments=arguments, **options)
 
 
+def test_a_recipe_of_one_language_is_judged_by_the_loss(tmp_path):
+    rows = make_dataset(make_rows(60, seed=2, languages=("en",)))
+    sizes = ["model.d_model=16", "model.encoder_attention_heads=2", "model.encoder_layers=1"]
+    sizes += ["model.encoder_ffn_dim=16", "tokenizer.vocab_size=300", "max_steps=2", "use_cpu=true"]
+    options = ["data.languages=[en]", "data.pivot_languages=[en]", "data.streaming=false"]
+    options += ["metric_for_best_model=mix", "disable_tqdm=true", "model.prediction_head=none"]
+    recipe = load_recipe("mlm", [*sizes, *options])
+    trainer = train_recipe(recipe, tmp_path / "run", train_dataset=rows, eval_dataset=rows)
+    assert trainer.args.metric_for_best_model == "loss"
+
+
 def test_compute_metrics_gets_the_embeddings_and_can_choose_the_best_model(tokenizer, tmp_path):
     predictions = []
 

@@ -76,8 +76,10 @@ class ModelTeacher:
         """The prompt before every text: the chosen one, or else the model's default."""
         if self.chosen_prompt is not None:
             return self.chosen_prompt
-        prompt: str = self.model.prompts.get(self.model.default_prompt_name, "")
-        return prompt
+        name = self.model.default_prompt_name
+        if name is None:
+            return ""
+        return self.model.prompts.get(name) or ""
 
     @property
     def half_precision(self) -> bool:

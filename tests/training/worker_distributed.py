@@ -25,6 +25,7 @@ from transformers import AutoTokenizer
 from modeling_tmde import BagConfig, BagModel
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import test_goldens
+from tmde.data.rows import triple_texts
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import (
     OBJECTIVES,
@@ -134,7 +135,7 @@ def gradients(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         languages=languages,
-        sizes=SimpleNamespace(has_triples=False),
+        sizes=SimpleNamespace(has_triples=bool(triple_texts(languages))),
         lengths=lengths,
     )
     torch.manual_seed(seed)

@@ -16,7 +16,7 @@ from tmde.eval.verdicts import FEWEST_SEEDS
 from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
 from tmde.training.recipe.architectures import ADAPTED
 from tmde.training.run import check_trainable
-from tmde.training.starts import without_automatic_start
+from tmde.training.starts.packaged import without_automatic_start
 
 COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
 MAIN_EVALUATION = "eval"  # the evaluation in which all systems take part

@@ -21,11 +21,8 @@ from tmde.training.recipe import (
 from tmde.training.recipe.schema import ChosenRecipe
 from tmde.training.run_data import check_has_data, choose_languages, named_sources
 from tmde.training.run_folder import RECIPE_NAME
-from tmde.training.starts import (
-    begin_with,
-    choose_packaged,
-    without_automatic_start,
-)
+from tmde.training.starts.checkpoint import begin_with
+from tmde.training.starts.packaged import choose_packaged, without_automatic_start
 
 
 @dataclass(frozen=True)

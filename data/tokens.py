@@ -166,7 +166,6 @@ class Tokens:
     Args:
         table: The result of `tokenize`, perhaps in a memory-mapped cache.
         documents: The result of `document_numbers`; None if no row has a document.
-        texts: The rows themselves, where something needs to read them.
         labels: The classes, (rows,), of rows that have them.
         order: The column `reading_order`, (rows,); None for rows that stand as in their source.
 
@@ -182,13 +181,11 @@ class Tokens:
         self,
         table: pa.Table,
         documents: np.ndarray | None = None,
-        texts: pa.Table | None = None,
         labels: np.ndarray | None = None,
         order: np.ndarray | None = None,
     ):
         self.table = table
         self.documents = documents
-        self.texts = texts
         self.labels = labels
         self.order = order
         self.lengths = _matrix(table["lengths"])
@@ -201,7 +198,7 @@ class Tokens:
         self.following = self._follow()
 
     def __reduce__(self) -> tuple:
-        return Tokens, (self.table, self.documents, self.texts, self.labels, self.order)
+        return Tokens, (self.table, self.documents, self.labels, self.order)
 
     def __len__(self) -> int:
         return len(self.lengths)

@@ -16,7 +16,8 @@ from tmde.data.sample import sample_documents, sample_sentences
 from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
 from tmde.hub_cards import describe_origins
 from tmde.training.recipe import load_recipe
-from tmde.training.starts import begin_with, choose_start
+from tmde.training.starts import choose_start
+from tmde.training.starts.checkpoint import begin_with
 
 TEXTS = ["Das Parlament hat das Gesetz abgelehnt.", "Parliament rejected the law.", ""]
 SEALS = {
@@ -103,10 +104,10 @@ def test_training_begins_with_it(embedder, name, tmp_path):
     start = choose_start(recipe, tmp_path)
     start.check()
     tokenizer = start.tokenizer(None)
-    begun = start.apply(tokenizer)
-    assert begun.report["tokens_copied"] == len(tokenizer)
-    assert begun.report["checkpoint"] == "default"
-    vectors = DocumentEmbedder(begun.model.eval(), tokenizer).encode(TEXTS[:2])
+    model, report = start.apply(tokenizer)
+    assert report["tokens_copied"] == len(tokenizer)
+    assert report["checkpoint"] == "default"
+    vectors = DocumentEmbedder(model.eval(), tokenizer).encode(TEXTS[:2])
     expected = embedder.encode(TEXTS[:2])
     if name == "small":  # Its first output is the bag through a LayerNorm.
         expected = (expected - expected.mean(1, keepdims=True)) / expected.std(1, keepdims=True)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -43,10 +44,10 @@ from tmde.training.recipe.building import build_arguments
 from tmde.training.recipe.options import model_keys
 from tmde.training.recipe.schema import validate_recipe
 from tmde.training.run import train_recipe
-from tmde.training.run_data import load_data
 from tmde.training.run_folder import RECIPE_NAME, check_new_folder
 from tmde.training.run_record import save_best, write_card
-from tmde.training.starts import choose_start, open_config
+from tmde.training.starts import choose_start
+from tmde.training.starts.base import open_config
 from tmde.training.starts.replay import replay_sources
 from tmde.training.trainer import TmdeTrainer
 
@@ -250,10 +251,16 @@ def add_languages(
     recipe = with_new_tokens(recipe, new_tokens)
     if not resume:
         check_new_folder(recipe, folder, overwrite)
-        if max_drop is not None:
-            _check_old_pairs(recipe, folder, max_drop)
+    check_dev = None
+    if max_drop is not None:
+        check_dev = partial(_check_old_pairs, recipe, folder, max_drop)
     trainer = train_recipe(
-        recipe, folder, resume=resume, overwrite=overwrite, keep_checkpoints=True
+        recipe,
+        folder,
+        resume=resume,
+        overwrite=overwrite,
+        keep_checkpoints=True,
+        check_dev=check_dev,
     )
     report = _first_report(recipe, trainer, max_drop)
     _measure_result(recipe, trainer, folder, report)
@@ -300,7 +307,9 @@ def with_new_tokens(recipe: Recipe, new_tokens: int | None) -> Recipe:
     return with_settings(recipe, {"tokenizer.path": checkpoint, "tokenizer.new_tokens": new_tokens})
 
 
-def _check_old_pairs(recipe: Recipe, folder: Path, max_drop: float) -> None:
+def _check_old_pairs(
+    recipe: Recipe, folder: Path, max_drop: float, dev: Mapping[str, datasets.Dataset]
+) -> None:
     """Refuse a limit for the old languages if no dev set has rows of them.
 
     Raises:
@@ -312,7 +321,7 @@ def _check_old_pairs(recipe: Recipe, folder: Path, max_drop: float) -> None:
     for pair in language_pairs(old_languages):
         old_metrics |= {f"p1_{pair}", f"doc_p1_{pair}"}
     arguments = build_arguments(recipe, str(folder))
-    for rows in load_data(recipe).dev.values():
+    for rows in dev.values():
         if old_metrics & retrieval_pools(rows, languages, arguments).keys():
             return
     raise RecipeError(
@@ -334,7 +343,8 @@ def model_before_training(
     That is the checkpoint with the tokenizer's new entries and the new languages.
     """
     set_seed(recipe.seed)
-    return choose_start(recipe, folder).apply(tokenizer).model.eval()
+    model, _ = choose_start(recipe, folder).apply(tokenizer)
+    return model.eval()
 
 
 # ---- After the last step

@@ -204,7 +204,7 @@ REFUSED: dict[str, Refusal] = {
     "include_for_metrics": Refusal(EVALUATION_LOOP),
     "batch_eval_metrics": Refusal(EVALUATION_LOOP),
     "enable_jit_checkpoint": Refusal(
-        "its marker file would make the checkpoint look damaged",
+        "it does not hear Ctrl-C, and ends the training as if it were complete",
         "rely on `tmde train`, or use `with trainer.interruption.heard():`, which save at SIGTERM "
         "and Ctrl-C",
     ),

@@ -40,6 +40,7 @@ INTERVALS = {
     "early_stopping_patience": "[1, inf)",
     "embedding_learning_rate": "[0, inf)",
     "encoder_learning_rate": "[0, inf)",
+    "num_train_epochs": "(0, inf)",
     "max_minutes": "(0, inf]",
     "max_cpu_minutes": "(0, inf]",
     "eval_minutes": "(0, inf]",
@@ -104,14 +105,12 @@ class TmdeTrainingArguments(TrainingArguments):
         languages_per_row: How many languages of each row are used at a time; None for all.
         pivot_pairs: Draw only pairs of which one is a pivot language, as objectives that translate
             need anyway; or a list of the pivot languages of which each pair has one.
-        pair_temperature: How evenly language pairs are drawn, see `ParallelBatches`; inf is
+        pair_temperature: How evenly language pairs are drawn, see `BatchPlanner`; inf is
             uniform.
         buffer_rows: The rows planned and shuffled together. The more there are, the less of a batch
             is padding; a stream holds twice as many in memory.
-        max_joined_rows: Joins up to so many rows to longer texts, see `ParallelBatches`.
-        neighbor_share: Pairs a text with the translation of the next one, see `ParallelBatches`.
-        passage_share: Pairs a text with a passage of its document, see `ParallelBatches`.
-        passage_rows: The most rows of such a passage.
+        max_joined_rows: Joins up to so many rows to longer texts, see `BatchPlanner`.
+        neighbor_share: Pairs a text with the translation of the next one, see `BatchPlanner`.
         token_dropout: The probability that a token is hidden from the encoder, see `ParallelModel`.
         token_dropout_share: The share of the rows to which token dropout applies.
         train_max_length: The length in tokens at which training texts are truncated (and counted).
@@ -121,7 +120,7 @@ class TmdeTrainingArguments(TrainingArguments):
             again, when a text is first drawn.
         dataloader_num_workers: The processes that make batches while the model computes; None is 1
             where the model is on an accelerator and 0 on a CPU, whose cores they would take from
-            it. A stream that a teacher reads has none.
+            it.
         eval_minutes: Evaluate and save every so many minutes of training too, for runs limited by
             time.
         max_minutes: Ends the run after this many minutes of training on the wall clock. Evaluations
@@ -190,8 +189,6 @@ class TmdeTrainingArguments(TrainingArguments):
     buffer_rows: int = 65536
     max_joined_rows: int = 1
     neighbor_share: float = 0.0
-    passage_share: float = 0.0
-    passage_rows: int = 4
     token_dropout: float = 0.0
     token_dropout_share: float = 1.0
     train_max_length: int = 256
@@ -242,8 +239,6 @@ class TmdeTrainingArguments(TrainingArguments):
 
     def _choose_evaluation(self) -> None:
         """Fill in the evaluation and checkpoint defaults that the user left unset."""
-        #: Whether nobody asked for evaluations: without data for them, the trainer makes none.
-        self.evaluates_by_default = self.eval_strategy is None
         if self.eval_strategy is None:
             self.eval_strategy = "steps"
         # The best checkpoint must be one that was saved: by default, a run saves when it evaluates.
@@ -253,7 +248,6 @@ class TmdeTrainingArguments(TrainingArguments):
             self.eval_steps = DEFAULT_EVAL_STEPS if self.save_steps is None else self.save_steps
         if self.save_steps is None:
             self.save_steps = self.eval_steps
-        self._loads_best_by_default = self.load_best_model_at_end is None
         if self.load_best_model_at_end is None:
             self.load_best_model_at_end = "no" not in (self.eval_strategy, self.save_strategy)
         if self.metric_for_best_model is None:
@@ -264,9 +258,9 @@ class TmdeTrainingArguments(TrainingArguments):
     def evaluation_arguments(self) -> list[str]:
         """Return the arguments that were set and have no effect without evaluations."""
         names = []
-        if self.eval_strategy != "no" and not self.evaluates_by_default:
+        if self.eval_strategy != "no" and self.given["eval_strategy"] is not None:
             names.append("eval_strategy")
-        if self.load_best_model_at_end and not self._loads_best_by_default:
+        if self.load_best_model_at_end and self.given["load_best_model_at_end"] is not None:
             names.append("load_best_model_at_end")
         if self.save_strategy == "best":
             names.append("save_strategy")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from importlib.util import find_spec
-from logging import Filter, LogRecord
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
     from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
-# What transformers says if an epoch makes no step: it takes NO_STEP_LIMIT for a wish of the user.
-END_OF_DATA_WARNING = "There seems not to be a single sample"
 
 CURVES_NAME = "curves.png"
 # Logged values that the progress bar shows.
@@ -73,16 +70,6 @@ class RunSchedule(TrainerCallback):
                 f"{state.global_step:,} and makes no more steps."
             )
 
-    def on_epoch_begin(
-        self,
-        args: TrainingArguments,
-        state: TrainerState,
-        control: TrainerControl,
-        **kwargs: Any,
-    ) -> None:
-        """Silence the warning of transformers for a run without steps, which names no limit."""
-        logging.get_logger("transformers.trainer").addFilter(_NO_END_OF_DATA)
-
     def on_step_begin(
         self,
         args: TrainingArguments,
@@ -118,7 +105,6 @@ class RunSchedule(TrainerCallback):
         **kwargs: Any,
     ) -> TrainerControl:
         """Ask for the last evaluation and checkpoint; the one epoch is the run."""
-        logging.get_logger("transformers.trainer").removeFilter(_NO_END_OF_DATA)
         measures = args.eval_strategy != "no" and self.trainer.can_evaluate
         # With "best", an evaluation alone decides whether its checkpoint is saved.
         saves = args.save_strategy not in ("no", "best")
@@ -194,16 +180,6 @@ def _limits_of(trainer: TmdeTrainer) -> str:
     if not trainer.step_limit:
         limits["num_train_epochs"] = trainer.args.num_train_epochs
     return ", ".join(f"{name}={value:g}" for name, value in limits.items() if value)
-
-
-class _NoEndOfData(Filter):
-    """Drops the warning of transformers for a run without steps."""
-
-    def filter(self, record: LogRecord) -> bool:
-        return END_OF_DATA_WARNING not in record.getMessage()
-
-
-_NO_END_OF_DATA = _NoEndOfData()
 
 
 class EarlyStopping(EarlyStoppingCallback):

@@ -21,7 +21,7 @@ from modeling_tmde import TmdeError
 from tmde.data.rows import triple_texts
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.lora import has_adapters, read_weights
-from tmde.training.objectives import BackTranslation
+from tmde.training.objectives import BackTranslation, WeightRegularization
 from tmde.training.parallel_model import ParallelModel
 
 FSDP_VERSION = 2
@@ -86,7 +86,7 @@ def prepare_fsdp(
     Raises:
         TmdeError: FSDP is asked for where accelerate would ignore it, in its first version, for a
             model with adapters, or for an objective with weights of its own, which would be
-            sharded, or that translates.
+            sharded, that translates, or that reads the weights.
     """
     plugin = getattr(accelerator.state, "fsdp_plugin", None)
     version = None if plugin is None else plugin.fsdp_version
@@ -108,6 +108,11 @@ def prepare_fsdp(
             raise TmdeError(
                 "fsdp: found objective back_translation, whose processes write translations of "
                 "different lengths, expected it without FSDP: use DDP"
+            )
+        if isinstance(objective, WeightRegularization):
+            raise TmdeError(
+                "fsdp: found objective weight_regularization, which reads all weights, expected it "
+                "without FSDP: use DDP"
             )
     policy = plugin.mixed_precision_policy
     if policy is not None:  # It would round losses and the sums of gradients.

@@ -9,14 +9,12 @@ from typing import Any
 import datasets
 import numpy as np
 import torch
-from accelerate import PartialState
 from transformers import PreTrainedTokenizerBase
 from transformers.trainer_utils import EvalPrediction
 
 from modeling_tmde import TmdeError
 from tmde.data.rows import LABEL
 from tmde.embedding.document_embedder import DocumentEmbedder
-from tmde.embedding.progress import phase
 from tmde.eval.dev_retrieval import dev_retrieval, encode_dev_texts, language_pairs
 from tmde.eval.dev_tasks import TASK_METRICS, measure_task
 from tmde.eval.tasks import ClassificationData
@@ -34,12 +32,38 @@ AVERAGED_LOSSES = (
     "nli_accuracy",
     "translation_nll",
 )
-DEV_METRICS = ("loss", "retrieval", "document_retrieval", *AVERAGED_LOSSES)
+RETRIEVAL_METRICS = ("retrieval", "document_retrieval")
+DEV_METRICS = ("loss", *RETRIEVAL_METRICS, *AVERAGED_LOSSES)
 # Means, each of which counts once in `mix`.
-MIX = ("retrieval", "document_retrieval", "same", "cross")
+MIX = (*RETRIEVAL_METRICS, "same", "cross")
 
 
 # ---- Checks before training
+
+
+def measured_metrics(
+    args: TmdeTrainingArguments,
+    dev_sets: Collection[str],
+    tasks: Collection[str],
+    languages: Sequence[str],
+) -> list[str]:
+    """Return the metrics over all sets and tasks that an evaluation may have.
+
+    Args:
+        args: The training arguments.
+        dev_sets: The names of the dev sets.
+        tasks: The names of the classification tasks.
+        languages: The texts between which retrieval is measured.
+    """
+    searches = len(languages) > 1 and args.eval_pairs != []
+    metrics = []
+    if tasks or (dev_sets and searches):
+        metrics.append("mix")
+    if dev_sets:
+        metrics.extend(DEV_METRICS)
+    if tasks:
+        metrics.extend(TASK_METRICS)
+    return [name for name in metrics if searches or name not in RETRIEVAL_METRICS]
 
 
 def check_metric(
@@ -54,23 +78,21 @@ def check_metric(
         args: The training arguments.
         dev_sets: The names of the dev sets.
         tasks: The names of the classification tasks.
-        languages: The languages that are trained.
+        languages: The texts between which retrieval is measured.
 
     Raises:
         TmdeError: Names the value, and the pairs or the metrics there are. Scores on a test split
             cannot choose.
     """
     _check_pairs(args.eval_pairs or (), languages)
-    measured = ["mix"]
+    measured = measured_metrics(args, dev_sets, tasks, languages)
     prefixes = [f"{name}_" for name in dev_sets if name]
-    if dev_sets:
-        measured.extend(DEV_METRICS)
-    if tasks:
-        measured.extend(TASK_METRICS)
     if len(tasks) > 1:
         prefixes.extend(f"{name}_" for name in tasks)
     metric = (args.metric_for_best_model or "mix").removeprefix("eval_")
-    if metric not in measured and not metric.startswith(tuple(prefixes)):
+    # Where nothing measures `mix`, the trainer takes the loss.
+    is_known = metric == "mix" or metric in measured
+    if not is_known and not metric.startswith(tuple(prefixes)):
         expected = [*measured, *(f"{prefix}..." for prefix in prefixes)]
         raise TmdeError(
             f"metric_for_best_model={args.metric_for_best_model}: no evaluation measures it, "
@@ -131,7 +153,7 @@ def dev_losses(
             model,
             args,
             teachers,
-            micro_batch_rows=args.per_device_eval_batch_size,
+            planning={"micro_batch_rows": args.per_device_eval_batch_size},
         )
         for batch in batches:
             for name, components in model(batch.to(args.device)).items():
@@ -191,6 +213,34 @@ def retrieval_mean_of(measure: str) -> str:
     return "document_retrieval" if measure.startswith("doc_") else "retrieval"
 
 
+def retrieval_scores(
+    embedder: DocumentEmbedder,
+    dev_sets: Mapping[str, datasets.Dataset],
+    languages: Sequence[str],
+    args: TmdeTrainingArguments,
+) -> dict[str, float]:
+    """Return the retrieval of a model on dev sets, as an evaluation of the trainer names it.
+
+    Args:
+        embedder: A model.
+        dev_sets: The dev sets by name.
+        languages: The languages of the run.
+        args: The training arguments.
+
+    Returns:
+        `eval_<set>_<measure>`, and the means `eval_retrieval` and `eval_document_retrieval`.
+    """
+    scores: dict[str, float] = {}
+    values_by_mean: dict[str, list[float]] = defaultdict(list)
+    for set_name, rows in dev_sets.items():
+        for measure, value in dev_retrieval(embedder, rows, languages, args).items():
+            scores[f"eval_{set_name}_{measure}"] = round(value, 6)
+            values_by_mean[retrieval_mean_of(measure)].append(value)
+    for mean, values in values_by_mean.items():
+        scores[f"eval_{mean}"] = round(fmean(values), 6)
+    return scores
+
+
 def evaluate_model(
     model: ParallelModel,
     tokenizer: PreTrainedTokenizerBase,
@@ -220,42 +270,6 @@ def evaluate_model(
         means over all sets; the mean of each score over the tasks; and `mix`, the mean of those of
         `MIX` that are measured.
     """
-    is_shown = PartialState().is_main_process and not args.disable_tqdm
-    with phase("Evaluating", is_shown, leave=False):
-        return _measure_all(
-            model, tokenizer, dev_sets, tasks, args, autocast, teachers, compute_metrics
-        )
-
-
-def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[str, float]:
-    """Return metrics of the user without the prefix `eval_`, which all metrics get later.
-
-    Raises:
-        TmdeError: A metric has the name of one that the trainer measures.
-    """
-    if not isinstance(custom, Mapping):
-        raise TmdeError(f"compute_metrics returned {custom!r}, expected metrics by name")
-    metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
-    for name in metrics:
-        if name in measured:
-            raise TmdeError(
-                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
-                "another name"
-            )
-    return metrics
-
-
-def _measure_all(
-    model: ParallelModel,
-    tokenizer: PreTrainedTokenizerBase,
-    dev_sets: Mapping[str, datasets.Dataset],
-    tasks: Mapping[str, ClassificationData],
-    args: TmdeTrainingArguments,
-    autocast: Callable[[], AbstractContextManager],
-    teachers: Teachers | None,
-    compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None,
-) -> dict[str, float]:
-    """Do the work of `evaluate_model`."""
     embedder = model_embedder(model, tokenizer, args)
     metrics: dict[str, float] = {}
     values_by_mean: dict[str, list[float]] = defaultdict(list)
@@ -284,3 +298,21 @@ def _measure_all(
     if mixed:
         means["mix"] = fmean(mixed)
     return {name: round(value, 6) for name, value in (metrics | means).items()}
+
+
+def _own_names(custom: Mapping[str, float], measured: Collection[str]) -> dict[str, float]:
+    """Return metrics of the user without the prefix `eval_`, which all metrics get later.
+
+    Raises:
+        TmdeError: A metric has the name of one that the trainer measures.
+    """
+    if not isinstance(custom, Mapping):
+        raise TmdeError(f"compute_metrics returned {custom!r}, expected metrics by name")
+    metrics = {name.removeprefix("eval_"): value for name, value in custom.items()}
+    for name in metrics:
+        if name in measured:
+            raise TmdeError(
+                f"compute_metrics returned {name!r}, which the trainer measures itself; give it "
+                "another name"
+            )
+    return metrics

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 
 from transformers import PreTrainedModel
 
@@ -23,8 +24,8 @@ def check_objectives(
         token_dropout: The probability that a token is hidden from the encoder.
 
     Raises:
-        TmdeError: There is no objective, two objectives mask the input of the same encoder call, or
-            an objective cannot be computed with this model.
+        TmdeError: There is no objective, two objectives mask the input of the same encoder call or
+            relate different texts, or an objective cannot be computed with this model.
     """
     if not objectives:
         raise TmdeError(
@@ -45,6 +46,27 @@ def check_objectives(
             f"Objectives {masking[0]!r} and {masking[1]!r} both mask the encoder's input: "
             "remove one"
         )
+    _check_texts(objectives)
+
+
+def _check_texts(objectives: Mapping[str, Objective]) -> None:
+    """Check that the objectives agree on what the texts of a row are to each other."""
+    texts_by_name = {}
+    for name, objective in objectives.items():
+        required = objective.requirements
+        # Other objectives read texts one by one, whatever they are.
+        if required.several_languages or required.decoder:
+            texts_by_name[name] = required.texts
+    for first, second in itertools.combinations(texts_by_name, 2):
+        if texts_by_name[first] != texts_by_name[second]:
+            raise TmdeError(
+                f"Objective {first!r} learns from {_described_texts(texts_by_name[first])} and "
+                f"{second!r} from {_described_texts(texts_by_name[second])}: remove one of them"
+            )
+
+
+def _described_texts(texts: Sequence[str] | None) -> str:
+    return "translations" if texts is None else " and ".join(texts)
 
 
 def check_triples(objectives: Mapping[str, Objective]) -> None:

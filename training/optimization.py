@@ -1,6 +1,7 @@
 """Steps and learning rates of a run: frozen parameters, special rates, and schedules."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 
 from torch import nn
 from torch.optim import Optimizer
@@ -107,20 +108,54 @@ def _schedule_name(args: TmdeTrainingArguments) -> str:
 # ---- Parameters
 
 
-def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
-    """Freeze the parameters whose names begin with one of the prefixes.
+@contextmanager
+def frozen(parameters: Iterable[nn.Parameter]) -> Iterator[None]:
+    """Freeze parameters within this context; those that were trainable are again after it."""
+    trainable = [parameter for parameter in parameters if parameter.requires_grad]
+    for parameter in trainable:
+        parameter.requires_grad_(False)
+    try:
+        yield
+    finally:
+        for parameter in trainable:
+            parameter.requires_grad_(True)
+
+
+def untrained_parameters(parallel: ParallelModel, args: TmdeTrainingArguments) -> set[nn.Parameter]:
+    """Return the parameters that stay as they are in a run.
+
+    They belong to parts that no objective uses, are named by `freeze`, or have the learning rate 0.
+
+    Raises:
+        TmdeError: No parameter has a name that `freeze` describes, or nothing is left to train.
+    """
+    untrained = set(parallel.unused_parameters)
+    untrained.update(parameters_below(parallel.model, args.freeze or ()))
+    untrained.update(
+        parameter for parameter, rate in special_rates(parallel, args).items() if rate == 0
+    )
+    trainable = {weight for weight in parallel.model.parameters() if weight.requires_grad}
+    if trainable <= untrained:
+        raise TmdeError(
+            f"freeze={args.freeze}, embedding_learning_rate={args.embedding_learning_rate} and "
+            f"encoder_learning_rate={args.encoder_learning_rate} leave nothing to train"
+        )
+    return untrained
+
+
+def parameters_below(model: nn.Module, prefixes: Sequence[str]) -> list[nn.Parameter]:
+    """Return the parameters whose names begin with one of the prefixes.
 
     Args:
         model: The model.
         prefixes: Beginnings of names, such as "model.encoders.de".
 
     Raises:
-        TmdeError: No parameter has a prefix, or nothing is left to train.
+        TmdeError: No parameter has a prefix.
     """
-    if not prefixes:
-        return
     # A table that several modules share counts by each of its names.
     named_parameters = list(model.named_parameters(remove_duplicate=False))
+    parameters = []
     for prefix in prefixes:
         matching = [
             weight for name, weight in named_parameters if f"{name}.".startswith(f"{prefix}.")
@@ -130,10 +165,8 @@ def freeze(model: nn.Module, prefixes: Sequence[str] | None) -> None:
                 f"freeze: found {prefix!r}, expected a prefix of parameters, such as "
                 f"{', '.join(_example_prefixes(named_parameters))}"
             )
-        for parameter in matching:
-            parameter.requires_grad_(False)
-    if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise TmdeError(f"freeze={list(prefixes)} leaves nothing to train")
+        parameters += matching
+    return parameters
 
 
 def _example_prefixes(named_parameters: Sequence[tuple[str, nn.Parameter]]) -> list[str]:

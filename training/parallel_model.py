@@ -49,8 +49,7 @@ class ParallelModel(nn.Module):
 
     Args:
         model: An encoder with `pooler_output` whose config names the languages; or a model whose
-            encoder is its `model`, with a `decoder` and `lm_head`, or a `head` and `lm_head`. Parts
-            that no objective uses are frozen.
+            encoder is its `model`, with a `decoder` and `lm_head`, or a `head` and `lm_head`.
         objectives: Losses by name. The total is the sum of `weight * loss / count` over them.
         token_dropout: In training, the probability that a token is hidden from the encoder. The
             decoder still predicts the whole text, so an embedding relies on several words of its
@@ -64,8 +63,8 @@ class ParallelModel(nn.Module):
 
     Raises:
         TmdeError: There is no objective, an objective cannot be computed with the model or with
-            triples, two objectives mask the input of the same encoder call, or a probability is
-            outside [0, 1].
+            triples, two objectives mask the input of the same encoder call or relate different
+            texts, or a probability is outside [0, 1].
     """
 
     def __init__(
@@ -92,8 +91,6 @@ class ParallelModel(nn.Module):
         if triples:
             check_triples(objectives)
             self.texts = triples
-        if not self._requires("decoder") and not self._requires("head"):
-            self._freeze_all_but_the_encoder()
 
     # ---- Parts of the model
 
@@ -137,11 +134,15 @@ class ParallelModel(nn.Module):
 
     @property
     def searched_texts(self) -> Sequence[str]:
-        """The texts between which retrieval is measured: languages, or anchor and positive."""
+        """The texts between which retrieval is measured: languages, or anchor and positive.
+
+        A hypothesis does not translate its premise, so none is measured between these.
+        """
         if triple_texts(self.texts):
             return (ANCHOR, POSITIVE)
-        languages: Sequence[str] = self.config.languages
-        return languages
+        if self.has_named_texts:
+            return ()
+        return self.texts
 
     @property
     def _needs_language_ids(self) -> bool:
@@ -162,11 +163,13 @@ class ParallelModel(nn.Module):
                 return objective
         return None
 
-    def _freeze_all_but_the_encoder(self) -> None:
-        trained = set(self.encoder.parameters())  # They may share a table with the decoder.
-        for parameter in self.model.parameters():
-            if parameter not in trained:
-                parameter.requires_grad_(False)
+    @property
+    def unused_parameters(self) -> set[nn.Parameter]:
+        """The parameters of a decoder or head that no objective uses."""
+        if self._requires("decoder") or self._requires("head"):
+            return set()
+        # The encoder may share a table with the decoder.
+        return set(self.model.parameters()) - set(self.encoder.parameters())
 
     def embedding_parameters(self) -> list[nn.Parameter]:
         """Return the tables from tokens to vectors and back, and the token weights of a bag."""

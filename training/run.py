@@ -2,26 +2,30 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import datasets
 from accelerate import PartialState
-from transformers import PreTrainedTokenizerBase, set_seed
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
 from tmde.data.files import AnyDataset
+from tmde.data.io import write_atomically
+from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.hub_cards import describe_origins, describe_sources, licensed_sources
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.baselines import record_packaged_scores
 from tmde.training.checkpoints import check_resumable, discard_checkpoints, find_checkpoint
 from tmde.training.distributed import check_processes
-from tmde.training.evaluation import check_metric
+from tmde.training.evaluation import check_metric, retrieval_scores
 from tmde.training.lora import add_adapters
 from tmde.training.objective_checks import check_triples
 from tmde.training.objectives import Objective
@@ -33,11 +37,15 @@ from tmde.training.recipe.building import (
     build_objectives,
     check_fit_of_objectives,
     check_pyramid,
-    check_widths,
 )
 from tmde.training.resuming import check_resumed_folder, record_changes, record_files
 from tmde.training.run_data import EvalDataset, RunData, fit_to_rows, load_data
-from tmde.training.run_folder import begin_folder, check_new_folder, opened_folder
+from tmde.training.run_folder import (
+    RUN_RECORD_NAME,
+    begin_folder,
+    check_new_folder,
+    opened_folder,
+)
 from tmde.training.run_record import (
     save_best,
     tell_licenses,
@@ -45,13 +53,10 @@ from tmde.training.run_record import (
     write_results,
     write_run_record,
 )
-from tmde.training.starts import (
-    BegunModel,
-    ResumedModel,
-    Start,
-    choose_start,
-    has_packaged_languages,
-)
+from tmde.training.starts import choose_start
+from tmde.training.starts.base import Report, Start
+from tmde.training.starts.checkpoint import ResumedModel
+from tmde.training.starts.packaged import has_packaged_languages
 from tmde.training.trainer import TmdeTrainer
 
 logger = logging.get_logger("tmde.training")
@@ -66,6 +71,7 @@ def train_recipe(
     overwrite: bool = False,
     measure_packaged: bool = False,
     keep_checkpoints: bool = False,
+    check_dev: Callable[[dict[str, datasets.Dataset]], None] | None = None,
 ) -> TmdeTrainer:
     """Train a recipe into a folder.
 
@@ -90,6 +96,7 @@ def train_recipe(
             the run.
         keep_checkpoints: Keep the checkpoints whatever the recipe says, for a caller that has more
             to do with the run, which may then be resumed.
+        check_dev: Gets the dev sets by name before anything is deleted or trained, and may raise.
 
     Returns:
         The trainer, with the best weights loaded.
@@ -112,9 +119,11 @@ def train_recipe(
         # No process changes the folder before every other one has checked it.
         PartialState().wait_for_everyone()
         inputs = read_inputs(run, train_dataset, eval_dataset)
+        if check_dev is not None:
+            check_dev(inputs.data.dev)
         _write_recipe(run, overwrite and not resume)
-        tokenizer, begun = _begin_model(run, inputs)
-        trainer = _build_trainer(run, inputs, tokenizer, begun)
+        tokenizer, model, report = _begin_model(run, inputs)
+        trainer = _build_trainer(run, inputs, tokenizer, model, report)
         if measure_packaged:
             _measure_packaged_model(run, inputs)
         with trainer.interruption.heard():
@@ -165,7 +174,6 @@ def resolve(recipe: Recipe, folder: Path, resume: bool = False) -> ResolvedRun:
     objectives, arguments = check_trainable(recipe, folder)
     start = choose_start(recipe, folder)
     if not resume:
-        check_widths(recipe, objectives)  # The width may be that of the packaged model.
         start.check()
         return ResolvedRun(recipe, folder, start, objectives, arguments, checkpoint=None)
     checkpoint = find_checkpoint(folder)
@@ -268,23 +276,25 @@ def _write_recipe(run: ResolvedRun, overwrite: bool) -> None:
             record_changes(run.recipe, run.folder)
 
 
-def _begin_model(run: ResolvedRun, inputs: RunInputs) -> tuple[PreTrainedTokenizerBase, BegunModel]:
-    """Make the tokenizer and the model."""
+def _begin_model(
+    run: ResolvedRun, inputs: RunInputs
+) -> tuple[PreTrainedTokenizerBase, PreTrainedModel, Report | None]:
+    """Make the tokenizer and the model, and report what the model took of a checkpoint."""
     arguments = run.arguments
     tokenizer = run.start.tokenizer(inputs.data.train)
     set_seed(arguments.seed)
-    begun = run.start.apply(tokenizer)
-    limit = position_limit(begun.model)  # A bag has no limit.
+    model, report = run.start.apply(tokenizer)
+    limit = position_limit(model)  # A bag has no limit.
     tokenizer.model_max_length = min(tokenizer.model_max_length, limit)
     if arguments.train_max_length > limit:
-        positions = begun.model.config.max_position_embeddings
+        positions = model.config.max_position_embeddings
         raise RecipeError(
             f"train_max_length={arguments.train_max_length} is more than the model takes, "
             f"max_position_embeddings={positions}"
         )
     if run.recipe.architecture == ADAPTED and run.recipe.model.lora is not None:
-        add_adapters(begun.model, run.recipe.model.lora)
-    return tokenizer, begun
+        add_adapters(model, run.recipe.model.lora)
+    return tokenizer, model, report
 
 
 def _measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
@@ -296,18 +306,24 @@ def _measure_packaged_model(run: ResolvedRun, inputs: RunInputs) -> None:
     if is_first_part and has_pairs and has_packaged_languages(recipe.data.languages):
         dev_sets = inputs.data.dev
         with _phase(run, "Measuring the packaged model on the dev rows"):
-            record_packaged_scores(run.folder, dev_sets, recipe.data.languages, run.arguments)
+            embedder = DocumentEmbedder.from_pretrained()
+            scores = retrieval_scores(embedder, dev_sets, recipe.data.languages, run.arguments)
+        path = run.folder / RUN_RECORD_NAME
+        record = json.loads(path.read_text(encoding="utf-8"))
+        record["packaged"] = scores
+        write_atomically(path, json.dumps(record, indent=2))
 
 
 def _build_trainer(
     run: ResolvedRun,
     inputs: RunInputs,
     tokenizer: PreTrainedTokenizerBase,
-    begun: BegunModel,
+    model: PreTrainedModel,
+    report: Report | None,
 ) -> TmdeTrainer:
     """Build the trainer, and record in `run.json` what a new run is made from."""
     trainer = TmdeTrainer(
-        begun.model,
+        model,
         run.arguments,
         inputs.data.train,
         inputs.data.dev,
@@ -319,7 +335,7 @@ def _build_trainer(
     if PartialState().is_main_process and run.checkpoint is None:
         train = run.recipe.settings()["data"].get("train")
         files = record_files(train, is_streamed=run.recipe.data.streaming)
-        write_run_record(trainer, run.folder, inputs.origin, warm_start=begun.report, files=files)
+        write_run_record(trainer, run.folder, inputs.origin, warm_start=report, files=files)
     return trainer
 
 

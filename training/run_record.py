@@ -28,7 +28,6 @@ from tmde.hub_cards import (
     license_chain,
     write_model_card,
 )
-from tmde.training.baselines import baseline_results
 from tmde.training.recipe.describing import describe_recipe
 from tmde.training.recipe.sections import CardSection
 from tmde.training.run_folder import RECIPE_NAME, RUN_RECORD_NAME
@@ -183,12 +182,15 @@ def write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport | Non
     teacher_seconds = 0.0 if teachers is None else teachers.seconds
     teacher_cpu_seconds = 0.0 if teachers is None else teachers.cpu_seconds
     counts = meter.chunk_counts
+    record = json.loads((folder / RUN_RECORD_NAME).read_text(encoding="utf-8"))
     results = {
         "steps": trainer.state.global_step,
         "best_step": trainer.state.best_global_step,
         "metric": args.metric_for_best_model,
         "best": _best_evaluation(trainer),
-        **baseline_results(trainer, folder),
+        # None if the run did not measure it. A resumed run has the values of its first part.
+        "start": _first_evaluation(trainer),
+        "packaged": record.get("packaged"),
         # The number of texts that were searched, by dev set and measure: chance is one in them.
         "dev_pools": _pool_sizes(trainer),
         # All of the run: training, evaluations, and what the teachers read before it.
@@ -223,6 +225,14 @@ def write_results(trainer: TmdeTrainer, folder: Path, report: CorpusReport | Non
                 f"{count:,} of {counts['rows']:,} rows had no text to predict "
                 f"(objectives.translation.targets, {target}) and were left out"
             )
+
+
+def _first_evaluation(trainer: TmdeTrainer) -> dict[str, float] | None:
+    """Return the evaluation before the first step; None without one."""
+    for entry in trainer.state.log_history:
+        if "eval_minutes" in entry and entry["step"] == 0:
+            return entry
+    return None
 
 
 def _best_evaluation(trainer: TmdeTrainer) -> dict[str, float] | None:

@@ -99,8 +99,8 @@ class RunMeter:
         """Count the data of a batch, and of its chunk if it is the first of one."""
         self.seen.update(
             rows=batch.sizes.rows,
-            source_words=batch.words.source,
-            target_words=batch.words.target,
+            source_words=batch.source_words,
+            target_words=batch.target_words,
             source_tokens=int(batch.lengths.sum()),
             target_tokens=batch.sizes.target_tokens,
             padded_tokens=batch.attention_mask.numel(),

@@ -44,6 +44,7 @@ from tmde.data import load_parallel
 from tmde.data.files import AnyDataset
 from tmde.data.rows import NLI_TEXTS, TRANSLATION, triples_of
 from tmde.data.tokens import Tokens, open_tokens
+from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData
 from tmde.training.arguments import TmdeTrainingArguments, as_tmde_arguments
@@ -71,11 +72,10 @@ from tmde.training.distributed import (
 )
 from tmde.training.evaluation import (
     check_metric,
-    embed_rows,
     evaluate_model,
     labels_of,
     loss_rows,
-    model_embedder,
+    measured_metrics,
 )
 from tmde.training.interruption import Interruption
 from tmde.training.lora import has_adapters, merged_copy, save_adapters, unwrap_peft
@@ -86,11 +86,12 @@ from tmde.training.objectives.gather import sum_on_host
 from tmde.training.optimization import (
     cool_down,
     follows_progress,
-    freeze,
+    frozen,
     limit_steps,
     needs_step_count,
     progress_schedule,
     special_rates,
+    untrained_parameters,
     warn_of_long_warmup,
 )
 from tmde.training.parallel_model import ParallelModel
@@ -255,10 +256,7 @@ class TmdeTrainer(HubTrainer):
         self._rows_before = 0  # Those that this process saw before a resume.
 
     def _make_parallel(self, model: PreTrainedModel) -> None:
-        """Make the module that data parallelism wraps: the model with its objectives.
-
-        Weights that are not trained are frozen only while `train` runs.
-        """
+        """Make the module that data parallelism wraps: the model with its objectives."""
         check_model(model)
         vocabulary = len(self.processing_class)
         if vocabulary > model.config.vocab_size:
@@ -267,7 +265,6 @@ class TmdeTrainer(HubTrainer):
                 f"{model.config.vocab_size:,}: make the model with vocab_size=len(tokenizer)"
             )
         self._use_cache = getattr(model.config, "use_cache", None)
-        self._trained = [weight for weight in model.parameters() if weight.requires_grad]
         #: The module that DDP or FSDP wraps. `self.model` stays the model of the user.
         self.parallel_model = ParallelModel(
             model,
@@ -276,14 +273,7 @@ class TmdeTrainer(HubTrainer):
             self.args.token_dropout_share,
             self._triples,
         )
-        freeze(model, self.args.freeze)
-        self._frozen = [weight for weight in self._trained if not weight.requires_grad]
-        self._unfreeze()
-
-    def _unfreeze(self) -> None:
-        """Undo the freezing: every weight that was trainable in the user's model is again."""
-        for weight in self._trained:
-            weight.requires_grad_(True)
+        untrained_parameters(self.parallel_model, self.args)  # Errors come before the training.
 
     def _restore_use_cache(self) -> None:
         """Give the model's config the `use_cache` that it had, which `Trainer` has changed."""
@@ -350,12 +340,13 @@ class TmdeTrainer(HubTrainer):
         """
         args = self.args
         if self.can_evaluate:
-            if args.metric_for_best_model == "mix" and not self._measures_mix:
+            sources = (self.eval_dataset, self.eval_tasks, self.parallel_model.searched_texts)
+            is_mix = args.metric_for_best_model in ("mix", "eval_mix")
+            if is_mix and "mix" not in measured_metrics(args, *sources):
                 args.metric_for_best_model = "loss"
                 args.greater_is_better = False
             if self.compute_metrics is None:
-                searched_texts = self.parallel_model.searched_texts
-                check_metric(args, self.eval_dataset, self.eval_tasks, searched_texts)
+                check_metric(args, *sources)
             return
         for name in args.evaluation_arguments():
             value = getattr(args, name)
@@ -366,13 +357,6 @@ class TmdeTrainer(HubTrainer):
         args.eval_strategy = IntervalStrategy.NO
         args.load_best_model_at_end = False
         args.eval_on_start = False
-
-    @property
-    def _measures_mix(self) -> bool:
-        """Whether an evaluation measures retrieval or tasks, whose mean is `mix`."""
-        model = self.parallel_model
-        has_pairs = not model.has_named_texts or bool(self._triples)
-        return bool(self.eval_tasks) or has_pairs
 
     def _prepare_distribution(self) -> None:
         self.model_accepts_loss_kwargs = True
@@ -480,14 +464,14 @@ class TmdeTrainer(HubTrainer):
             args,
             self.teachers,
             tokens=self._open_tokens(),
-            languages_per_row=args.languages_per_row,
-            temperature=args.pair_temperature,
+            planning={
+                "languages_per_row": args.languages_per_row,
+                "temperature": args.pair_temperature,
+                "micro_batch_rows": args.per_device_train_batch_size,
+                "max_joined_rows": args.max_joined_rows,
+                "neighbor_share": args.neighbor_share,
+            },
             buffer_rows=args.buffer_rows,
-            micro_batch_rows=args.per_device_train_batch_size,
-            max_joined_rows=args.max_joined_rows,
-            neighbor_share=args.neighbor_share,
-            passage_share=args.passage_share,
-            passage_rows=args.passage_rows,
             seed=args.seed if args.data_seed is None else args.data_seed,
             epochs=None if self.step_limit else math.ceil(args.num_train_epochs),
             rank=args.process_index,
@@ -496,8 +480,6 @@ class TmdeTrainer(HubTrainer):
         )
         num_workers = args.dataloader_num_workers
         assert num_workers is not None  # The arguments have chosen a number.
-        if batches.teacher is not None and batches.teacher.is_of_stream:
-            num_workers = 0
         prefetch_factor = None
         if num_workers:
             prefetch_factor = args.dataloader_prefetch_factor or PREFETCHED_BATCHES
@@ -635,8 +617,6 @@ class TmdeTrainer(HubTrainer):
         if self.optimizer is not None:
             return self.optimizer
         rates = special_rates(self.parallel_model, self.args)
-        for parameter, rate in rates.items():
-            parameter.requires_grad_(parameter.requires_grad and rate > 0)
         optimizer = super().create_optimizer(self.parallel_model if model is None else model)
         for group in list(optimizer.param_groups):
             parameters_by_rate = defaultdict(list)
@@ -711,15 +691,16 @@ class TmdeTrainer(HubTrainer):
             `eval_<set>_p1_<a>-<b>`. Every process returns what the first one measured.
 
         Raises:
-            TmdeError: In training, no evaluation measures `metric_for_best_model`.
+            TmdeError: The trainer has no set of this name; or in training, no evaluation measures
+                `metric_for_best_model`.
         """
         with self.meter.evaluation(is_before_training=self.state.global_step == 0):
             sets = self.eval_dataset
             if isinstance(eval_dataset, str):
-                sets = {eval_dataset: self.eval_dataset[eval_dataset]}
+                sets = self._named_set(eval_dataset)
             elif eval_dataset is not None:
                 sets = self._read_sets(eval_dataset)
-            metrics = self._measure(sets, self.eval_tasks, metric_key_prefix)
+            metrics = self._measure(sets, self.eval_tasks, metric_key_prefix, self.compute_metrics)
             if self.is_in_train and self.args.load_best_model_at_end:
                 self._check_best_metric(metrics)
             self.log(metrics)
@@ -728,25 +709,37 @@ class TmdeTrainer(HubTrainer):
             )
             return metrics
 
+    def _named_set(self, name: str) -> dict[str, datasets.Dataset]:
+        """Return the set of held-out rows with this name."""
+        if name not in self.eval_dataset:
+            names = ", ".join(map(repr, self.eval_dataset))
+            raise TmdeError(f"eval_dataset: found {name!r}, expected {names or 'rows'}")
+        return {name: self.eval_dataset[name]}
+
     def _measure(
         self,
         eval_sets: dict[str, datasets.Dataset],
         tasks: dict[str, ClassificationData],
         prefix: str,
+        compute_metrics: Callable[[EvalPrediction], dict[str, float]] | None,
     ) -> dict[str, float]:
         """Return what an evaluation measures, by names with a prefix. All processes call it."""
+        if self.train_dataset is not None:
+            self._prepare_teachers()  # What they teach is fitted on the training rows.
         trained = self.parallel_model
         was_training = trained.training
-        measured = evaluate_model(
-            whole_model(trained).eval(),
-            self.processing_class,
-            eval_sets,
-            tasks if self.is_world_process_zero() else {},
-            self.args,
-            self.compute_loss_context_manager,
-            self.teachers,
-            self.compute_metrics,
-        )
+        is_first = self.is_world_process_zero()
+        with phase("Evaluating", is_first and not self.args.disable_tqdm, leave=False):
+            measured = evaluate_model(
+                whole_model(trained).eval(),
+                self.processing_class,
+                eval_sets,
+                tasks if is_first else {},
+                self.args,
+                self.compute_loss_context_manager,
+                self.teachers,
+                compute_metrics,
+            )
         trained.train(was_training)
         metrics = {f"{prefix}_{name}": value for name, value in measured.items()}
         metrics[f"{prefix}_minutes"] = round(self.meter.seconds / 60, 3)
@@ -774,15 +767,17 @@ class TmdeTrainer(HubTrainer):
             lacks a language; `label_ids`, the labels (rows,), or None; and `metrics`.
         """
         (test_dataset,) = self._read_sets(test_dataset).values()
-        model = whole_model(self.parallel_model).eval()
-        embedder = model_embedder(model, self.processing_class, self.args)
-        with self.compute_loss_context_manager():
-            predictions = embed_rows(embedder, test_dataset, self.parallel_model.texts)
-        metrics = self._measure({"": test_dataset}, {}, metric_key_prefix)
+        predictions = []
+
+        def keep(prediction: EvalPrediction) -> dict[str, float]:
+            predictions.append(prediction.predictions)
+            return {} if self.compute_metrics is None else self.compute_metrics(prediction)
+
+        metrics = self._measure({"": test_dataset}, {}, metric_key_prefix, keep)
         self.control = self.callback_handler.on_predict(
             self.args, self.state, self.control, metrics
         )
-        return PredictionOutput(predictions, labels_of(test_dataset), metrics)
+        return PredictionOutput(predictions[0], labels_of(test_dataset), metrics)
 
     def _check_best_metric(self, metrics: dict[str, float]) -> None:
         """Check that the metric that chooses the checkpoint was measured."""
@@ -926,13 +921,15 @@ class TmdeTrainer(HubTrainer):
         self._rows_before = self.meter.seen["rows"]
         self.meter.start()
         self.peak_memory.start()
-        for weight in self._frozen:
-            weight.requires_grad_(False)
         try:
             return super().train(checkpoint, *args, **kwargs)
         finally:
             self._progress.close()
-            self._unfreeze()
+
+    def _inner_training_loop(self, *args: Any, **kwargs: Any) -> Any:
+        # By now `model_init` has made its model, and the optimizer has still to be created.
+        with frozen(untrained_parameters(self.parallel_model, self.args)):
+            return super()._inner_training_loop(*args, **kwargs)
 
     def hyperparameter_search(self, *args: Any, **kwargs: Any) -> Any:
         """Refuse the search of transformers.

@@ -20,12 +20,12 @@ from modeling_tmde import AdaptedForConditionalGeneration
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.hub_encoders import SIZES, adapt_encoder, make_tokenizer, save_encoder
 from tests.modeling_tmde.families import BLOCKED
+from tests.training.batches import parallel_batches
 from tests.training.logs import assert_equal_weights, entries_with, read_log, values_of
 from tmde import DocumentEmbedder
 from tmde.cli.main import app
 from tmde.data.tokens import TextBounds, text_bounds
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.optimization import special_rates
 from tmde.training.parallel_model import ParallelModel
@@ -119,7 +119,7 @@ def test_training_sees_the_vectors_that_users_get(kind, pooling, encoders):
     options = {"languages_per_row": 2, "micro_batch_tokens": 600, "epochs": 1}
     batch = next(
         iter(
-            ParallelBatches(make_dataset(ROWS[:40]), tokenizer, LANGUAGES, ["en", "fr"], **options)
+            parallel_batches(make_dataset(ROWS[:40]), tokenizer, LANGUAGES, ["en", "fr"], **options)
         )
     )
     outputs = parallel(batch)

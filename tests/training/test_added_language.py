@@ -25,6 +25,7 @@ from tests.training.models import tiny
 from tests.training.trainers import interrupt
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.retrieval import precision_at_1
+from tmde.training import added_language
 from tmde.training.added_language import (
     LEARNING_RATE_SHARE,
     add_languages,
@@ -35,6 +36,7 @@ from tmde.training.added_language import (
 from tmde.training.language_report import describe, fall, means
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tmde.training.recipe.building import build_arguments, build_config
+from tmde.training.run_data import load_data
 from tmde.training.starts import choose_start
 
 NAMES = {"languages": list(OLD), "pivot_languages": ["en"]}
@@ -289,15 +291,24 @@ def test_the_old_languages_lose_no_more_than_was_allowed(place):
     torch.testing.assert_close(limited, expected, atol=1e-4, rtol=0)
 
 
-def test_a_limit_that_nothing_measures_is_refused_before_training(place, tmp_path):
+def test_a_limit_that_nothing_measures_is_refused_before_training(place, tmp_path, monkeypatch):
     dev = {"greek": write_rows(tmp_path / "dev.parquet", greek_rows(60, 7, ("en", NEW)))}
     message = (
         r"max_drop=3: found no dev set with two rows of a pair of the old languages "
         r"\(de, en, es\).*give --dev"
     )
+    reads = []
+
+    def count(recipe, *args):
+        reads.append(recipe)
+        return load_data(recipe, *args)
+
+    monkeypatch.setattr("tmde.training.run.load_data", count)
     with pytest.raises(RecipeError, match=message):
         add_languages(recipe_of(place, dev=dev), tmp_path / "run", max_drop=3.0)
     assert not (tmp_path / "run").exists()
+    assert len(reads) == 1
+    assert not hasattr(added_language, "load_data")  # The corpus is read once, by the run.
 
 
 # ---- What is refused

@@ -570,6 +570,12 @@ def test_a_schedule_that_needs_an_unknown_number_of_steps_is_refused(
         tiny_trainer(tmp_path, tokenizer, rows, max_steps=-1, **dev, **options)
 
 
+@pytest.mark.parametrize("epochs", [0, -1.0])
+def test_a_run_of_no_epochs_is_refused(epochs, tmp_path):
+    with pytest.raises(TmdeError, match=r"num_train_epochs=.* must lie in \(0, inf\)"):
+        TmdeTrainingArguments(str(tmp_path), num_train_epochs=epochs)
+
+
 # ---- What a run reports
 
 

@@ -1,15 +1,15 @@
 """The models that a run is measured against: its start and the packaged model."""
 
 import json
-from types import SimpleNamespace
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.conftest import WORDS, make_dataset
+from tmde import DocumentEmbedder
 from tmde.cli.main import app
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.baselines import baseline_results, record_packaged_scores
+from tmde.training.evaluation import retrieval_scores
 from tmde.training.recipe import load_recipe
 from tmde.training.run import resolve
 
@@ -19,33 +19,12 @@ def test_the_packaged_model_is_measured_on_the_dev_rows(tmp_path):
     english = [*WORDS["en"]]
     english[0], english[1] = english[1], english[0]
     rows = [{"de": word, "en": english[number]} for number, word in enumerate(WORDS["de"])]
-    (tmp_path / "run.json").write_text('{"seed": 1}')
     args = TmdeTrainingArguments(output_dir=str(tmp_path), use_cpu=True)
 
-    record_packaged_scores(tmp_path, {"talks": make_dataset(rows)}, ["de", "en"], args)
+    embedder = DocumentEmbedder.from_pretrained()
+    scores = retrieval_scores(embedder, {"talks": make_dataset(rows)}, ["de", "en"], args)
 
-    record = json.loads((tmp_path / "run.json").read_text())
-    assert record["seed"] == 1
-    assert record["packaged"] == {"eval_talks_p1_de-en": 0.8, "eval_retrieval": 0.8}
-
-
-def test_the_results_have_the_evaluation_before_the_first_step(tmp_path):
-    (tmp_path / "run.json").write_text('{"packaged": {"eval_retrieval": 0.5}}')
-    history = [
-        {"step": 0, "eval_minutes": 0.1, "eval_retrieval": 0.3},
-        {"step": 1, "loss": 2.0},
-        {"step": 4, "eval_minutes": 0.2, "eval_retrieval": 0.4},
-    ]
-    trainer = SimpleNamespace(state=SimpleNamespace(log_history=history))
-    assert baseline_results(trainer, tmp_path) == {
-        "start": history[0],
-        "packaged": {"eval_retrieval": 0.5},
-    }
-
-
-def test_runs_of_earlier_versions_have_none(tmp_path):
-    trainer = SimpleNamespace(state=SimpleNamespace(log_history=[]))
-    assert baseline_results(trainer, tmp_path) == {"start": None, "packaged": None}
+    assert scores == {"eval_talks_p1_de-en": 0.8, "eval_retrieval": 0.8}
 
 
 def test_a_resumed_run_is_not_measured_at_its_start_again(tmp_path, monkeypatch):

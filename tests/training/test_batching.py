@@ -4,7 +4,6 @@ import itertools
 import math
 import random
 from collections import Counter
-from collections.abc import Iterator
 
 import datasets
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tests.training.batches import parallel_batches
 from tmde.training.batches import ParallelBatches, ParallelLoader
 
 PIVOTS = ["en", "es"]
@@ -57,7 +57,7 @@ def usable_numbers(rows: list[dict[str, str | None]]) -> list[int]:
 
 def make_batches(dataset, tokenizer, **options) -> ParallelBatches:
     options = {"micro_batch_tokens": 160, "buffer_rows": 16, "max_length": 128} | options
-    return ParallelBatches(dataset, tokenizer, list(LANGUAGES), PIVOTS, **options)
+    return parallel_batches(dataset, tokenizer, list(LANGUAGES), PIVOTS, **options)
 
 
 def content(batch) -> tuple:
@@ -68,7 +68,8 @@ def content(batch) -> tuple:
         batch.input_ids.tolist(),
         batch.attention_mask.tolist(),
         batch.sizes,
-        batch.words,
+        batch.source_words,
+        batch.target_words,
         batch.counts,
         batch.position,
     )
@@ -219,7 +220,7 @@ def test_the_last_batch_gets_a_second_row_from_the_one_before_it(
     if limit == "tokens":
         options = {"micro_batch_tokens": 4 * len(tokenizer.encode("house 0"))}
 
-    batches = ParallelBatches(
+    batches = parallel_batches(
         make_dataset(rows), tokenizer, ["de", "en"], ["en"], shuffle=False, **options
     )
 
@@ -230,7 +231,7 @@ def test_batches_of_two_rows_leave_a_row_alone(tokenizer):
     """The batch before it has no row to spare, and neither limit is ever exceeded."""
     rows = [dict.fromkeys(("de", "en"), "house")] * 3
 
-    batches = ParallelBatches(
+    batches = parallel_batches(
         make_dataset(rows), tokenizer, ["de", "en"], ["en"], shuffle=False, micro_batch_rows=2
     )
 
@@ -275,7 +276,7 @@ def test_infinite_temperature_evens_out_the_pairs(tokenizer):
         for seed in range(3):
             options = {"temperature": temperature, "seed": seed}
             counts += rows_by_pair(
-                ParallelBatches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options)
+                parallel_batches(dataset, tokenizer, ["de", "en", "es"], PIVOTS, **options)
             )
         pairs = [("de", "en"), ("de", "es"), ("en", "es")]
         return [counts[pair] / 3 for pair in pairs]
@@ -461,7 +462,7 @@ def test_joined_rows_follow_each_other_in_one_document(
             for language, text in decoded_row.items():  # No joined row lacks a language.
                 assert text == " ".join(rows[number][language] for number in joined)
                 num_words += len(text.split())
-        assert batch.words.source == num_words
+        assert batch.source_words == num_words
         assert_one_begin_and_end_per_text(batch, spaced_tokenizer)
     assert sorted(first_numbers) == usable_numbers(rows)
 
@@ -552,122 +553,15 @@ def test_rows_without_documents_have_no_neighbors(count_neighbors, most, share):
     assert count_neighbors(share, is_documented=False, most=most) == {"alone": 3 * 60}
 
 
-@pytest.fixture(scope="module")
-def documented_rows(document_rows):
-    """The rows of `document_rows` as a dataset that says where documents end."""
-    return with_documents(document_rows, [f"d{number // 10}" for number in range(60)])
-
-
-def passages_of(
-    batches: ParallelBatches, rows: list[dict], tokenizer
-) -> Iterator[tuple[int, str, list[int]]]:
-    """Yield the rows with a passage: their number, its language, and the numbers of its rows.
-
-    All texts are compared with the rows that they are made of.
-    """
-    for batch in batches:
-        for row in decoded(batch, tokenizer):
-            numbers = {language: numbers_in(text) for language, text in row.items()}
-            for language, text in row.items():
-                assert text == " ".join(rows[number][language] for number in numbers[language])
-            # A passage is longer than its row, or begins behind it.
-            single = min(numbers.values(), key=lambda found: (found[0], len(found)))
-            assert len(single) == 1
-            changed = [language for language in row if numbers[language] != single]
-            assert len(changed) <= 1
-            for language in changed:
-                yield single[0], language, numbers[language]
-
-
-@pytest.mark.parametrize("most", [2, 3])
-def test_a_passage_begins_with_its_row_or_behind_it(
-    document_rows, documented_rows, spaced_tokenizer, most
-):
-    options = {"languages_per_row": 3, "buffer_rows": 100, "epochs": 4}
-    options |= {"passage_share": 1.0, "passage_rows": most}
-    batches = make_batches(documented_rows, spaced_tokenizer, **options)
-    begins = Counter()
-    languages = set()
-    for row, language, passage in passages_of(batches, document_rows, spaced_tokenizer):
-        assert passage[0] - row in (0, 1)
-        begins[passage[0] - row] += 1
-        languages.add(language)
-        end = passage[0] + most
-        end = min(end, 10 * (row // 10 + 1))  # of the document
-        possible = list(range(passage[0], end))
-        # A row that lacks one of the languages ends a passage.
-        assert passage == possible[: len(passage)]
-        if len(passage) < len(possible):
-            assert not all(document_rows[possible[len(passage)]].values())
-    assert languages == set(LANGUAGES)
-    # Of 4 * 54 passages, half begin with the row, with a standard deviation of 0.034.
-    assert 0.36 < begins[0] / (begins[0] + begins[1]) < 0.64
-    # All rows but the last of six documents, and perhaps the two before incomplete rows.
-    assert 4 * (60 - 8) <= begins[0] + begins[1] <= 4 * (60 - 6)
-
-
-def test_the_share_of_passages_is_that_of_the_option(
-    document_rows, documented_rows, spaced_tokenizer
-):
-    options = {"languages_per_row": 3, "buffer_rows": 100, "epochs": 4}
-
-    def count(share: float) -> int:
-        batches = make_batches(documented_rows, spaced_tokenizer, passage_share=share, **options)
-        return len(list(passages_of(batches, document_rows, spaced_tokenizer)))
-
-    assert count(0.0) == 0
-    # The share is that of 208 rows or more, with a standard deviation of 0.035.
-    assert 0.36 < count(0.5) / (4 * 53) < 0.64
-
-
-def test_rows_without_documents_have_no_passages(document_rows, spaced_tokenizer):
-    dataset = make_dataset(document_rows)
-    batches = make_batches(dataset, spaced_tokenizer, languages_per_row=3, passage_share=1.0)
-    assert not list(passages_of(batches, document_rows, spaced_tokenizer))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"passage_share": 1.5}, "passage_share=1.5 must lie in"),
-        ({"passage_rows": 0}, "passage_rows=0 must lie in"),
-        (
-            {"passage_share": 0.5, "neighbor_share": 0.5},
-            "passage_share=0.5: found max_joined_rows=1 and neighbor_share=0.5, expected 1 and 0",
-        ),
-        (
-            {"passage_share": 0.5, "max_joined_rows": 2},
-            "passage_share=0.5: found max_joined_rows=2 and neighbor_share=0.0, expected 1 and 0",
-        ),
-    ],
-)
-def test_what_makes_no_passages_is_refused(spaced_tokenizer, options, message):
-    with pytest.raises(ValueError, match=message):
-        make_batches(make_dataset(numbered_rows(3)), spaced_tokenizer, **options)
-
-
-def test_a_stream_has_no_passages(spaced_tokenizer, documented_rows):
-    with pytest.raises(ValueError, match="passage_share=0.5: found a stream"):
-        make_batches(documented_rows.to_iterable_dataset(), spaced_tokenizer, passage_share=0.5)
-
-
-def test_a_tokenizer_that_would_glue_words_together_makes_no_passages(tokenizer):
-    with pytest.raises(ValueError, match="passage_share=0.5: .* or set passage_share=0"):
-        make_batches(make_dataset(numbered_rows(3)), tokenizer, passage_share=0.5)
-
-
 # ---- Resuming
 
 
 OPTIONS = {"max_joined_rows": 3, "neighbor_share": 0.4, "micro_batch_rows": 3, "pivots_only": False}
-PASSAGES = {"passage_share": 0.5, "micro_batch_rows": 3, "pivots_only": False}
 
 
-@pytest.mark.parametrize("options", [{"shuffle": True}, {"shuffle": False}, OPTIONS, PASSAGES])
+@pytest.mark.parametrize("options", [{"shuffle": True}, {"shuffle": False}, OPTIONS])
 @SOURCES
 def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
-    if options is PASSAGES and kind != "map":
-        pytest.skip("a stream has no passages")
     rows = numbered_rows(60, seed=1, missing=0.2)
     names = [f"d{number // 9}" for number in range(60)]
     source = as_source(with_documents(rows, names), kind)
@@ -688,7 +582,7 @@ def test_a_run_resumes_at_any_batch(spaced_tokenizer, kind, options):
 @pytest.mark.parametrize("epochs", [1, None])
 def test_a_corpus_without_any_usable_row_is_an_error(tokenizer, kind, epochs):
     rows = [{"de": f"haus {number}", "fr": f"maison {number}", "en": None} for number in range(9)]
-    batches = ParallelBatches(
+    batches = parallel_batches(
         as_source(make_dataset(rows), kind),
         tokenizer,
         ["de", "en", "fr"],

@@ -20,7 +20,7 @@ from tests.training.teachers import (
 )
 from tests.training.test_teacher_files import write_vectors
 from tmde.training.objectives import Distillation
-from tmde.training.teachers.combination import Combination, fit_combination, fit_once
+from tmde.training.teachers.combination import Combination, fit_combination
 from tmde.training.teachers.models import ModelTeacher
 from tmde.training.teachers.versions import RECORD
 
@@ -160,7 +160,7 @@ def test_a_wider_file_is_projected(english, tmp_path):
     path = tmp_path / "wide.parquet"
     expected = reference([vectors_of_file(path, english, 12)], 8)
     teacher = vectors_of(make_dataset(english), student(path, **options()), arguments(tmp_path))
-    vectors, is_taught = teacher(None, np.arange(60))
+    vectors, is_taught = teacher(np.arange(60))
     assert is_taught.all()
     np.testing.assert_allclose(vectors, expected, atol=1e-3)  # They are stored in float16.
 
@@ -188,7 +188,7 @@ def test_a_row_is_taught_if_all_teachers_know_it(folder, both, english, tmp_path
     args = arguments(tmp_path, token_cache_dir=cache)
 
     teacher = vectors_of(make_dataset(english), student(names, **options()), args)
-    vectors, is_taught = teacher(None, np.arange(60))
+    vectors, is_taught = teacher(np.arange(60))
 
     assert is_taught.tolist() == is_known.tolist()
     texts = [row["en"] for row in english[10:]]
@@ -209,17 +209,18 @@ def test_dev_rows_are_projected_as_the_training_rows_are(both, english, tmp_path
     teachers = prepared(train, [dev], parallel, args)
     monkeypatch.setattr(ModelTeacher, "model", None)  # All vectors are there.
     files = sorted((tmp_path / "caches").iterdir())
-    train_vectors, _ = teachers.vectors_of(train)(None, np.arange(60))
-    dev_vectors, _ = teachers.vectors_of(dev)(None, np.arange(7))
+    train_vectors, _ = teachers.vectors_of(train)(np.arange(60))
+    dev_vectors, _ = teachers.vectors_of(dev)(np.arange(7))
 
     assert dev_vectors.tolist() == train_vectors[20:27].tolist()
     assert np.abs(dev_vectors).max() > 0.1
     # Two teachers and their combination, of train and of dev, and nothing is made again.
     assert sum(file.suffix == ".arrow" for file in files) == 6
-    assert sum(file.suffix == ".npz" for file in files) == 1
     assert sorted((tmp_path / "caches").iterdir()) == files
+    path = "tmde.training.teachers.vectors.fit_combination"
+    monkeypatch.setattr(path, None)  # It is not needed again either.
     again = prepared(train, [dev], parallel, args)
-    assert again.combination.components.tolist() == teachers.combination.components.tolist()
+    assert again.vectors_of(train)(np.arange(60))[0].tolist() == train_vectors.tolist()
     # Vectors that an earlier run left have taken their time as well.
     assert again.seconds == teachers.seconds > 0
 
@@ -252,9 +253,7 @@ def test_a_wider_model_is_projected_only_if_it_is_in_a_list(count, english, tmp_
     names = [str(tmp_path / "model")] * count
     rows = make_dataset(english)
     read = np.stack([expected_vector(table, row["en"]).numpy() for row in english])
-    vectors, _ = vectors_of(rows, student(names, **options()), arguments(tmp_path))(
-        None, np.arange(60)
-    )
+    vectors, _ = vectors_of(rows, student(names, **options()), arguments(tmp_path))(np.arange(60))
     expected = directions(read)
     cosines = expected @ expected.T
     # Ten words span at most ten dimensions, so that eight lose little.
@@ -273,12 +272,6 @@ def test_teachers_that_are_narrower_together_are_refused(both, english, tmp_path
     parallel = student(names, **options(width=50))
     with pytest.raises(ValueError, match=r"d=32 \+ 12, .* has d=50; .*model.d_model=44 or less"):
         vectors_of(make_dataset(english), parallel, arguments(tmp_path))
-
-
-def test_several_teachers_cannot_teach_a_stream(both, english, tmp_path):
-    rows = make_dataset(english).to_iterable_dataset()
-    with pytest.raises(ValueError, match=r"found 2 teachers and a stream; .*streaming=false"):
-        prepared(rows, [], student(both[0], **options()), arguments(tmp_path))
 
 
 def test_a_run_keeps_all_of_its_teachers(both, english, tmp_path):
@@ -320,11 +313,3 @@ def test_each_model_has_its_prompt(english, tmp_path):
     vectors = vectors_of(make_dataset(english), parallel, arguments(tmp_path))
     first, second = vectors.parts
     assert first["vector"][:] != second["vector"][:]
-
-
-def test_a_combination_is_fitted_once(tmp_path):
-    teachers = [random_vectors(20, 6, seed) for seed in (0, 1)]
-    first = fit_once([teachers], [6, 6], 4, tmp_path, "name")
-    again = fit_once([], [6, 6], 4, tmp_path, "name")
-    np.testing.assert_array_equal(again.components, first.components)
-    np.testing.assert_array_equal(again(teachers), first(teachers))

@@ -10,9 +10,9 @@ import torch
 from safetensors.torch import load_file
 
 from modeling_tmde import BagConfig, BagModel
-from tests.conftest import LANGUAGES, make_dataset, make_rows
+from tests.conftest import LANGUAGES, make_rows
 from tests.training.logs import assert_equal_weights, entries_with, read_log, values_of
-from tests.training.teachers import WIDTH, expected_vector
+from tests.training.teachers import WIDTH, expected_vector, static_teacher
 from tests.training.test_trainer import logged, weights_of
 from tests.training.trainers import on_two_processes, tiny_trainer
 from tmde import DocumentEmbedder
@@ -59,26 +59,29 @@ def test_dev_losses_are_those_of_the_dev_rows(teacher, tokenizer, tmp_path):
     assert "eval_dev_infonce_loss" in metrics
 
 
-@pytest.mark.parametrize(("is_stream", "num_workers"), [(True, 0), (False, 1)])
-def test_the_teacher_reads_a_stream_in_the_process_that_trains(
-    is_stream, num_workers, teacher, tokenizer, tmp_path
-):
-    rows = make_dataset(make_rows(24, languages=("de", "en")))
-    if is_stream:
-        rows = rows.to_iterable_dataset()
-    folder, _ = teacher
+def test_an_evaluation_before_training_asks_the_teachers_of_the_run(tokenizer, tmp_path):
+    """The projection of several teachers is that of the training rows."""
+    for seed in (0, 1):
+        static_teacher(tmp_path / str(seed), seed=seed)
+    both = [str(tmp_path / "0"), str(tmp_path / "1")]
+    dev = make_rows(12, seed=9, languages=("de", "en"))
     trainer = tiny_trainer(
-        tmp_path,
+        tmp_path / "run",
         tokenizer,
-        rows,
-        objectives={"distillation": Distillation(str(folder))},
-        dataloader_num_workers=1,
+        make_rows(80, seed=2, languages=("de", "en")),
+        dev=dev,
+        objectives={"distillation": Distillation(both, teacher_languages=["en"])},
+        embed_max_length=64,
+        max_steps=1,
+        learning_rate=0.0,
+        eval_strategy="steps",
+        eval_steps=1,
     )
-
-    loader = trainer.get_train_dataloader()
-
-    assert loader.num_workers == num_workers
-    assert trainer.args.dataloader_num_workers == 1
+    before = trainer.evaluate()
+    assert (tmp_path / "run" / "teacher.json").is_file()
+    trainer.train()
+    [after] = [entry for entry in trainer.state.log_history if "eval_loss" in entry][-1:]
+    assert after["eval_dev_distillation_loss"] == before["eval_dev_distillation_loss"]
 
 
 def recipe_of(name: str, teacher: Path | None, folder: Path, *overrides: str):

@@ -10,6 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from modeling_tmde import BagConfig, TmdeError
 from tests.training import references
 from tmde.training.objectives import (
     OBJECTIVES,
@@ -249,10 +250,10 @@ def test_numbers_behind_the_longest_prefix_are_not_trained():
 
 def test_prefixes_are_no_longer_than_the_vectors():
     objective = InfoNCE(dims=[8, 16])
-    objective.build(16)
+    objective.check_config(BagConfig(d_model=16))
     message = "infonce dims: found 16, expected at most 12, the width of the model's vectors"
     with pytest.raises(ValueError, match=message):
-        objective.build(12)
+        objective.check_config(BagConfig(d_model=12))
 
 
 def test_distillation_skips_rows_without_a_vector():
@@ -276,6 +277,8 @@ def test_weight_regularization():
     output.loss.backward()
     assert output.loss.item() == 34
     assert torch.equal(matrix.grad, 2 * matrix)
+    with pytest.raises(TmdeError, match="weight_regularization: found no matrix"):
+        WeightRegularization()([torch.tensor([100.0])])
 
 
 # ---- Float64 loops

@@ -16,7 +16,8 @@ from tmde import DocumentEmbedder
 from tmde.training.encoder_bag import encoder_bag
 from tmde.training.recipe import Recipe, RecipeError, load_recipe
 from tmde.training.run import train_recipe
-from tmde.training.starts import Start, choose_start
+from tmde.training.starts import choose_start
+from tmde.training.starts.base import Start
 
 TEXTS = [" ".join(WORDS["de"]), " ".join(WORDS["en"]), WORDS["en"][0]]
 
@@ -145,7 +146,7 @@ def hybrid(encoder, bag, *overrides) -> Recipe:
 def test_a_hybrid_is_the_sum_of_some_layers_and_the_bag(encoder, bag):
     start = start_of(hybrid(encoder, bag))
     tokenizer = start.tokenizer(None)
-    model = start.apply(tokenizer).model
+    model = start.apply(tokenizer)[0]
     whole = AutoModel.from_pretrained(encoder).eval()
     full = AutoTokenizer.from_pretrained(encoder)
     whole.encoder.layer = torch.nn.ModuleList([whole.encoder.layer[1]])
@@ -228,7 +229,7 @@ def test_a_hybrid_is_of_one_encoder_and_goes_on_without_it(encoder, bag, tmp_pat
     # The direct path is T-MDE's: the bag still is beside the encoder.
     first = start_of(hybrid(encoder, bag, "warm_start.direct_path=false"))
     tokenizer = first.tokenizer(None)
-    model = first.apply(tokenizer).model
+    model = first.apply(tokenizer)[0]
     assert torch.equal(
         model.model.bag_tokens.weight, BagModel.from_pretrained(bag).embed_tokens.weight
     )
@@ -261,7 +262,7 @@ def test_layers_of_other_encoders(kind, tmp_path):
         )
     start = start_of(load_recipe("adapted", layer, encoder=str(folder)))
     tokenizer = start.tokenizer(None)
-    model = start.apply(tokenizer).model.eval()
+    model = start.apply(tokenizer)[0].eval()
     model.save_pretrained(tmp_path / "saved")
     whole = (
         T5EncoderModel.from_pretrained(folder)

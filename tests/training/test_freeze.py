@@ -5,41 +5,32 @@ import copy
 import pytest
 import torch
 from torch import nn
+from transformers import TrainerCallback
 
-from tests.conftest import tiny_model
-from tests.training.trainers import tiny_trainer
-from tmde.training.objectives import TranslationObjective
-from tmde.training.optimization import freeze
+from modeling_tmde import TmdeError
+from tests.conftest import make_dataset, make_rows, tiny_model
+from tests.training.trainers import ARGUMENTS, tiny_trainer
+from tmde import TmdeTrainer, TmdeTrainingArguments
+from tmde.training.objectives import InfoNCE, TranslationObjective
+from tmde.training.optimization import parameters_below
 
 
 @pytest.mark.parametrize(
     ("prefixes", "frozen"),
-    [(["1"], {"1.weight"}), (["2", "10"], {"2.weight", "10.weight"}), (None, set())],
+    [(["1"], {"1.weight"}), (["2", "10"], {"2.weight", "10.weight"}), ([], set())],
 )
 def test_prefixes_are_whole_parts_of_names(prefixes, frozen):
     model = nn.Sequential(*(nn.Linear(1, 1, bias=False) for _ in range(11)))
-    freeze(model, prefixes)
-    assert frozen_names(model) == frozen
+    parameters = parameters_below(model, prefixes)
+    assert [weight for weight in model.parameters() if weight in set(parameters)] == parameters
+    names = {name for name, weight in model.named_parameters() if weight in set(parameters)}
+    assert names == frozen
 
 
-def frozen_names(model: nn.Module) -> set[str]:
-    names = set()
-    for name, parameter in model.named_parameters():
-        if not parameter.requires_grad:
-            names.add(name)
-    return names
-
-
-@pytest.mark.parametrize(
-    ("prefixes", "message"),
-    [
-        (["0", "11"], "freeze: found '11', expected .*such as 0.weight"),
-        (["0", "1"], "leaves nothing to train"),
-    ],
-)
-def test_a_prefix_of_no_parameter_or_of_all_is_refused(prefixes, message):
-    with pytest.raises(ValueError, match=message):
-        freeze(nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1)), prefixes)
+def test_a_prefix_of_no_parameter_is_refused():
+    model = nn.Sequential(nn.Linear(1, 1), nn.Linear(1, 1))
+    with pytest.raises(TmdeError, match=r"freeze: found '11', expected .*such as 0.weight"):
+        parameters_below(model, ["0", "11"])
 
 
 FROZEN = [
@@ -114,3 +105,58 @@ def test_the_optimizer_has_all_that_is_not_frozen(rate, table_rate, tokenizer, t
     expected = set(weights_before) - names_below_prefixes(weights_before)
     assert set(rates) == expected - {"decoder.embed_tokens.weight"}
     assert set(rates.values()) == {0.01}
+
+
+def test_a_model_of_model_init_is_frozen_too(tokenizer, tmp_path):
+    before = copy.deepcopy(tiny_model(seed=1).state_dict())
+    trainer = TmdeTrainer(
+        model_init=lambda: tiny_model(seed=1),
+        args=TmdeTrainingArguments(str(tmp_path), **ARGUMENTS, freeze=["model.embed_tokens"]),
+        train_dataset=make_dataset(make_rows(120, seed=2)),
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    after = trainer.model.state_dict()
+    assert torch.equal(after["model.embed_tokens.weight"], before["model.embed_tokens.weight"])
+    assert not torch.equal(after["model.layers.0.fc1.weight"], before["model.layers.0.fc1.weight"])
+
+
+def test_a_second_train_clips_by_the_weights_that_it_trains(tokenizer, tmp_path):
+    class Gradients(TrainerCallback):
+        """Notes which parameters have a gradient when gradients are clipped."""
+
+        def __init__(self):
+            self.names = []
+
+        def on_pre_optimizer_step(self, args, state, control, model=None, **kwargs):
+            names = set()
+            for name, parameter in model.named_parameters():
+                if parameter.grad is not None:
+                    names.add(name)
+            self.names.append(names)
+
+    gradients = Gradients()
+    model = tiny_model(seed=1)
+    arguments = {"embedding_learning_rate": 0.0, "freeze": ["model.layers.0"], "max_steps": 1}
+    trainer = tiny_trainer(tmp_path, tokenizer, model=model, callbacks=[gradients], **arguments)
+    trainer.train()
+    model.zero_grad()
+    trainer.train()
+
+    first, second = gradients.names
+    assert first == second
+    assert "model.embed_tokens.weight" not in second
+    assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"freeze": ["model"]},
+        {"encoder_learning_rate": 0.0},
+        {"freeze": ["model.layers", "model.layer_norm"], "embedding_learning_rate": 0.0},
+    ],
+)
+def test_a_run_with_nothing_to_train_is_refused(arguments, tokenizer, tmp_path):
+    with pytest.raises(TmdeError, match="leave nothing to train"):
+        tiny_trainer(tmp_path, tokenizer, objectives={"infonce": InfoNCE()}, **arguments)

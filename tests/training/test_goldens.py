@@ -82,6 +82,7 @@ def batch() -> dict:
         "input_ids": ids.masked_fill(mask == 0, 1),
         "attention_mask": mask,
         "languages": ("es", "de", "en"),
+        "sizes": SimpleNamespace(has_triples=False),
         "lengths": lengths.numpy(),
         "teacher_vectors": torch.randn(6, 16, generator=generator),
         "taught": torch.tensor([True, True, False, True, False, True]),

@@ -9,12 +9,12 @@ import numpy as np
 import pytest
 
 from tests.conftest import make_dataset
+from tests.training.batches import parallel_batches
 from tmde.data import load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
 from tmde.data.rows import reading_order, with_reading_order, with_reading_orders
 from tmde.data.tokens import Tokens, open_tokens
-from tmde.training.batches import ParallelBatches
 from tmde.training.recipe import load_recipe
 from tmde.training.run_data import load_data
 from tmde.training.starts.replay import mix_rows
@@ -49,7 +49,7 @@ def numbers_of(texts: list[str]) -> list[int]:
 
 def next_pairs(train: datasets.Dataset, tokenizer) -> tuple[list[tuple[int, int]], Counter]:
     """Return the numbers of each text and of the text that follows it, and the counts of a run."""
-    batches = ParallelBatches(
+    batches = parallel_batches(
         train, tokenizer, ["en"], ["en"], targets=["next"], fewest_languages=1, buffer_rows=10**6
     )
     pairs = []
@@ -101,7 +101,7 @@ def test_joined_rows_are_consecutive_where_dev_rows_are_held_out(
     ids = book_ids() if has_documents else [None] * BOOKS * SENTENCES
     recipe = recipe_on(write_sentences(tmp_path / "rows.jsonl", ids), "data.dev_rows=40")
     train, _, _ = load_data(recipe)
-    batches = ParallelBatches(
+    batches = parallel_batches(
         train, spaced_tokenizer, ["de", "en"], ["en"], max_joined_rows=3, buffer_rows=10**6
     )
     lengths = Counter()

@@ -3,7 +3,7 @@
 import pytest
 
 from tmde.training.recipe import Recipe, load_recipe, packaged_names
-from tmde.training.starts import choose_packaged, without_automatic_start
+from tmde.training.starts.packaged import choose_packaged, without_automatic_start
 
 # The recipes of this project for users. All others reproduce a paper or a measured model.
 AUTOMATIC_RECIPES = {"bag", "small", "base"}

@@ -10,16 +10,21 @@ from torch import nn
 
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import references
+from tests.training.batches import parallel_batches
 from tests.training.models import bag, laser, ntdv, tiny
 from tests.training.test_token_objectives import batch as padded_texts
-from tmde.training.batches import ParallelBatch, ParallelBatches
+from tmde.data.rows import NLI_TEXTS
+from tmde.training.batches import ParallelBatch
 from tmde.training.objectives import (
+    Denoising,
     DistanceConstraint,
     InfoNCE,
     MaskedLanguageModel,
+    NaturalLanguageInference,
     TranslationLanguageModel,
     TranslationObjective,
     UnifiedGenerativeTask,
+    WeightRegularization,
 )
 from tmde.training.objectives.base import EmbeddingObjective, ObjectiveOutput
 from tmde.training.parallel_model import ParallelModel
@@ -48,7 +53,7 @@ DECODING = {
 
 def one_batch(tokenizer, languages: tuple[str, ...], num_rows: int = 6) -> ParallelBatch:
     rows = make_dataset(make_rows(num_rows, seed=3, languages=languages))
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         rows, tokenizer, languages, languages, micro_batch_tokens=100_000, languages_per_row=None
     )
     assert len(np.unique(batch.lengths)) > 2  # There is padding.
@@ -202,16 +207,17 @@ class Spread(EmbeddingObjective):
 
 
 @pytest.mark.parametrize("shared", [True, False])
-def test_the_decoder_is_frozen_and_unused_if_no_objective_needs_it(shared, tokenizer):
+def test_the_decoder_is_unused_if_no_objective_needs_it(shared, tokenizer):
     model = tiny_model(share_embeddings=shared)
     batch = one_batch(tokenizer, ("de", "en"))
     calls = calls_of(model.decoder)
-    ParallelModel(model, {"spread": Spread()})(batch)["spread"]["total"].backward()
+    parallel = ParallelModel(model, {"spread": Spread()})
+    parallel(batch)["spread"]["total"].backward()
     assert calls == []
     for name, parameter in model.named_parameters():
         is_of_decoder = name.startswith(("decoder.", "lm_head."))
         has_gradient = parameter.grad is not None
-        assert parameter.requires_grad != is_of_decoder, name
+        assert (parameter in parallel.unused_parameters) == is_of_decoder, name
         assert has_gradient != is_of_decoder, name
 
 
@@ -279,6 +285,18 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
             "'a' and 'b' both mask",
         ),
         (
+            bag,
+            {"nli": NaturalLanguageInference(), "infonce": InfoNCE()},
+            {},
+            "'nli' learns from premise and hypothesis and 'infonce' from translations",
+        ),
+        (
+            tiny_model,
+            {"denoising": Denoising(blank_share=0), "nli": NaturalLanguageInference()},
+            {},
+            "'denoising' learns from translations and 'nli' from premise and hypothesis",
+        ),
+        (
             encoder,
             {"a": TranslationLanguageModel()},
             {"token_dropout": 0.2},
@@ -290,6 +308,13 @@ def test_losses_on_hidden_tokens_equal_one_text_at_a_time(kind, tokenizer):
 def test_objectives_that_do_not_fit_are_refused(make, objectives_by_name, options, message):
     with pytest.raises(ValueError, match=message):
         ParallelModel(make(), objectives_by_name, **options)
+
+
+def test_a_loss_that_reads_texts_one_by_one_stands_beside_any_other():
+    beside = {"nli": NaturalLanguageInference(), "mlm": MaskedLanguageModel()}
+    assert ParallelModel(encoder(), beside).texts == NLI_TEXTS
+    beside = {"penalty": WeightRegularization(), "nli": NaturalLanguageInference()}
+    assert ParallelModel(bag(), beside).texts == NLI_TEXTS
 
 
 # ---- Token dropout and a share of the rows

@@ -28,6 +28,8 @@ from tmde import (
     load_recipe,
     train_recipe,
 )
+from tmde.training import evaluation
+from tmde.training.evaluation import embed_rows
 from tmde.training.recipe.building import build_arguments, build_config, build_objectives
 from tmde.training.recipe.objective_classes import make_objectives
 
@@ -196,6 +198,51 @@ def test_a_metric_that_nothing_measures_is_refused_before_training(tokenizer, tm
         python_trainer(tmp_path, tokenizer, eval_dataset=DEV, arguments=arguments)
 
 
+NLI_ROWS = [
+    {"premise": "dog house", "hypothesis": "dog", "label": 0},
+    {"premise": "cat tree", "hypothesis": "river", "label": 1},
+]
+
+
+@pytest.mark.parametrize("metric", ["mix", "eval_mix"])
+def test_rows_without_pairs_are_judged_by_the_loss(metric, tokenizer, tmp_path):
+    rows = datasets.Dataset.from_list(30 * NLI_ROWS)
+    arguments = {"metric_for_best_model": metric, "eval_steps": 2, "save_steps": 2}
+    trainer = TmdeTrainer(
+        model=bag(),
+        args=TmdeTrainingArguments(str(tmp_path), **DEFAULTS, **arguments),
+        train_dataset=rows,
+        eval_dataset=rows,
+        objectives={"nli": 1.0},
+        processing_class=tokenizer,
+    )
+    trainer.train()
+    losses = [entry["eval_loss"] for entry in trainer.state.log_history if "eval_loss" in entry]
+    assert trainer.state.best_metric == min(losses)
+
+
+@pytest.mark.parametrize("pairs", [None, []])
+def test_retrieval_that_nothing_measures_is_refused_before_training(pairs, tokenizer, tmp_path):
+    arguments = {"metric_for_best_model": "retrieval", "eval_pairs": pairs}
+    options = {"eval_dataset": DEV}
+    if pairs is None:
+        rows = datasets.Dataset.from_list(30 * NLI_ROWS)
+        options = {"eval_dataset": rows, "objectives": {"nli": 1.0}, "model": bag()}
+    with pytest.raises(TmdeError, match="metric_for_best_model=retrieval: .*expected one of loss"):
+        python_trainer(tmp_path, tokenizer, arguments=arguments, **options)
+
+
+def test_a_recipe_of_one_language_is_judged_by_the_loss(tmp_path):
+    rows = make_dataset(make_rows(60, seed=2, languages=("en",)))
+    sizes = ["model.d_model=16", "model.encoder_attention_heads=2", "model.encoder_layers=1"]
+    sizes += ["model.encoder_ffn_dim=16", "tokenizer.vocab_size=300", "max_steps=2", "use_cpu=true"]
+    options = ["data.languages=[en]", "data.pivot_languages=[en]", "data.streaming=false"]
+    options += ["metric_for_best_model=mix", "disable_tqdm=true", "model.prediction_head=none"]
+    recipe = load_recipe("mlm", [*sizes, *options])
+    trainer = train_recipe(recipe, tmp_path / "run", train_dataset=rows, eval_dataset=rows)
+    assert trainer.args.metric_for_best_model == "loss"
+
+
 def test_compute_metrics_gets_the_embeddings_and_can_choose_the_best_model(tokenizer, tmp_path):
     predictions = []
 
@@ -244,6 +291,27 @@ def test_predict_returns_embeddings_and_metrics(tokenizer, tmp_path):
     assert labels is None
     assert metrics["test_loss"] == evaluated["eval_loss"]
     assert metrics["test_retrieval"] == evaluated["eval_retrieval"]
+
+
+def test_predict_encodes_the_rows_once_for_embeddings_and_metrics(tokenizer, tmp_path, monkeypatch):
+    calls = []
+
+    def count(*args, **options):
+        calls.append(args)
+        return embed_rows(*args, **options)
+
+    monkeypatch.setattr(evaluation, "embed_rows", count)
+    predictions = []
+
+    def compute_metrics(prediction: EvalPrediction) -> dict[str, float]:
+        predictions.append(prediction.predictions)
+        return {"rows": float(len(prediction.predictions))}
+
+    trainer = python_trainer(tmp_path, tokenizer, compute_metrics=compute_metrics)
+    output = trainer.predict(DEV)
+    assert len(calls) == 1
+    assert output.predictions is predictions[0]
+    assert output.metrics["test_rows"] == len(DEV)
 
 
 # ---- Resuming
@@ -302,6 +370,18 @@ def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp
     assert not (tmp_path / "data_state.json").exists()  # Only checkpoints have a position.
 
 
+def test_results_have_the_evaluation_before_the_first_step(tokenizer, tmp_path):
+    trainer = python_trainer(
+        tmp_path, tokenizer, eval_dataset=DEV, arguments={"eval_on_start": True}
+    )
+    trainer.train()
+    trainer.save_model()
+    results = json.loads((tmp_path / "results.json").read_text())
+    assert results["start"]["step"] == 0
+    assert results["start"]["eval_loss"] == trainer.state.log_history[0]["eval_loss"]
+    assert results["packaged"] is None
+
+
 def assert_same_shapes(first: torch.nn.Module, second: torch.nn.Module) -> None:
     shapes = {name: weight.shape for name, weight in first.state_dict().items()}
     assert shapes == {name: weight.shape for name, weight in second.state_dict().items()}
@@ -317,17 +397,6 @@ def test_two_losses_of_one_class_leave_the_model_without_a_recipe(tokenizer, tmp
 
 
 # ---- Batches
-
-
-def test_a_batch_is_a_mapping_of_what_it_has(tokenizer, tmp_path):
-    batch = next(iter(python_trainer(tmp_path, tokenizer).get_train_dataloader()))
-    assert batch["input_ids"] is batch.input_ids
-    assert "labels" not in batch  # The rows have none.
-    assert batch.get("labels") is None
-    assert set(batch) >= {"input_ids", "attention_mask", "languages", "lengths"}
-    assert len(batch) == len(dict(batch))
-    with pytest.raises(KeyError):
-        batch["labels"]
 
 
 def test_rows_are_needed_to_train_and_not_to_evaluate(tokenizer, tmp_path):
@@ -526,6 +595,8 @@ def test_a_set_is_evaluated_by_its_name(tokenizer, tmp_path):
     metrics = trainer.evaluate("a")
     assert "eval_a_loss" in metrics
     assert not [name for name in metrics if name.startswith("eval_b_")]
+    with pytest.raises(TmdeError, match="eval_dataset: found 'typo', expected 'a', 'b'"):
+        trainer.evaluate("typo")
 
 
 def test_held_out_rows_are_no_stream(tokenizer, tmp_path):

@@ -471,7 +471,7 @@ def begin(recipe: Recipe, folder: Path, rows: int, seed: int = 0):
     """The tokenizer and the model of a run that begins at random."""
     start = NewModel(recipe, folder)
     tokenizer = start.tokenizer(make_dataset(make_rows(rows, seed=seed)))
-    return tokenizer, start.apply(tokenizer).model
+    return tokenizer, start.apply(tokenizer)[0]
 
 
 def test_tokenizer_and_model_of_the_bag(tmp_path):

@@ -11,11 +11,17 @@ from torch import nn
 
 from modeling_tmde import TmdeForConditionalGeneration
 from tests.conftest import jittered, make_dataset, make_rows, tiny_model
+from tests.training.batches import parallel_batches
 from tests.training.models import encoder, laser, ntdv
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatch, ParallelBatches
+from tmde.training.batches import ParallelBatch
 from tmde.training.distributed import prepare_fsdp
-from tmde.training.objectives import BackTranslation, Denoising, TranslationObjective
+from tmde.training.objectives import (
+    BackTranslation,
+    Denoising,
+    TranslationObjective,
+    WeightRegularization,
+)
 from tmde.training.objectives.back_translation import end_texts, other_languages
 from tmde.training.objectives.noise import blank_tokens, drop_tokens, shuffle_locally
 from tmde.training.objectives.reconstruction import Reconstruction
@@ -36,7 +42,7 @@ def texts_of_length(length: int, num_texts: int = 1, padding: int = 2):
 
 def one_batch(tokenizer, languages: tuple[str, ...] = ("de", "en"), num_rows: int = 5):
     rows = make_dataset(make_rows(num_rows, seed=3, languages=languages))
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         rows,
         tokenizer,
         languages,
@@ -387,6 +393,9 @@ def test_sharded_weights_are_refused(tmp_path):
     prepare_fsdp(accelerator, args, ParallelModel(model, {"d": Denoising()}))
     with pytest.raises(ValueError, match="fsdp: found objective back_translation, .*use DDP"):
         prepare_fsdp(accelerator, args, ParallelModel(model, {"b": BackTranslation()}))
+    penalized = {"d": Denoising(), "w": WeightRegularization()}
+    with pytest.raises(ValueError, match="fsdp: found objective weight_regularization, .*use DDP"):
+        prepare_fsdp(accelerator, args, ParallelModel(model, penalized))
 
 
 def test_models_that_do_not_fit_are_refused():

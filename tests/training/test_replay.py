@@ -6,7 +6,7 @@ import pytest
 
 from tests.conftest import make_dataset
 from tests.training.added_language_helpers import NEW, OLD, greek_rows, write_rows
-from tmde.training.batches import ParallelBatches
+from tests.training.batches import parallel_batches
 from tmde.training.recipe import load_recipe, with_sections
 from tmde.training.run_data import load_data
 from tmde.training.starts.replay import mix_rows
@@ -62,7 +62,7 @@ def sources(tmp_path):
 def test_batches_have_the_stated_share_of_old_rows(share, sources, tokenizer):
     """The share is that of the batches, whichever languages are drawn of a row."""
     train, _, report = load_data(recipe_with(*sources, share=share))
-    batches = ParallelBatches(
+    batches = parallel_batches(
         train, tokenizer, [*OLD, NEW], ["en"], pivots_only=False, buffer_rows=10_000, seed=9
     )
     counts = Counter()

@@ -104,7 +104,7 @@ def test_before_its_first_step_the_model_is_the_bag(bag, finished, tmp_path):
     start = choose_start(second(bag), tmp_path)
     tokenizer = start.tokenizer(None)
     assert tokenizer.name_or_path == str(bag)
-    model = start.apply(tokenizer).model.eval()
+    model = start.apply(tokenizer)[0].eval()
     bag_model = AutoModel.from_pretrained(bag)
     inputs = tokenizer(
         ["la casa, la casa, la casa", "das alte Haus"], return_tensors="pt", padding=True

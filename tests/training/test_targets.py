@@ -13,11 +13,11 @@ from torch import nn
 from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
 from tests.conftest import LANGUAGES, make_dataset, make_rows, tiny_model
+from tests.training.batches import parallel_batches
 from tests.training.logs import assert_equal_weights, read_log
 from tests.training.models import laser, ntdv
 from tests.training.trainers import interrupt
 from tmde.data import CorpusReport, load_parallel
-from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import InfoNCE, TranslationObjective
 from tmde.training.objectives.targets import Direction, decoder_directions
 from tmde.training.parallel_model import ParallelModel
@@ -121,7 +121,7 @@ def test_the_next_row_of_the_document(tokenizer, streaming, shuffle):
     source = as_documents(rows, 5)
     if streaming:
         source = source.to_iterable_dataset()
-    batches = ParallelBatches(
+    batches = parallel_batches(
         source,
         tokenizer,
         list(LANGUAGES),
@@ -155,7 +155,7 @@ def test_the_next_row_of_the_document(tokenizer, streaming, shuffle):
 def test_a_next_row_has_the_languages_of_the_row(tokenizer):
     rows = parsed_rows(4, ("de", "en"))
     rows[2]["de"] = None
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         as_documents(rows, 4), tokenizer, ["de", "en"], ["en"], targets=["next"], fewest_languages=2
     )
     # Row 1 has no German next row, row 2 is no pair, and row 3 is the last one.
@@ -166,7 +166,7 @@ def test_a_next_row_has_the_languages_of_the_row(tokenizer):
 
 def test_joined_rows_predict_the_row_behind_them(spaced_tokenizer):
     rows = parsed_rows(12, ("de", "en"))
-    batches = ParallelBatches(
+    batches = parallel_batches(
         as_documents(rows, 12),
         spaced_tokenizer,
         ["de", "en"],
@@ -198,7 +198,7 @@ def test_a_column_of_the_row(tokenizer, streaming):
     if streaming:
         source = source.to_iterable_dataset()
     options = {"targets": ["tree"], "micro_batch_tokens": 100, "fewest_languages": 1}
-    batches = list(ParallelBatches(source, tokenizer, list(LANGUAGES), ["en"], **options))
+    batches = list(parallel_batches(source, tokenizer, list(LANGUAGES), ["en"], **options))
 
     seen = []
     for batch in batches:
@@ -220,7 +220,7 @@ def test_long_targets_are_truncated_and_fill_the_budget(tokenizer):
     (length,) = {len(tokenizer.encode(row["tree"])) for row in rows}
     assert length > 20
     options = {"targets": ["tree"], "max_length": 20, "micro_batch_tokens": 40}
-    batches = ParallelBatches(
+    batches = parallel_batches(
         make_dataset(rows), tokenizer, ["en"], ["en"], fewest_languages=1, **options
     )
     for batch in batches:
@@ -231,7 +231,7 @@ def test_long_targets_are_truncated_and_fill_the_budget(tokenizer):
 def test_rows_of_one_language_are_used_where_nothing_needs_two(tokenizer):
     rows = [{"de": f"haus {number}", "en": None} for number in range(5)]
     rows += [{"de": f"hund {number}", "en": f"dog {number}"} for number in range(5, 9)]
-    batches = ParallelBatches(
+    batches = parallel_batches(
         make_dataset(rows),
         tokenizer,
         ["de", "en"],
@@ -247,7 +247,7 @@ def test_rows_of_one_language_are_used_where_nothing_needs_two(tokenizer):
 
 
 def test_a_batch_takes_its_targets_to_the_device(tokenizer):
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         as_documents(parsed_rows(4), 4), tokenizer, ["de", "en"], ["en"], targets=["next", "tree"]
     )
     moved = batch.to(torch.device("meta"))
@@ -263,7 +263,7 @@ def test_a_run_resumes_at_any_batch(tokenizer, streaming):
     options = {"targets": ["next", "tree"], "epochs": 2, "buffer_rows": 16}
 
     def contents(**start) -> list:
-        batches = ParallelBatches(
+        batches = parallel_batches(
             source, tokenizer, list(LANGUAGES), ["en"], micro_batch_tokens=80, **options, **start
         )
         contents = []
@@ -322,7 +322,7 @@ def reference_loss(model, batch, targets: list[str], rows: list[dict], tokenizer
 
 
 def documented_batch(tokenizer, rows: list[dict], objective: TranslationObjective):
-    (batch,) = ParallelBatches(
+    (batch,) = parallel_batches(
         as_documents(rows, 4),
         tokenizer,
         ["de", "en", "es"],
@@ -406,25 +406,26 @@ def test_targets_that_are_no_list_of_names_are_refused(targets):
         TranslationObjective(targets=targets)
 
 
-@pytest.mark.parametrize("option", ["neighbor_share", "passage_share"])
-def test_replaced_texts_have_no_next_row(option, spaced_tokenizer):
+def test_replaced_texts_have_no_next_row(spaced_tokenizer):
     rows = as_documents(parsed_rows(8), 4)
-    with pytest.raises(ValueError, match=rf"{option}=0.5.*a text that is replaced"):
-        ParallelBatches(
-            rows, spaced_tokenizer, ["de", "en"], ["en"], targets=["next"], **{option: 0.5}
+    with pytest.raises(ValueError, match="neighbor_share=0.5.*a text that is replaced"):
+        parallel_batches(
+            rows, spaced_tokenizer, ["de", "en"], ["en"], targets=["next"], neighbor_share=0.5
         )
 
 
 def test_documents_of_one_row_are_an_error(tokenizer):
     rows = as_documents(parsed_rows(5), 1)
-    batches = ParallelBatches(rows, tokenizer, ["de", "en"], ["en"], targets=["next"])
+    batches = parallel_batches(rows, tokenizer, ["de", "en"], ["en"], targets=["next"])
     with pytest.raises(ValueError, match="No row of the training data has .*targets next"):
         list(batches)
 
 
 def test_a_column_that_no_row_fills_is_an_error(tokenizer):
     rows = [{"de": "haus", "en": "house", "tree": None} for _ in range(3)]
-    batches = ParallelBatches(make_dataset(rows), tokenizer, ["de", "en"], ["en"], targets=["tree"])
+    batches = parallel_batches(
+        make_dataset(rows), tokenizer, ["de", "en"], ["en"], targets=["tree"]
+    )
     with pytest.raises(ValueError, match="No row of the training data has .*targets tree"):
         list(batches)
 

@@ -1,4 +1,4 @@
-"""A teacher: its vectors by row, made once or of a stream, and the version that a run keeps."""
+"""A teacher: its vectors by row, made once, and the version that a run keeps."""
 
 import json
 from collections import Counter
@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.conftest import LANGUAGES, WORDS, make_dataset, make_rows
+from tests.training.batches import parallel_batches
 from tests.training.teachers import (
     WIDTH,
     arguments,
@@ -21,7 +22,6 @@ from tests.training.teachers import (
 )
 from tmde import DocumentEmbedder
 from tmde.data.tokens import open_tokens
-from tmde.training.batches import ParallelBatches
 from tmde.training.teachers import Teachers, find_version, open_teachers
 from tmde.training.teachers.models import ModelTeacher
 from tmde.training.teachers.versions import RECORD, pin_versions
@@ -52,7 +52,7 @@ def english_teachers(folder: Path) -> Teachers:
 def read_vectors(rows, parallel, folder: Path) -> tuple[np.ndarray, np.ndarray]:
     """Return the teacher's vectors of all rows, and whether it has read each of them."""
     teacher = vectors_of(make_dataset(rows), parallel, arguments(folder))
-    return teacher(None, np.arange(len(rows)))
+    return teacher(np.arange(len(rows)))
 
 
 def test_a_teacher_reads_a_share_of_the_rows_after_its_prompt(taught, tmp_path):
@@ -106,7 +106,7 @@ def test_vectors_are_made_once_and_read_in_any_order(taught, tmp_path, monkeypat
     monkeypatch.setattr(ModelTeacher, "encode", None)
 
     again = vectors_of(make_dataset(rows), parallel, arguments(tmp_path))
-    picked, _ = again(None, np.array([5, 0, 5]))
+    picked, _ = again(np.array([5, 0, 5]))
 
     assert picked.tolist() == vectors[[5, 0, 5]].tolist()
 
@@ -138,10 +138,7 @@ def test_the_main_process_alone_warns_of_rows_that_are_not_read(
     assert len(messages) == warnings
 
 
-@pytest.mark.parametrize("option", ["neighbor_share", "passage_share"])
-def test_rows_with_another_text_in_a_language_are_not_taught(
-    option, spaced_tokenizer, taught, tmp_path
-):
+def test_rows_with_another_text_in_a_language_are_not_taught(spaced_tokenizer, taught, tmp_path):
     folder, table = taught
     rows = make_rows(60, seed=4)
     dataset = make_dataset(rows).add_column("doc_id", [str(row // 6) for row in range(60)])
@@ -149,9 +146,9 @@ def test_rows_with_another_text_in_a_language_are_not_taught(
     teacher = vectors_of(dataset, student(folder, teacher_languages=["en"]), args)
     token_ids = open_tokens(dataset, spaced_tokenizer, LANGUAGES, args.token_cache_dir)
     options = {"pivots_only": False, "epochs": 2, "tokens": token_ids, "teacher": teacher}
-    options[option] = 0.5
+    options["neighbor_share"] = 0.5
     taught_rows = Counter()
-    batches = ParallelBatches(dataset, spaced_tokenizer, LANGUAGES, ["en"], 4000, **options)
+    batches = parallel_batches(dataset, spaced_tokenizer, LANGUAGES, ["en"], 4000, **options)
     for batch in batches:
         texts = []
         for token_ids in batch.input_ids:
@@ -172,21 +169,18 @@ def test_rows_with_another_text_in_a_language_are_not_taught(
     assert taught_rows[True] > 10
 
 
-@pytest.mark.parametrize("kind", ["cache", "stream", "memory"])
-def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tmp_path):
+@pytest.mark.parametrize("is_in_memory", [False, True])
+def test_every_batch_carries_the_vectors_of_its_rows(is_in_memory, tokenizer, taught, tmp_path):
     """Whatever languages were drawn, a text's translation is what the teacher has read."""
     folder, table = taught
     rows = make_rows(60, seed=4)
     for row in rows[::4]:
         row["en"] = None
     args = arguments(tmp_path)
-    if kind == "memory":
+    if is_in_memory:
         args.token_cache_dir = None
     dataset = make_dataset(rows)
-    if kind == "stream":
-        dataset = dataset.to_iterable_dataset()
     teacher = vectors_of(dataset, student(folder, teacher_languages=["en"]), args)
-    assert teacher.is_of_stream == (kind == "stream")
     token_ids = open_tokens(dataset, tokenizer, LANGUAGES, args.token_cache_dir)
     without = {english_of(row["de"]) for row in rows[::4]}
     options = {
@@ -197,7 +191,7 @@ def test_every_batch_carries_the_vectors_of_its_rows(kind, tokenizer, taught, tm
         "teacher": teacher,
     }
     seen = 0
-    for batch in ParallelBatches(dataset, tokenizer, LANGUAGES, ["en"], 125, **options):
+    for batch in parallel_batches(dataset, tokenizer, LANGUAGES, ["en"], 125, **options):
         assert batch.sizes.taught_rows == int(batch.taught.sum())
         for language in range(batch.sizes.languages):
             texts = tokenizer.batch_decode(batch.input_ids[language], skip_special_tokens=True)
@@ -229,7 +223,7 @@ def test_longer_texts_than_the_teacher_reads_are_counted(tokenizer, monkeypatch,
     rows = make_dataset([{"de": "haus", "en": text} for text in ("house " * 9, "house", None)])
     vectors = english_teachers(tmp_path).vectors_of(rows)
     assert vectors.truncated == 1
-    numbers, is_taught = vectors(None, np.arange(3))
+    numbers, is_taught = vectors(np.arange(3))
     assert is_taught.tolist() == [True, True, False]
     assert numbers.tolist() == [[1, 1], [1, 1], [0, 0]]
 
@@ -240,7 +234,7 @@ def test_the_default_prompt_of_a_teacher_counts_as_well(tokenizer, monkeypatch, 
     monkeypatch.setattr(ModelTeacher, "model", model)
     rows = make_dataset([{"de": "haus", "en": "house"}])
     vectors = english_teachers(tmp_path).vectors_of(rows)
-    assert vectors(None, np.arange(1))[0].tolist() == [[5, 5]]
+    assert vectors(np.arange(1))[0].tolist() == [[5, 5]]
     assert vectors.truncated == 1
     assert ModelTeacher(find_version(str(tmp_path / "any")), 2, "house ").prompt == "house "
 
@@ -307,6 +301,12 @@ def test_rows_without_the_teacher_s_language_are_refused_before_training(taught,
     parallel = student(taught[0], teacher_languages=["en"])
     with pytest.raises(ValueError, match="found no row of the training data in en"):
         prepared(rows, [], parallel, arguments(tmp_path))
+
+
+def test_a_stream_cannot_be_taught(taught, tmp_path):
+    rows = make_dataset(make_rows(4)).to_iterable_dataset()
+    with pytest.raises(ValueError, match=r"found a stream, .*data.streaming=false"):
+        prepared(rows, [], student(taught[0]), arguments(tmp_path))
 
 
 @pytest.mark.parametrize("name", ["default", "accurate"])

@@ -31,7 +31,7 @@ def look_up(teacher, rows, folder: Path, width: int = 2, **options):
     options = {"teacher_languages": ["en"]} | options
     parallel = student(teacher, width=width, **options)
     vectors = vectors_of(make_dataset(rows), parallel, arguments(folder))
-    return vectors(None, np.arange(len(rows)))
+    return vectors(np.arange(len(rows)))
 
 
 # ---- What is read
@@ -65,27 +65,6 @@ def test_a_text_may_occur_twice_with_the_same_vector(tmp_path):
     path = write_vectors(tmp_path / "v.parquet", [*TEXTS, "dog"], [*VECTORS, VECTORS[1]])
     vectors, _ = look_up(path, ROWS, tmp_path)
     assert vectors[0].tolist() == VECTORS[1]
-
-
-def test_a_stream_is_looked_up_as_it_is_drawn(tokenizer, tmp_path):
-    from tmde.training.batches import ParallelBatches
-
-    path = write_vectors(tmp_path / "vectors.parquet")
-    rows = make_dataset(ROWS).to_iterable_dataset()
-    teacher = vectors_of(
-        rows, student(path, width=2, teacher_languages=["en"]), arguments(tmp_path)
-    )
-    assert teacher.is_of_stream
-    (batch,) = ParallelBatches(
-        rows, tokenizer, ["de", "en"], ["en"], shuffle=False, teacher=teacher
-    )
-    vector_of = dict(zip(TEXTS, VECTORS, strict=True))
-    texts = tokenizer.batch_decode(
-        batch.input_ids[batch.languages.index("en")], skip_special_tokens=True
-    )
-    for text, vector, is_taught in zip(texts, batch.teacher_vectors, batch.taught, strict=True):
-        assert is_taught == (text in vector_of)
-        assert vector.tolist() == vector_of.get(text, [0, 0])
 
 
 def test_a_run_keeps_the_content_of_its_file(tmp_path):
@@ -200,11 +179,3 @@ def test_a_file_with_none_of_the_texts_shows_one_of_its_own(tmp_path):
     parallel = student(path, width=2, teacher_languages=["en"])
     with pytest.raises(ValueError, match=r"found no text of the training data in en .*'House\.'"):
         prepared(make_dataset(ROWS), [], parallel, arguments(tmp_path))
-
-
-def test_a_wider_file_cannot_teach_a_stream(tmp_path):
-    path = write_vectors(tmp_path / "vectors.parquet")
-    rows = make_dataset(ROWS).to_iterable_dataset()
-    parallel = student(path, width=1, teacher_languages=["en"])
-    with pytest.raises(ValueError, match=r"a projection needs all vectors.*data.streaming=false"):
-        prepared(rows, [], parallel, arguments(tmp_path))

@@ -12,9 +12,8 @@ import pytest
 
 from tests.conftest import make_dataset
 from tests.training.teachers import arguments, static_teacher, student
-from tmde.training.teachers import open_teachers, vectors
+from tmde.training.teachers import TeacherVectors, open_teachers, vectors
 from tmde.training.teachers.models import ModelTeacher
-from tmde.training.teachers.vectors import StoredVectors
 
 pytest.importorskip("sentence_transformers")
 
@@ -57,7 +56,7 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A function that reads the rows by a teacher that encodes as it is told."""
     static_teacher(tmp_path / "teacher")
 
-    def read_rows(encode: Numbers, folder: Path | None = tmp_path / "caches") -> StoredVectors:
+    def read_rows(encode: Numbers, folder: Path | None = tmp_path / "caches") -> TeacherVectors:
         monkeypatch.setattr(ModelTeacher, "encode", lambda self, *texts: encode(*texts))
         cache = None if folder is None else str(folder)
         args = arguments(tmp_path, token_cache_dir=cache)
@@ -67,8 +66,8 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     return read_rows
 
 
-def assert_complete(stored: StoredVectors) -> None:
-    numbers, is_taught = stored(None, np.arange(NUM_ROWS))
+def assert_complete(stored: TeacherVectors) -> None:
+    numbers, is_taught = stored(np.arange(NUM_ROWS))
     assert np.flatnonzero(is_taught).tolist() == TAUGHT
     assert numbers[TAUGHT].tolist() == [vector_of(number) for number in TAUGHT]
 
@@ -77,7 +76,7 @@ def assert_complete(stored: StoredVectors) -> None:
 def test_rows_are_looked_up_in_any_order(is_in_memory, read, tmp_path):
     stored = read(Numbers(), None if is_in_memory else tmp_path / "caches")
     assert_complete(stored)
-    numbers, is_taught = stored(None, np.array([21, 4, 3, 3, 0]))
+    numbers, is_taught = stored(np.array([21, 4, 3, 3, 0]))
     assert is_taught.tolist() == [True, False, True, True, False]
     assert numbers.dtype == np.float16
     expected = [vector_of(21), [0, 0, 0], vector_of(3), vector_of(3), [0, 0, 0]]
@@ -121,7 +120,7 @@ def test_the_seconds_of_what_was_read_before_count(read, monkeypatch):
 
 def test_a_dataset_of_which_nothing_is_read(read, monkeypatch):
     monkeypatch.setattr("tests.training.test_teacher_storage.ROWS", [{"de": "1", "en": None}] * 9)
-    numbers, is_taught = read(Numbers())(None, np.array([0, 8]))
+    numbers, is_taught = read(Numbers())(np.array([0, 8]))
     assert numbers.tolist() == [[0, 0, 0]] * 2
     assert not is_taught.any()
 

@@ -313,6 +313,19 @@ def test_a_model_without_a_mask_token_cannot_hide_tokens():
         MaskedLanguageModel().mask(*batch([[5]]), config)
 
 
+@pytest.mark.parametrize(
+    "objective",
+    [UnifiedGenerativeTask(task="xtr"), MaskedLanguageModel(mask_share=0, random_share=1)],
+)
+def test_a_loss_that_hides_nothing_needs_no_mask_token(objective):
+    config = TmdeEncoderConfig(
+        vocab_size=50, d_model=8, encoder_attention_heads=2, mask_token_id=None
+    )
+    ids, mask = batch([[5, 4], [6, 3]])
+    masked = objective.mask(ids, mask, config)
+    assert masked.input_ids.shape == ids.shape
+
+
 def test_translations_are_joined_and_positions_begin_again():
     ids = torch.tensor([[[0, 7, 8, 2]], [[0, 9, 2, 1]]])
     mask = torch.tensor([[[1, 1, 1, 1]], [[1, 1, 1, 0]]])

@@ -15,11 +15,11 @@ from typer.testing import CliRunner
 
 from tests.conftest import make_rows
 from tests.hub_encoders import save_encoder
+from tests.training.batches import parallel_batches
 from tests.training.logs import read_log
 from tmde import TmdeTrainer, TmdeTrainingArguments, adapt_encoder, load_parallel
 from tmde.cli.main import app
 from tmde.data.rows import triple_texts
-from tmde.training.batches import ParallelBatches
 from tmde.training.objectives import BatchSizes, DistanceConstraint, InfoNCE
 from tmde.training.parallel_model import ParallelModel
 from tmde.training.recipe import load_recipe
@@ -121,7 +121,7 @@ def test_every_batch_has_anchors_and_positives_first(tokenizer):
 
     # `languages_per_row` is of languages, and no text of a triple is left out.
     batches = list(
-        ParallelBatches(
+        parallel_batches(
             translations(rows), tokenizer, texts, ["en"], languages_per_row=2, pivots_only=False
         )
     )
@@ -137,7 +137,7 @@ def test_every_batch_has_anchors_and_positives_first(tokenizer):
 def test_triples_are_not_joined(tokenizer):
     rows = translations([{"anchor": "haus", "positive": "house", "negative": None}] * 4)
     with pytest.raises(ValueError, match="triples do not continue one another"):
-        ParallelBatches(rows, tokenizer, ("anchor", "positive"), [], max_joined_rows=2)
+        parallel_batches(rows, tokenizer, ("anchor", "positive"), [], max_joined_rows=2)
 
 
 def test_an_objective_on_translations_is_refused(encoder):

@@ -13,11 +13,11 @@ from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, PreTrainedModel
 from modeling_tmde import TmdeEncoderForMaskedLM, TmdeForConditionalGeneration
 from modeling_tmde.configuration_encoder import TmdeEncoderConfig
 from tests.conftest import jittered, make_rows, save, tiny_model
+from tests.training.batches import parallel_batches
 from tests.training.logs import read_log
 from tests.training.trainers import checkpoint_recipe
 from tmde.data.sample import sample_sentences
 from tmde.training.arguments import TmdeTrainingArguments
-from tmde.training.batches import ParallelBatches
 from tmde.training.evaluation import check_metric
 from tmde.training.objectives import CausalLanguageModel, MaskedLanguageModel
 from tmde.training.parallel_model import ParallelModel
@@ -202,7 +202,7 @@ def test_both_stages_read_as_many_rows_of_each_language(stage, tmp_path, spaced_
     else:
         recipe = load_recipe("unsupervised_translation", settings)
     train, dev, _ = load_data(recipe)
-    batches = ParallelBatches(
+    batches = parallel_batches(
         train, spaced_tokenizer, ["de", "en"], ["de", "en"], targets=["self"], fewest_languages=1
     )
     texts = Counter()

@@ -459,7 +459,7 @@ def test_models_that_a_bag_does_not_fit_are_refused(assert_refused, plain_model)
     narrow = BagModel(BagConfig(vocab_size=330, d_model=16))
     assert_refused(narrow, "d_model=24 and the new model 16; set model.d_model=24")
     small = tiny_model(vocab_size=300, bag_residual=True)
-    message = "has the id 329, but the embedding table of its model has 300 rows"
+    message = "has the id 329, but the model has 300 embeddings"
     assert_refused(small, message)
 
 

@@ -25,6 +25,7 @@ from transformers import AutoTokenizer
 from modeling_tmde import BagConfig, BagModel
 from tests.conftest import make_dataset, make_rows, tiny_model
 from tests.training import test_goldens
+from tmde.data.rows import triple_texts
 from tmde.training.arguments import TmdeTrainingArguments
 from tmde.training.objectives import (
     OBJECTIVES,
@@ -131,7 +132,11 @@ def gradients(
     model = DistributedDataParallel(parallel) if processes > 1 else parallel
     lengths = np.full(ids.shape[:2], ids.shape[2])
     batch = SimpleNamespace(
-        input_ids=ids, attention_mask=torch.ones_like(ids), languages=languages, lengths=lengths
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        languages=languages,
+        sizes=SimpleNamespace(has_triples=bool(triple_texts(languages))),
+        lengths=lengths,
     )
     torch.manual_seed(seed)
     outputs = model(batch)
@@ -179,7 +184,7 @@ def half_of_batch(case: str, rank: int) -> SimpleNamespace:
     batch = test_goldens.batch() | {"labels": torch.arange(6) % 3}
     rows = slice(3 * rank, 3 * rank + 3)
     texts = slice(2 if case == "nli" else 3)  # NLI reads a premise and a hypothesis.
-    half = {"languages": batch["languages"][texts]}
+    half = {"languages": batch["languages"][texts], "sizes": batch["sizes"]}
     for name in ("input_ids", "attention_mask", "lengths"):
         half[name] = batch[name][texts, rows]
     for name in ("teacher_vectors", "taught", "labels"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, fields, replace
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -24,51 +23,41 @@ class Position:
     batch: int = 0
 
 
-class WordCounts(NamedTuple):
-    """The whitespace-separated words of one micro-batch.
-
-    Attributes:
-        source: The words of all texts.
-        target: The words of the target texts of all directions.
-    """
-
-    source: int
-    target: int
-
-
 @dataclass(frozen=True, eq=False)
-class TargetTexts:
-    """Texts that a decoder predicts and the encoder does not read.
+class PaddedTexts:
+    """Texts of several languages or columns.
 
     Attributes:
-        input_ids: (texts, rows, length) `<s> tokens </s>`, right-padded to one length. The first
-            dimension is that of the languages, or 1 if all languages predict the same text.
-        lengths: (texts, rows) int64, the tokens of each text, on the host.
+        input_ids: (texts, rows, length) `<s> tokens </s>`, right-padded to one length. Of texts to
+            predict, the first dimension is 1 if all languages predict the same text.
+        lengths: (texts, rows) int64, the tokens of each text, `<s>` and `</s>` counted, on the
+            host.
+        words: (texts, rows), the whitespace-separated words of each text, on the host.
     """
 
     input_ids: torch.Tensor
     lengths: np.ndarray
+    words: np.ndarray
 
 
-@dataclass
-class ParallelBatch(Mapping[str, Any]):
+@dataclass(eq=False)
+class ParallelBatch:
     """One micro-batch: `rows` rows in the same `languages`.
-
-    It is also a mapping from the names of its attributes to those that it has, because
-    `transformers.Trainer` looks into batches by name.
 
     Attributes:
         input_ids: (languages, rows, length) `<s> tokens </s>`, right-padded to one length.
         attention_mask: (languages, rows, length).
         languages: The language codes in the order of the first dimension.
         sizes: The numbers by which the objectives divide.
-        words: The words of its texts.
+        source_words: The whitespace-separated words of all texts.
+        target_words: The words of the target texts of all directions.
         lengths: (languages, rows) int64, the tokens of each text, `<s>` and `</s>` among them.
             Always in the memory of the host, where they are known without waiting for a GPU.
         teacher_vectors: (rows, d) of a teacher; None without a teacher.
         taught: (rows,), whether the teacher read each row; None without a teacher.
         labels: (rows,) numbers of classes; None if the rows have none.
-        targets: The texts to predict that are not among `input_ids`, by the name of the target.
+        targets: The texts that a decoder predicts and the encoder does not read, by the name of the
+            target.
         position: The position of this batch.
         next_position: The position after the round of all processes to which this batch belongs.
         counts: Counts of the chunk from which this batch comes: `rows`, `rows_without_pair`,
@@ -80,32 +69,17 @@ class ParallelBatch(Mapping[str, Any]):
     attention_mask: torch.Tensor
     languages: tuple[str, ...]
     sizes: BatchSizes
-    words: WordCounts
+    source_words: int
+    target_words: int
     lengths: np.ndarray
     teacher_vectors: torch.Tensor | None = None
     taught: torch.Tensor | None = None
     labels: torch.Tensor | None = None
-    targets: dict[str, TargetTexts] = field(default_factory=dict)
+    targets: dict[str, PaddedTexts] = field(default_factory=dict)
     position: Position = field(default_factory=Position)
     next_position: Position = field(default_factory=Position)
     counts: Counter[str] = field(default_factory=Counter)
     chunk_done: float = 0.0
-
-    def __getitem__(self, name: str) -> Any:
-        if name not in self:
-            raise KeyError(name)
-        return getattr(self, name)
-
-    def __iter__(self) -> Iterator[str]:
-        for attribute in fields(self):
-            if getattr(self, attribute.name) is not None:
-                yield attribute.name
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
-
-    def __contains__(self, name: object) -> bool:
-        return any(name == present for present in self)
 
     def to(self, device: torch.device, non_blocking: bool = True) -> ParallelBatch:
         """Move the tensors to a device, and return the batch."""

@@ -11,8 +11,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import datasets
@@ -25,18 +26,12 @@ from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.rows import ANCHOR, LABEL, POSITIVE, features_of, triple_texts
+from tmde.data.rows import LABEL, features_of
 from tmde.data.tokens import TextEncoder, Tokens, open_tokens, text_bounds, tokenize
-from tmde.training.batches.batch import ParallelBatch, Position, TargetTexts, WordCounts
+from tmde.training.batches.batch import PaddedTexts, ParallelBatch, Position
 from tmde.training.batches.planning import BatchPlanner, PlannedBatch
-from tmde.training.objectives.base import BatchSizes, check_range
-from tmde.training.objectives.targets import (
-    NEXT,
-    PIVOTS,
-    SELF,
-    decoder_directions,
-    target_columns,
-)
+from tmde.training.objectives.base import BatchSizes
+from tmde.training.objectives.targets import NEXT, PIVOTS, decoder_directions, target_columns
 from tmde.training.teachers import Teachers, TeacherVectors, open_teachers
 
 if TYPE_CHECKING:
@@ -44,19 +39,6 @@ if TYPE_CHECKING:
     from tmde.training.parallel_model import ParallelModel
 
 logger = logging.get_logger("tmde.training")
-
-
-@dataclass(frozen=True, eq=False)
-class Chunk:
-    """A chunk of the rows of an epoch, before it is planned.
-
-    Attributes:
-        tokens: The tokens of the dataset, or of this chunk of a stream.
-        rows: The rows of the chunk, as numbers of rows of `tokens`.
-    """
-
-    tokens: Tokens
-    rows: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,67 +60,17 @@ class PositionedBatch:
     chunk_done: float
 
 
-@dataclass(frozen=True, eq=False)
-class LoadedTexts:
-    """Texts of several languages or columns.
-
-    Attributes:
-        input_ids: (texts, rows, length) `<s> tokens </s>`, right-padded.
-        lengths: (texts, rows), `<s>` and `</s>` counted.
-        words: (texts, rows), whitespace-separated words.
-    """
-
-    input_ids: np.ndarray
-    lengths: np.ndarray
-    words: np.ndarray
-
-    def as_targets(self) -> TargetTexts:
-        """Return the texts as what a decoder predicts."""
-        return TargetTexts(torch.from_numpy(self.input_ids), self.lengths)
-
-
 @dataclass(eq=False)
 class ParallelBatches(IterableDataset):
     """Micro-batches of parallel rows, for one process of `world_size`.
 
-    Of every row at most `languages_per_row` languages are used. Which ones is drawn with weight
-    `n ** (1 / temperature - 1)`, where `n` counts the rows of the chunk that could give the same
-    languages: `temperature=1` draws among a row's own possibilities with equal chances, `inf` makes
-    the pairs as even as the rows allow (the paper's uniform sampling).
-
     Args:
         dataset: Rows `{"translation": {language: text or None}}`, map-style or streaming.
         tokenizer: Makes `<s> tokens </s>`.
-        languages: The languages to use; of triples their texts, all of which a row gives.
-        pivot_languages: The languages into which the decoder translates.
-        micro_batch_tokens: The most padded tokens of one language of a micro-batch: of the longer
-            side of its pairs, as `fairseq --max-tokens` counts. A row longer than that is a
-            micro-batch of its own.
-        languages_per_row: How many languages of each row are used; None for all that a row has.
-        temperature: How evenly languages are drawn, see above.
+        planner: Chooses the languages of the rows, and the rows of a micro-batch.
         buffer_rows: The rows of a chunk.
-        micro_batch_rows: The most rows of a micro-batch; None for no limit.
-        max_joined_rows: Joins a row with some of the rows that follow it in its document to one
-            longer text in every language, so that the encoder also learns texts of several
-            sentences. A text is made of 1 to this many rows, a number drawn evenly; 1 leaves rows
-            as they are. The tokenizer must begin texts with a blank, which then separates them. The
-            column `doc_id` of a map-style dataset says to which document a row belongs. Rows
-            without one, and those of a stream, are a running text: a row is followed by the next
-            with the same languages. Only the chunks of such a stream are shuffled.
-        neighbor_share: The share of the rows whose last language's text is replaced by the row that
-            follows in the document, if `doc_id` names any: neighbors share their topic, not their
-            words.
-        passage_share: The share of the rows in which the text of one language is replaced by a
-            passage of the document, if `doc_id` names any: a sentence is to find the paragraph
-            around it, as a question finds the one that answers it. Half of the passages begin with
-            the row, the others with the row behind it.
-        passage_rows: The most rows of a passage; `max_length` truncates longer ones.
-        pivots_only: Whether every set of languages must hold a pivot, as translation requires, or a
-            list of the pivots of which it must hold one.
-        max_length: The length in tokens to which longer texts are truncated, and counted.
         seed: The seed of shuffling and drawing.
         epochs: The number of passes over the rows; None repeats them for ever.
-        shuffle: Whether rows and batches are shuffled.
         rank: The number of this process.
         world_size: The number of processes. Micro-batches `rank`, `rank + world_size`, ... are this
             process's. Rounds that cannot be filled for all processes at the very end are left out.
@@ -146,78 +78,30 @@ class ParallelBatches(IterableDataset):
         tokens: The tokens of `dataset`, from `open_tokens`; None makes them in memory, those of a
             stream chunk by chunk.
         teacher: Gives batches a teacher's vectors of `dataset`, from `Teachers.vectors_of`.
-        targets: What the decoder predicts, see `TranslationObjective`. Rows that lack a target are
-            left out, and counted as `rows_without_next` or `rows_without_column`. Columns stand in
-            `translation` beside the languages. `"next"` keeps the rows of a stream in order.
-        fewest_languages: How many languages a row must have.
 
     Raises:
-        TmdeError: The temperature is 0 or less, `pivots_only` names no pivot, rows are joined that
-            have labels or are triples, or whose tokenizer leaves no blank between them, or texts
-            whose targets are predicted are replaced.
+        TmdeError: Rows are joined that have labels or are triples, or whose tokenizer leaves no
+            blank between them, or texts whose targets are predicted are replaced.
     """
 
     dataset: datasets.Dataset | datasets.IterableDataset
     tokenizer: PreTrainedTokenizerBase
-    languages: Sequence[str]
-    pivot_languages: Sequence[str]
-    micro_batch_tokens: int = 4096
-    languages_per_row: int | None = 2
-    temperature: float = float("inf")
+    planner: BatchPlanner
     buffer_rows: int = 8192
-    micro_batch_rows: int | None = None
-    max_joined_rows: int = 1
-    neighbor_share: float = 0.0
-    passage_share: float = 0.0
-    passage_rows: int = 4
-    pivots_only: list[str] | bool = True
-    max_length: int = 256
     seed: int = 0
     epochs: int | None = 1
-    shuffle: bool = True
     rank: int = 0
     world_size: int = 1
     start: Position = Position()
     tokens: Tokens | None = None
     teacher: TeacherVectors | None = None
-    targets: Sequence[str] = (PIVOTS,)
-    fewest_languages: int = 2
 
     def __post_init__(self) -> None:
-        check_range("pair_temperature", self.temperature, "(0, inf]")
         self._check_joining()
-        languages_per_row = self.languages_per_row
-        needed_texts: tuple[str, ...] = ()
-        if self.has_triples:
-            languages_per_row = None
-            needed_texts = (ANCHOR, POSITIVE)
-        self.planner = BatchPlanner(
-            languages=self.languages,
-            needed_languages=self._needed_languages(),
-            languages_per_row=languages_per_row,
-            temperature=self.temperature,
-            micro_batch_tokens=self.micro_batch_tokens,
-            micro_batch_rows=self.micro_batch_rows,
-            max_joined_rows=self.max_joined_rows,
-            neighbor_share=self.neighbor_share,
-            passage_share=self.passage_share,
-            passage_rows=self.passage_rows,
-            max_length=self.max_length,
-            shuffle=self.shuffle,
-            fewest_languages=self.fewest_languages,
-            targets=self.targets,
-            needed_texts=needed_texts,
-        )
-        # The texts of a row that are tokenized.
-        self.read_texts = [*self.languages, *target_columns(self.targets)]
         self.bos, self.eos, _ = text_bounds(self.tokenizer)
         if self.tokens is None and isinstance(self.dataset, datasets.Dataset):
-            self.tokens = open_tokens(self.dataset, self.tokenizer, self.read_texts, folder=None)
-
-    @property
-    def has_triples(self) -> bool:
-        """Whether the texts of a row are an anchor, its positive and hard negatives."""
-        return bool(triple_texts(self.languages))
+            texts = self.planner.read_texts
+            self.tokens = open_tokens(self.dataset, self.tokenizer, texts, folder=None)
 
     def __iter__(self) -> Iterator[ParallelBatch]:
         worker = get_worker_info()
@@ -258,69 +142,36 @@ class ParallelBatches(IterableDataset):
     # ---- Checks
 
     def _check_joining(self) -> None:
-        check_range("passage_share", self.passage_share, "[0, 1]")
-        check_range("passage_rows", self.passage_rows, "[1, inf)")
-        columns = self.dataset.column_names or ()
-        changes = [self.max_joined_rows > 1, self.neighbor_share > 0, self.passage_share > 0]
-        if any(changes) and LABEL in columns:
+        planner = self.planner
+        joins = planner.max_joined_rows > 1
+        changes_texts = joins or planner.neighbor_share > 0
+        if changes_texts and LABEL in (self.dataset.column_names or ()):
             raise TmdeError(
-                "max_joined_rows, neighbor_share, passage_share: labels are of single rows, "
-                "expected 1, 0 and 0"
+                "max_joined_rows, neighbor_share: labels are of single rows, expected 1 and 0"
             )
-        if any(changes) and self.has_triples:
+        if changes_texts and planner.has_triples:
             raise TmdeError(
-                "max_joined_rows, neighbor_share, passage_share: triples do not continue one "
-                "another, expected 1, 0 and 0"
+                "max_joined_rows, neighbor_share: triples do not continue one another, expected 1 "
+                "and 0"
             )
-        if self.passage_share and (self.max_joined_rows > 1 or self.neighbor_share):
+        if planner.unread_targets and planner.neighbor_share:
             raise TmdeError(
-                f"passage_share={self.passage_share}: found "
-                f"max_joined_rows={self.max_joined_rows} and neighbor_share={self.neighbor_share}, "
-                "expected 1 and 0, because a text is changed in one way"
+                f"translation targets={planner.unread_targets}: found "
+                f"neighbor_share={planner.neighbor_share}, expected 0, because a text that is "
+                "replaced has no such target"
             )
-        if self._unread_targets and (self.neighbor_share or self.passage_share):
-            raise TmdeError(
-                f"translation targets={self._unread_targets}: found "
-                f"neighbor_share={self.neighbor_share} and passage_share={self.passage_share}, "
-                "expected 0 and 0, because a text that is replaced has no such target"
-            )
-        if self.passage_share and not isinstance(self.dataset, datasets.Dataset):
-            raise TmdeError(
-                f"passage_share={self.passage_share}: found a stream, in which documents are not "
-                "known, expected rows that are read whole: set data.streaming=false or "
-                "passage_share=0"
-            )
-        if self.max_joined_rows > 1:
-            self._check_blanks(f"max_joined_rows={self.max_joined_rows}", "max_joined_rows=1")
-        if self.passage_share:
-            self._check_blanks(f"passage_share={self.passage_share}", "passage_share=0")
+        if joins:
+            self._check_blanks()
 
-    @property
-    def _unread_targets(self) -> list[str]:
-        """The targets that are not among the texts that the encoder reads."""
-        return [name for name in self.targets if name not in (PIVOTS, SELF)]
-
-    def _check_blanks(self, option: str, remedy: str) -> None:
-        """Check that the tokenizer leaves a blank between texts that an option joins."""
+    def _check_blanks(self) -> None:
+        """Check that the tokenizer leaves a blank between texts that are joined."""
         joined = self.tokenizer.decode(2 * self.tokenizer.encode("a", add_special_tokens=False))
         if joined != "a a":
             raise TmdeError(
-                f"{option}: the tokenizer makes {joined!r} of the texts 'a' and 'a' joined, "
-                f"expected 'a a': train it with tokenizer.add_prefix_space=true, or set {remedy}"
+                f"max_joined_rows={self.planner.max_joined_rows}: the tokenizer makes {joined!r} "
+                "of the texts 'a' and 'a' joined, expected 'a a': train it with "
+                "tokenizer.add_prefix_space=true, or set max_joined_rows=1"
             )
-
-    def _needed_languages(self) -> Sequence[str] | None:
-        """Return the languages of which every set must hold one; None for no such need."""
-        if not self.pivots_only:
-            return None
-        if isinstance(self.pivots_only, bool):
-            return self.pivot_languages
-        if not set(self.pivots_only) <= set(self.pivot_languages):
-            raise TmdeError(
-                f"pivot_pairs={self.pivots_only}: expected some of the pivots "
-                f"{self.pivot_languages}"
-            )
-        return self.pivots_only
 
     # ---- The stream of planned batches
 
@@ -353,67 +204,73 @@ class ParallelBatches(IterableDataset):
     def _plan_epoch(self, epoch: int, first_chunk: int) -> Iterator[PositionedBatch]:
         """Yield all batches of an epoch from a chunk on."""
         chunks = self._chunks(epoch, first_chunk)
-        for chunk_number, chunk in enumerate(chunks, start=first_chunk):
+        for chunk_number, (tokens, rows) in enumerate(chunks, start=first_chunk):
             rng = np.random.default_rng([self.seed, epoch, chunk_number])
-            plans, counts = self.planner.plan(chunk.tokens, chunk.rows, rng)
+            plans, counts = self.planner.plan(tokens, rows, rng)
             for number, plan in enumerate(plans):
                 yield PositionedBatch(
                     plan=plan,
-                    tokens=chunk.tokens,
+                    tokens=tokens,
                     position=Position(epoch, chunk_number, number),
                     counts=counts,
                     chunk_done=(number + 1) / len(plans),
                 )
 
-    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[Chunk]:
-        """Yield the rows of an epoch, `buffer_rows` at a time, from chunk `first_chunk` on."""
+    def _chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Tokens, np.ndarray]]:
+        """Yield the rows of an epoch, `buffer_rows` at a time, from chunk `first_chunk` on.
+
+        Yields:
+            The tokens of the dataset, or of this chunk of a stream, and the rows of the chunk, as
+            numbers of rows of these tokens.
+        """
         if self.tokens is None:
             yield from self._streamed_chunks(epoch, first_chunk)
             return
         order = np.arange(len(self.tokens))
-        if self.shuffle:
+        if self.planner.shuffle:
             order = np.random.default_rng([self.seed, epoch]).permutation(order)
-        for option in ("neighbor_share", "passage_share"):
-            share = getattr(self, option)
-            if share and not self.tokens.documented:
-                logger.warning_once(
-                    f"{option}={share} needs to know which rows follow one another in a document, "
-                    f"and no row has a doc_id: add a column doc_id, or set {option}=0"
-                )
+        neighbor_share = self.planner.neighbor_share
+        if neighbor_share and not self.tokens.documented:
+            logger.warning_once(
+                f"neighbor_share={neighbor_share} needs to know which rows follow one another "
+                "in a document, and no row has a doc_id: add a column doc_id, or set "
+                "neighbor_share=0"
+            )
         for begin in range(first_chunk * self.buffer_rows, len(order), self.buffer_rows):
-            yield Chunk(self.tokens, order[begin : begin + self.buffer_rows])
+            yield self.tokens, order[begin : begin + self.buffer_rows]
 
-    def _streamed_chunks(self, epoch: int, first_chunk: int) -> Iterator[Chunk]:
+    def _streamed_chunks(self, epoch: int, first_chunk: int) -> Iterator[tuple[Tokens, np.ndarray]]:
         stream = self.dataset
-        if self.shuffle:
+        if self.planner.shuffle:
             # Rows that follow one another keep their order; then only the files are shuffled.
-            needs_order = self.max_joined_rows > 1 or NEXT in self.targets
+            needs_order = self.planner.max_joined_rows > 1 or NEXT in self.planner.targets
             buffer_size = 1 if needs_order else self.buffer_rows
             stream = stream.shuffle(seed=self.seed, buffer_size=buffer_size)
             stream.set_epoch(epoch)
         encoder = TextEncoder(self.tokenizer)
-        row_type = features_of(self.read_texts).arrow_schema.field(0).type
+        read_texts = self.planner.read_texts
+        row_type = features_of(read_texts).arrow_schema.field(0).type
         # `iter` reads all of the stream in any DataLoader worker, where plain iteration would take
         # a share of its files and another seed; and `skip` would forget the epoch.
         for columns in itertools.islice(stream.iter(self.buffer_rows), first_chunk, None):
             rows = pa.table({"translation": pa.array(columns["translation"], row_type)})
             labels = np.array(columns[LABEL]) if LABEL in columns else None
-            token_table = tokenize(rows, encoder, self.read_texts)
-            tokens = Tokens(token_table, texts=rows, labels=labels)
-            yield Chunk(tokens, np.arange(len(tokens)))
+            token_table = tokenize(rows, encoder, read_texts)
+            tokens = Tokens(token_table, labels=labels)
+            yield tokens, np.arange(len(tokens))
 
     def _raise_no_usable_row(self) -> None:
+        planner = self.planner
         pivots = ""
-        if self.planner.needed_languages is not None:
-            needed = self.planner.needed_languages
-            pivots = f" with one of the pivot languages {needed} among them"
-        number = "two" if self.fewest_languages > 1 else "one"
+        if planner.needed_languages is not None:
+            pivots = f" with one of the pivot languages {planner.needed_languages} among them"
+        number = "two" if planner.fewest_languages > 1 else "one"
         targets = ""
-        if self._unread_targets:
-            targets = f" and the targets {', '.join(self._unread_targets)}"
+        if planner.unread_targets:
+            targets = f" and the targets {', '.join(planner.unread_targets)}"
         raise TmdeError(
-            f"No row of the training data has {number} of the languages {self.languages}{pivots}"
-            f"{targets}; check data.languages, data.pivot_languages and "
+            f"No row of the training data has {number} of the languages {planner.languages}"
+            f"{pivots}{targets}; check data.languages, data.pivot_languages and "
             "objectives.translation.targets"
         )
 
@@ -423,14 +280,15 @@ class ParallelBatches(IterableDataset):
         """Read the texts of a planned batch."""
         tokens = planned.tokens
         plan = planned.plan
+        planner = self.planner
         texts = self._read(tokens, plan.languages, plan.rows)
         lengths = texts.lengths
-        target_texts = self._read_targets(tokens, plan)
+        targets = self._read_targets(tokens, plan)
         first_rows = plan.rows[0, 0]
         teacher_vectors = None
         taught = None
         if self.teacher is not None:
-            vectors, is_taught = self.teacher(tokens, first_rows)
+            vectors, is_taught = self.teacher(first_rows)
             # The teacher has read the row, and not what stands in its place in another language.
             is_replaced = (plan.rows != plan.rows[:1]).any(axis=(0, 1))
             teacher_vectors = torch.from_numpy(vectors)
@@ -439,12 +297,12 @@ class ParallelBatches(IterableDataset):
         if tokens.labels is not None:
             labels = torch.from_numpy(tokens.labels[first_rows])
 
-        languages = tuple(self.languages[number] for number in plan.languages)
-        directions = decoder_directions(self.targets, languages, self.pivot_languages)
+        languages = tuple(planner.languages[number] for number in plan.languages)
+        directions = decoder_directions(planner.targets, languages, planner.pivot_languages)
         target_tokens = 0
         target_words = 0
         for direction in directions:
-            predicted = texts if direction.target is None else target_texts[direction.target]
+            predicted = texts if direction.target is None else targets[direction.target]
             target_tokens += int((predicted.lengths[direction.text] - 1).sum())
             target_words += int(predicted.words[direction.text].sum())
         sizes = BatchSizes(
@@ -454,35 +312,36 @@ class ParallelBatches(IterableDataset):
             target_tokens=target_tokens,
             tokens=int(lengths.sum()),
             taught_rows=0 if taught is None else int(taught.sum()),
-            has_triples=self.has_triples,
+            has_triples=planner.has_triples,
         )
         steps = np.arange(lengths.max())
         return ParallelBatch(
-            input_ids=torch.from_numpy(texts.input_ids),
+            input_ids=texts.input_ids,
             attention_mask=torch.from_numpy((steps < lengths[..., None]).astype(np.int64)),
             languages=languages,
             sizes=sizes,
-            words=WordCounts(int(texts.words.sum()), target_words),
+            source_words=int(texts.words.sum()),
+            target_words=target_words,
             lengths=lengths,
             teacher_vectors=teacher_vectors,
             taught=taught,
             labels=labels,
-            targets={name: target_texts[name].as_targets() for name in target_texts},
+            targets=targets,
             position=planned.position,
             counts=planned.counts,
         )
 
-    def _read_targets(self, tokens: Tokens, plan: PlannedBatch) -> dict[str, LoadedTexts]:
+    def _read_targets(self, tokens: Tokens, plan: PlannedBatch) -> dict[str, PaddedTexts]:
         """Read the texts that the decoder alone needs, by the name of the target."""
         targets = {}
         if plan.next_rows is not None:
             targets[NEXT] = self._read(tokens, plan.languages, plan.next_rows[None, None])
-        columns = zip(target_columns(self.targets), self.planner.columns, strict=True)
+        columns = zip(target_columns(self.planner.targets), self.planner.columns, strict=True)
         for name, number in columns:
             targets[name] = self._read(tokens, (number,), plan.rows[:1])
         return targets
 
-    def _read(self, tokens: Tokens, languages: Sequence[int], rows: np.ndarray) -> LoadedTexts:
+    def _read(self, tokens: Tokens, languages: Sequence[int], rows: np.ndarray) -> PaddedTexts:
         """Read texts.
 
         Args:
@@ -499,12 +358,12 @@ class ParallelBatches(IterableDataset):
         lengths = part_lengths.sum(-1) + 2  # (languages, rows)
         words = np.where(is_row, tokens.words[rows, numbers], 0).sum(-1)  # (languages, rows)
         ids = tokens.gather(rows[is_row], numbers[is_row], part_lengths[is_row])
-        return LoadedTexts(self._pad(ids, lengths), lengths, words)
+        return PaddedTexts(torch.from_numpy(self._pad(ids, lengths)), lengths, words)
 
     def _truncate(self, part_lengths: np.ndarray) -> np.ndarray:
         """Shorten the parts of texts (..., joined) so that each text fits into `max_length`."""
         before = np.cumsum(part_lengths, axis=-1) - part_lengths
-        return np.clip(self.max_length - 2 - before, 0, part_lengths)
+        return np.clip(self.planner.max_length - 2 - before, 0, part_lengths)
 
     def _pad(self, ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """Return `<s> tokens </s>` of all texts, padded on the right to one length.
@@ -532,6 +391,7 @@ def batches_of(
     model: ParallelModel,
     args: TmdeTrainingArguments,
     teachers: Teachers | None = None,
+    planning: Mapping[str, Any] = MappingProxyType({}),
     **options: Any,
 ) -> ParallelBatches:
     """Return the batches on which a model with its objectives is trained or measured.
@@ -542,22 +402,22 @@ def batches_of(
         model: Its objectives say what they need of the rows.
         args: The options that training and measuring share.
         teachers: The teachers of the run; None for their newest versions.
+        planning: Options of `BatchPlanner` that they do not share.
         options: Options of `ParallelBatches` that they do not share.
     """
     teachers = teachers or open_teachers(model, args)
-    return ParallelBatches(
-        rows,
-        tokenizer,
-        model.texts,
-        model.config.pivot_languages,
-        micro_batch_tokens=args.micro_batch_tokens,
+    planner = BatchPlanner(
+        languages=model.texts,
+        pivot_languages=model.config.pivot_languages,
         pivots_only=args.pivot_pairs or model.needs_pivot,
-        max_length=args.train_max_length,
-        teacher=None if teachers is None else teachers.vectors_of(rows),
-        targets=model.targets or (PIVOTS,),
         fewest_languages=2 if model.needs_several_languages else 1,
-        **options,
+        micro_batch_tokens=args.micro_batch_tokens,
+        max_length=args.train_max_length,
+        targets=model.targets or (PIVOTS,),
+        **planning,
     )
+    teacher = None if teachers is None else teachers.vectors_of(rows)
+    return ParallelBatches(rows, tokenizer, planner, teacher=teacher, **options)
 
 
 class ParallelLoader(DataLoader):

@@ -13,14 +13,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from modeling_tmde import TmdeError
+from tmde.data.rows import ANCHOR, POSITIVE, triple_texts
 from tmde.data.tokens import Tokens
-from tmde.training.objectives.targets import NEXT, target_columns
+from tmde.training.objectives.base import check_range
+from tmde.training.objectives.targets import NEXT, PIVOTS, SELF, target_columns
 
 # Languages of a row by their numbers, ascending.
 LanguageSet = tuple[int, ...]
 NO_ROW = -1
-# Of the passages, the share that begins behind the row whose text searches them.
-LEFT_OUT_SHARE = 0.5
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,41 +45,88 @@ class PlannedBatch:
 class BatchPlanner:
     """Plans the micro-batches of one chunk after another.
 
-    The attributes are described at `ParallelBatches`.
+    Of every row at most `languages_per_row` languages are used. Which ones is drawn with weight
+    `n ** (1 / temperature - 1)`, where `n` counts the rows of the chunk that could give the same
+    languages: `temperature=1` draws among a row's own possibilities with equal chances, `inf` makes
+    the pairs as even as the rows allow (the paper's uniform sampling).
 
     Attributes:
-        languages: The languages to use.
-        needed_languages: Every set of languages must hold one of these; None for no such need.
-        languages_per_row: How many languages of each row are used; None for all.
-        temperature: How evenly sets of languages are drawn.
-        micro_batch_tokens: The most padded tokens of one language of a micro-batch.
-        micro_batch_rows: The most rows of a micro-batch; None for no limit.
-        max_joined_rows: How many rows are joined at most.
-        neighbor_share: How often the last language's text is the next row's.
-        passage_share: How often one language's text is a passage of the document.
-        passage_rows: The most rows of a passage.
-        max_length: The length to which texts are truncated, in tokens.
-        shuffle: Whether rows and batches are shuffled.
+        languages: The languages to use; of triples their texts, all of which a row gives.
+        pivot_languages: The languages into which the decoder translates.
+        pivots_only: Whether every set of languages must hold a pivot, as translation requires, or a
+            list of the pivots of which it must hold one.
+        languages_per_row: How many languages of each row are used; None for all that a row has.
         fewest_languages: How many languages a row must have.
-        targets: What the decoder predicts.
-        needed_texts: Every set of languages must hold all of these.
+        temperature: How evenly languages are drawn, see above.
+        micro_batch_tokens: The most padded tokens of one language of a micro-batch: of the longer
+            side of its pairs, as `fairseq --max-tokens` counts. A row longer than that is a
+            micro-batch of its own.
+        micro_batch_rows: The most rows of a micro-batch; None for no limit.
+        max_joined_rows: Joins a row with some of the rows that follow it in its document to one
+            longer text in every language, so that the encoder also learns texts of several
+            sentences. A text is made of 1 to this many rows, a number drawn evenly; 1 leaves rows
+            as they are. The tokenizer must begin texts with a blank, which then separates them. The
+            column `doc_id` of a map-style dataset says to which document a row belongs. Rows
+            without one, and those of a stream, are a running text: a row is followed by the next
+            with the same languages. Only the chunks of such a stream are shuffled.
+        neighbor_share: The share of the rows whose last language's text is replaced by the row that
+            follows in the document, if `doc_id` names any: neighbors share their topic, not their
+            words.
+        max_length: The length in tokens to which longer texts are truncated, and counted.
+        targets: What the decoder predicts, see `TranslationObjective`. Rows that lack a target are
+            left out, and counted as `rows_without_next` or `rows_without_column`. Columns stand in
+            `translation` beside the languages. `"next"` keeps the rows of a stream in order.
+        shuffle: Whether rows and batches are shuffled.
+
+    Raises:
+        TmdeError: The temperature is 0 or less, or `pivots_only` names no pivot.
     """
 
     languages: Sequence[str]
-    needed_languages: Sequence[str] | None
-    languages_per_row: int | None
-    temperature: float
-    micro_batch_tokens: int
-    micro_batch_rows: int | None
-    max_joined_rows: int
-    neighbor_share: float
-    passage_share: float
-    passage_rows: int
-    max_length: int
-    shuffle: bool
+    pivot_languages: Sequence[str]
+    pivots_only: list[str] | bool = True
+    languages_per_row: int | None = 2
     fewest_languages: int = 2
-    targets: Sequence[str] = ()
-    needed_texts: Sequence[str] = ()
+    temperature: float = float("inf")
+    micro_batch_tokens: int = 4096
+    micro_batch_rows: int | None = None
+    max_joined_rows: int = 1
+    neighbor_share: float = 0.0
+    max_length: int = 256
+    targets: Sequence[str] = (PIVOTS,)
+    shuffle: bool = True
+
+    def __post_init__(self) -> None:
+        check_range("pair_temperature", self.temperature, "(0, inf]")
+        if not set(self.needed_languages or ()) <= set(self.pivot_languages):
+            raise TmdeError(
+                f"pivot_pairs={self.pivots_only}: expected some of the pivots "
+                f"{self.pivot_languages}"
+            )
+
+    @property
+    def has_triples(self) -> bool:
+        """Whether the texts of a row are an anchor, its positive and hard negatives."""
+        return bool(triple_texts(self.languages))
+
+    @property
+    def needed_languages(self) -> Sequence[str] | None:
+        """The languages of which every set must hold one; None for no such need."""
+        if not self.pivots_only:
+            return None
+        if isinstance(self.pivots_only, bool):
+            return self.pivot_languages
+        return self.pivots_only
+
+    @property
+    def unread_targets(self) -> list[str]:
+        """The targets that are not among the texts that the encoder reads."""
+        return [name for name in self.targets if name not in (PIVOTS, SELF)]
+
+    @property
+    def read_texts(self) -> list[str]:
+        """The texts of a row that are tokenized."""
+        return [*self.languages, *target_columns(self.targets)]
 
     @property
     def columns(self) -> tuple[int, ...]:
@@ -126,7 +174,7 @@ class BatchPlanner:
     def _language_sets(self, available: LanguageSet) -> list[LanguageSet]:
         """Return the sets of languages that a row with these languages can give."""
         num_languages = len(available)
-        if self.languages_per_row is not None:
+        if self.languages_per_row is not None and not self.has_triples:
             num_languages = min(self.languages_per_row, num_languages)
         if num_languages < self.fewest_languages:
             return []
@@ -134,9 +182,12 @@ class BatchPlanner:
         return list(filter(self._fits, language_sets))
 
     def _fits(self, language_set: LanguageSet) -> bool:
-        """Return whether a set of languages holds one of the needed ones, and all needed texts."""
+        """Return whether a set of languages holds one of the needed ones.
+
+        A triple must have an anchor and its positive.
+        """
         languages = {self.languages[number] for number in language_set}
-        if not languages.issuperset(self.needed_texts):
+        if self.has_triples and not languages.issuperset((ANCHOR, POSITIVE)):
             return False
         return self.needed_languages is None or not languages.isdisjoint(self.needed_languages)
 
@@ -208,7 +259,7 @@ class BatchPlanner:
 
         A row is joined by those that follow it, as long as they have all of these languages and
         the target columns. With `neighbor_share`, the last language's text of some rows is replaced
-        by the row that follows in the same document; with `passage_share`, see `_with_passages`.
+        by the row that follows in the same document.
         """
         numbers = np.ones(len(rows), dtype=np.int64)
         if self.max_joined_rows > 1:
@@ -228,8 +279,6 @@ class BatchPlanner:
             is_replaced = is_drawn & (following >= 0)
             texts[-1, 0] = np.where(is_replaced, following, texts[-1, 0])
             texts[-1, 1:] = np.where(is_replaced, NO_ROW, texts[-1, 1:])
-        if self.passage_share and tokens.documented:
-            texts = self._with_passages(tokens, languages, rows, texts, rng)
         return texts
 
     def _next_rows(
@@ -267,49 +316,6 @@ class BatchPlanner:
         if self.columns:
             lengths.append(text_lengths(tokens, self.columns, joined_rows[:1]))
         return np.concatenate(lengths)
-
-    def _with_passages(
-        self,
-        tokens: Tokens,
-        languages: LanguageSet,
-        rows: np.ndarray,
-        texts: np.ndarray,
-        rng: np.random.Generator,
-    ) -> np.ndarray:
-        """Return texts of which some are replaced by a passage, in one language drawn at random.
-
-        A passage is made of rows that follow one another in the document of its row. Half of the
-        passages begin with that row, so that a text is to find the passage where its translation
-        stands; the others begin with the next row, so that it is to find what stands around it
-        (inverse cloze task, Lee et al. 2019, arXiv 1906.00300, section 4).
-
-        Args:
-            tokens: The tokens of the dataset.
-            languages: The languages of the texts by their numbers.
-            rows: The row of each text, (rows,).
-            texts: The rows that make up each text, (languages, 1, rows).
-            rng: The generator of this chunk.
-
-        Returns:
-            The same, (languages, `passage_rows`, rows).
-        """
-        document_rows = np.full((self.passage_rows + 1, len(rows)), NO_ROW, dtype=np.int64)
-        document_rows[0] = rows
-        for place in range(1, len(document_rows)):
-            document_rows[place] = following_rows(tokens, languages, document_rows[place - 1])
-        is_left_out = rng.random(len(rows)) < LEFT_OUT_SHARE
-        passages = np.where(is_left_out, document_rows[1:], document_rows[:-1])
-
-        # The last row of a document has no passage.
-        has_passage = document_rows[1] >= 0
-        is_drawn = rng.random(len(rows)) < self.passage_share
-        language_places = rng.integers(len(languages), size=len(rows))
-        widened = np.full((len(languages), self.passage_rows, len(rows)), NO_ROW, dtype=np.int64)
-        widened[:, :1] = texts
-        for place in range(len(languages)):
-            is_replaced = is_drawn & has_passage & (language_places == place)
-            widened[place] = np.where(is_replaced, passages, widened[place])
-        return widened
 
     def _pack(self, lengths: np.ndarray, rng: np.random.Generator) -> Iterator[np.ndarray]:
         """Yield rows of similar length together, as many as both limits allow.

@@ -151,13 +151,6 @@ class Objective(nn.Module):
             TmdeError: It cannot.
         """
 
-    def check_width(self, width: int) -> None:
-        """Check that the objective can read embeddings of this width.
-
-        Raises:
-            TmdeError: It cannot.
-        """
-
     def build(self, width: int) -> None:
         """Make the objective's own parameters, if it has any, for embeddings of this width."""
 

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 
 import torch
 from torch import distributed, nn
+from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
-from tmde.data.rows import triple_texts
 from tmde.training.objectives.base import (
     BatchSizes,
     EmbeddingObjective,
@@ -104,21 +104,18 @@ class InfoNCE(EmbeddingObjective):
         self.dims = dims
         self.dims_per_step = dims_per_step
 
-    def check_width(self, width: int) -> None:
+    def check_config(self, config: PreTrainedConfig) -> None:
         """Check that no prefix is longer than the embeddings.
 
         Raises:
             TmdeError: One is.
         """
+        width = config.hidden_size
         if self.dims is not None and self.dims[-1] > width:
             raise TmdeError(
                 f"infonce dims: found {self.dims[-1]}, expected at most {width}, the width of the "
                 "model's vectors; leave it out, or train a wider model"
             )
-
-    def build(self, width: int) -> None:
-        """Check the width; there are no parameters to make."""
-        self.check_width(width)
 
     def count(self, sizes: BatchSizes) -> int:
         """Return one term for every row and ordered pair of languages, or for every triple."""
@@ -128,8 +125,7 @@ class InfoNCE(EmbeddingObjective):
 
     def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
         """Return the loss of the embeddings of translations or triples."""
-        has_triples = bool(triple_texts(encoded.batch.languages))
-        output: ObjectiveOutput = self(encoded.embeddings, has_triples)
+        output: ObjectiveOutput = self(encoded.embeddings, encoded.batch.sizes.has_triples)
         return output
 
     def forward(self, embeddings: torch.Tensor, has_triples: bool = False) -> ObjectiveOutput:

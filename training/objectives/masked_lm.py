@@ -1,14 +1,62 @@
 """Causal and masked language modeling: tokens predicted from earlier or from all others."""
 
+from dataclasses import replace
+
 import torch
 from torch import nn
 from transformers import PreTrainedConfig
 
 from modeling_tmde import TmdeError
-from tmde.training.objectives.base import BatchSizes, check_range
-from tmde.training.objectives.masking import Masked, content_tokens, hiding_token, random_tokens
+from tmde.training.objectives.base import BatchSizes, ObjectiveOutput, check_range
+from tmde.training.objectives.cross_entropy import autocast_operands, cross_entropy_sum
+from tmde.training.objectives.encoded_batch import EncodedBatch
+from tmde.training.objectives.masking import (
+    Masked,
+    MaskingObjective,
+    content_tokens,
+    hiding_token,
+    random_tokens,
+)
 from tmde.training.objectives.sampling import draw_without_replacement
-from tmde.training.objectives.token_prediction import TokenPrediction
+
+
+class TokenPrediction(MaskingObjective):
+    """Base class of losses that predict tokens from the encoder's states.
+
+    A subclass says in `mask` what the encoder reads and which tokens are predicted from which
+    places.
+
+    Args:
+        weight: Factor of this loss in the total.
+
+    Inputs: Outputs of the prediction head (tokens, d_model) at the places that predict, the output
+        projection (vocab_size, d_model), and the predicted tokens (tokens,).
+    """
+
+    # Texts are read one by one, so rows of one language are enough.
+    requirements = replace(MaskingObjective.requirements, several_languages=False)
+
+    def compute(self, encoded: EncodedBatch) -> ObjectiveOutput:
+        """Return the loss of the tokens that were chosen before the batch was encoded."""
+        masked = encoded.masked
+        assert masked is not None  # The requirements ask for it.
+        states = encoded.token_states(masked.places)  # (tokens, d_model)
+        return self.predict(encoded, states, masked.targets)
+
+    def forward(
+        self, hidden: torch.Tensor, weight: torch.Tensor, targets: torch.Tensor
+    ) -> ObjectiveOutput:
+        """Return the cross-entropy of the targets."""
+        hidden, weight = autocast_operands(hidden, weight)
+        loss = cross_entropy_sum(hidden, weight, targets)
+        return ObjectiveOutput(loss, {"loss": loss.detach()})
+
+    def predict(
+        self, encoded: EncodedBatch, states: torch.Tensor, targets: torch.Tensor
+    ) -> ObjectiveOutput:
+        """Return the loss of targets (tokens,) that are predicted from states (tokens, d_model)."""
+        output: ObjectiveOutput = self(encoded.head(states), encoded.output_projection, targets)
+        return output
 
 
 class CausalLanguageModel(TokenPrediction):
@@ -149,6 +197,8 @@ class MaskedLanguageModel(TokenPrediction):
         fate = torch.rand(targets.shape, device=targets.device)
         is_masked = fate < self.mask_share
         is_replaced = ~is_masked & (fate < self.mask_share + self.random_share)
-        shown = torch.where(is_masked, hiding_token(config), targets)
+        shown = targets
+        if self.mask_share:
+            shown = torch.where(is_masked, hiding_token(config), targets)
         replacements = random_tokens(len(targets), config, targets.device)
         return torch.where(is_replaced, replacements, shown)

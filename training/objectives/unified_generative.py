@@ -89,6 +89,9 @@ class UnifiedGenerativeTask(MaskingObjective):
         Rows that have only special tokens stay as they are, and for `"xtr"` all rows do.
         """
         is_content = content_tokens(input_ids, attention_mask, config)
+        if self.task == "xtr":
+            nothing = input_ids.new_empty(0)
+            return Masked(input_ids, nothing, nothing, is_content)
         has_content = is_content.any(dim=2)  # (languages, rows)
         chosen_texts = draw_without_replacement(has_content, 1, dim=0)  # (1, rows)
         chosen_places = draw_without_replacement(is_content, 1)  # (languages, rows, 1)
@@ -96,8 +99,6 @@ class UnifiedGenerativeTask(MaskingObjective):
         at_chosen_place = torch.zeros_like(is_content).scatter(2, chosen_places, True)
         is_chosen = at_chosen_place & in_chosen_text.unsqueeze(2)
         is_hidden = is_content & is_chosen  # At most one place of a row is hidden.
-        if self.task == "xtr":
-            is_hidden = torch.zeros_like(is_hidden)
         places = is_hidden.flatten().nonzero().squeeze(1)
         targets = input_ids.flatten()[places]
         masked_ids = input_ids.masked_fill(is_hidden, hiding_token(config))

@@ -2,6 +2,7 @@
 
 import torch
 
+from modeling_tmde import TmdeError
 from tmde.training.objectives.base import BatchSizes, Objective, ObjectiveOutput, Requirements
 from tmde.training.objectives.encoded_batch import EncodedBatch
 
@@ -18,13 +19,16 @@ class WeightRegularization(Objective):
     Unlike the optimizer's `weight_decay` it leaves the decoder free, and under Adam its gradient is
     scaled with all others.
 
-    It expects that every process holds all weights: under FSDP each would see its share.
+    Every process must hold all weights, so FSDP is refused.
 
     Args:
         weight: Factor of this loss in the total. The penalty does not depend on the size of a
             batch.
 
     Inputs: the encoder's parameters, a list.
+
+    Raises:
+        TmdeError: No matrix of the encoder is trained.
 
     Example:
         ```python
@@ -33,7 +37,7 @@ class WeightRegularization(Objective):
         ```
     """
 
-    requirements = Requirements(embeddings="none")
+    requirements = Requirements(embeddings="none", several_languages=False)
 
     def __init__(self, weight: float = 1e-5):
         super().__init__(weight)
@@ -51,6 +55,12 @@ class WeightRegularization(Objective):
     def forward(self, parameters: list[torch.Tensor]) -> ObjectiveOutput:
         """Return the sum of the squares of all matrices."""
         matrices = [parameter for parameter in parameters if parameter.dim() >= 2]
+        if not matrices:
+            raise TmdeError(
+                "objectives.weight_regularization: found no matrix of the encoder that is trained, "
+                "expected some; remove the objective, or train the encoder (freeze, "
+                "encoder_learning_rate)"
+            )
         squares = [matrix.float().square().sum() for matrix in matrices]
         loss = torch.stack(squares).sum()
         return ObjectiveOutput(loss, {"loss": loss.detach()})

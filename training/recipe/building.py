@@ -96,22 +96,6 @@ def check_fit_of_objectives(
         check_objectives(model, objectives, token_dropout)
 
 
-def check_widths(recipe: Recipe, objectives: Mapping[str, Objective]) -> None:
-    """Check that the losses can read the vectors of the model, if the recipe gives their width.
-
-    The width of `adapted` is that of its encoder; there the losses check it when the model is made.
-
-    Raises:
-        RecipeError: A loss cannot.
-    """
-    if recipe.architecture == ADAPTED:
-        return
-    width = build_config(recipe).hidden_size
-    with _section_errors(recipe, "objectives", OPTION_ERRORS):
-        for objective in objectives.values():
-            objective.check_width(width)
-
-
 def build_arguments(recipe: Recipe, output_dir: str) -> TmdeTrainingArguments:
     """Return the training arguments of a run in the folder `output_dir`.
 

@@ -22,20 +22,6 @@ Report: TypeAlias = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class BegunModel:
-    """A model before its first step.
-
-    Attributes:
-        model: The model.
-        report: The `warm_start` of `run.json`, what the model took of a checkpoint; None if it took
-            nothing.
-    """
-
-    model: PreTrainedModel
-    report: Report | None = None
-
-
-@dataclass(frozen=True)
 class Start(ABC):
     """A way to begin a model.
 
@@ -66,11 +52,14 @@ class Start(ABC):
         """
 
     @abstractmethod
-    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
-        """Return the model before its first step.
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, Report | None]:
+        """Return the model before its first step, and what it took of a checkpoint.
 
         Args:
             tokenizer: The tokenizer of the run.
+
+        Returns:
+            The model, and the `warm_start` of `run.json`; None if the model took nothing.
 
         Raises:
             RecipeError: The architecture cannot be trained with this tokenizer or encoder.

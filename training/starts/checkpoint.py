@@ -21,7 +21,7 @@ from tmde.training.recipe.building import build_config, model_class_of
 from tmde.training.recipe.loading import with_sections, with_settings
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.values import RecipeError
-from tmde.training.starts.base import BegunModel, Report, Rows, Start, open_config
+from tmde.training.starts.base import Report, Rows, Start, open_config
 from tmde.training.starts.hub_encoders import token_settings
 from tmde.training.starts.tokenizers import open_tokenizer_files, prepare_tokenizer
 from tmde.training.starts.weights import warm_start
@@ -59,13 +59,13 @@ class NewModel(Start):
         """Return the tokenizer of the recipe, or else of the checkpoint, or else a new one."""
         return prepare_tokenizer(self.completed_recipe, rows, self.folder)
 
-    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, Report | None]:
         """Return a new model that begins as the checkpoint ended."""
         model = new_model(self.completed_recipe, tokenizer)
         checkpoint = self.recipe.warm_start.checkpoint
         if checkpoint is None:
-            return BegunModel(model)
-        return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, self.recipe))
+            return model, None
+        return model, take_checkpoint(model, tokenizer, checkpoint, self.recipe)
 
 
 def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedModel:
@@ -127,9 +127,9 @@ class ResumedModel(Start):
         """Return the tokenizer of the checkpoint."""
         return open_tokenizer_files(self.checkpoint)
 
-    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, Report | None]:
         """Return a model of the checkpoint's configuration."""
-        return BegunModel(model_class_of(self.recipe)(open_config(self.checkpoint)))
+        return model_class_of(self.recipe)(open_config(self.checkpoint)), None
 
 
 def with_bag_options(recipe: Recipe, config: PreTrainedConfig) -> Recipe:

@@ -23,7 +23,7 @@ from tmde.training.recipe.loading import has_encoder_as_teacher
 from tmde.training.recipe.options import config_keys
 from tmde.training.recipe.schema import Recipe
 from tmde.training.recipe.values import RecipeError
-from tmde.training.starts.base import BegunModel, Rows, Start, open_config
+from tmde.training.starts.base import Report, Rows, Start, open_config
 from tmde.training.starts.checkpoint import take_checkpoint, with_bag_options
 from tmde.training.starts.hub_encoders import (
     keep_layers,
@@ -33,6 +33,7 @@ from tmde.training.starts.hub_encoders import (
     take_vocabulary,
     token_settings,
 )
+from tmde.training.starts.vocabulary import check_ids
 
 
 def adapt_encoder(
@@ -97,7 +98,7 @@ def _model_on_encoder(
     Raises:
         RecipeError: The tokenizer has ids without an embedding.
     """
-    _check_ids(name, encoder, tokenizer)
+    check_ids(tokenizer, encoder.config.vocab_size, f"Encoder {name}")
     config = make_config(
         encoder_config=encoder.config,
         name_or_path=os.fspath(name),
@@ -108,19 +109,6 @@ def _model_on_encoder(
     model = AdaptedForConditionalGeneration(config)
     model.take_encoder(encoder)
     return model
-
-
-def _check_ids(
-    name: str | os.PathLike[str], encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase
-) -> None:
-    """Refuse a tokenizer with ids that the encoder has no embeddings for."""
-    largest_id = max(tokenizer.get_vocab().values())
-    size = encoder.config.vocab_size
-    if largest_id >= size:
-        raise RecipeError(
-            f"Encoder {name}: its tokenizer has the id {largest_id}, but the model has {size} "
-            "embeddings"
-        )
 
 
 @dataclass(frozen=True)
@@ -143,7 +131,8 @@ class FromEncoder(Start):
         encoder = open_encoder(self.recipe.model.encoder)
         tokenizer = self.tokenizer(None)
         self._fit(encoder, tokenizer)
-        _check_ids(self.recipe.model.encoder, encoder, tokenizer)
+        name = self.recipe.model.encoder
+        check_ids(tokenizer, encoder.config.vocab_size, f"Encoder {name}")
         build_config(self.recipe, encoder_config=encoder.config)
 
     def tokenizer(self, rows: Rows | None) -> PreTrainedTokenizerBase:
@@ -152,7 +141,7 @@ class FromEncoder(Start):
         path = recipe.tokenizer.path or recipe.warm_start.checkpoint or recipe.model.encoder
         return open_encoder_tokenizer(path)
 
-    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, Report | None]:
         """Return a new model with the weights of the encoder and of the bag beside it."""
         checkpoint = self.recipe.warm_start.checkpoint
         recipe = self.recipe
@@ -165,8 +154,8 @@ class FromEncoder(Start):
             recipe.model.encoder, encoder, tokenizer, self._prompt(), make_config
         )
         if checkpoint is None:
-            return BegunModel(model)
-        return BegunModel(model, take_checkpoint(model, tokenizer, checkpoint, recipe))
+            return model, None
+        return model, take_checkpoint(model, tokenizer, checkpoint, recipe)
 
     def _prompt(self) -> str:
         """Return the prompt of the recipe, or the one that the encoder's folder carries."""
@@ -216,7 +205,7 @@ class FromAdapted(Start):
         path = self.recipe.tokenizer.path or self.checkpoint
         return open_encoder_tokenizer(path)
 
-    def apply(self, tokenizer: PreTrainedTokenizerBase) -> BegunModel:
+    def apply(self, tokenizer: PreTrainedTokenizerBase) -> tuple[PreTrainedModel, Report | None]:
         """Return a model as the checkpoint has it, with what the recipe changes."""
         recipe = self.recipe
         old_config = open_config(self.checkpoint, AdaptedConfig)
@@ -233,8 +222,10 @@ class FromAdapted(Start):
             prompt = old_config.prompt
         derived_options.update(token_settings(tokenizer))
         derived_options.update(prompt_settings(prompt, tokenizer))
-        model = _new_model(recipe, **derived_options)
-        return BegunModel(model, take_checkpoint(model, tokenizer, self.checkpoint, recipe))
+        config = build_config(recipe, **derived_options)
+        assert isinstance(config, AdaptedConfig)  # The architecture of these starts is `adapted`.
+        model = AdaptedForConditionalGeneration(config)
+        return model, take_checkpoint(model, tokenizer, self.checkpoint, recipe)
 
     def _check_needs_no_encoder(self, config: PreTrainedConfig) -> None:
         section = self.recipe.model
@@ -250,18 +241,6 @@ class FromAdapted(Start):
         return RecipeError(
             f"{key} needs --encoder, found --warm-start {self.checkpoint}; remove or replace it"
         )
-
-
-def _new_model(recipe: Recipe, **derived_options: Any) -> AdaptedForConditionalGeneration:
-    """Return a model with random weights.
-
-    Args:
-        recipe: The recipe.
-        derived_options: Options that follow from the encoder, the tokenizer or a checkpoint.
-    """
-    config = build_config(recipe, **derived_options)
-    assert isinstance(config, AdaptedConfig)  # The architecture of these starts is `adapted`.
-    return AdaptedForConditionalGeneration(config)
 
 
 def _wrong_parts(recipe: Recipe) -> RecipeError:

@@ -7,7 +7,6 @@ the recipe of the run then states its start like any other.
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import Any
 
 from transformers import PreTrainedConfig
 
@@ -69,32 +68,16 @@ def _reason_against(
         return f"it has no {' and no '.join(missing)}"
     if recipe.objectives.distillation is not None:
         return "the objective distillation learns the space of its teacher"
-    values = _changed_values(recipe, begun) | bag_options_by_key(recipe, config)
-    for key, value in values.items():
-        user_value = _value_of(recipe, key)
-        if key in user_keys and user_value != value:
+    bag_values = bag_options(recipe, config)
+    for key in sorted(user_keys):
+        section, _, name = key.partition(".")
+        if section not in ("tokenizer", "model"):
+            continue
+        user_value = getattr(recipe, section).settings().get(name)
+        value = getattr(begun, section).settings().get(name)
+        if section == "model" and name in bag_values:
+            value = bag_values[name]
+        if user_value != value:
             expected = "it has a vocabulary of its own" if value is None else f"it has {value}"
             return f"{key}={user_value} contradicts it ({expected})"
     return None
-
-
-def bag_options_by_key(recipe: Recipe, config: PreTrainedConfig) -> dict[str, Any]:
-    """Return the options of its bag that a model takes from a checkpoint, by recipe key."""
-    return {f"model.{name}": value for name, value in bag_options(recipe, config).items()}
-
-
-def _changed_values(recipe: Recipe, begun: Recipe) -> dict[str, Any]:
-    """Return the settings that a start changes, with their new values; None if it drops them."""
-    changed = {}
-    for section in ("tokenizer", "model"):
-        before = getattr(recipe, section).settings()
-        after = getattr(begun, section).settings()
-        for name in {**before, **after}:
-            if before.get(name) != after.get(name):
-                changed[f"{section}.{name}"] = after.get(name)
-    return changed
-
-
-def _value_of(recipe: Recipe, key: str) -> Any:
-    section, _, name = key.partition(".")
-    return getattr(getattr(recipe, section), name)

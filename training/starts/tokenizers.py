@@ -67,7 +67,9 @@ def _make_tokenizer(recipe: Recipe, rows: Rows) -> PreTrainedTokenizerBase:
     for name, value in recipe.tokenizer.settings().items():
         if name not in ("path", "new_tokens") and value is not None:
             options[name] = value
-    return train_tokenizer(tokenizer_texts(recipe, rows), **options)
+    max_characters = recipe.tokenizer.max_characters
+    texts = texts_by_language(rows, recipe.read_texts, max_characters, recipe.seed)
+    return train_tokenizer(texts, **options)
 
 
 def _extended_tokenizer(
@@ -99,11 +101,6 @@ def _save_tokenizer(tokenizer: PreTrainedTokenizerBase, folder: Path) -> None:
     tokenizer.save_pretrained(temporary)
     shutil.rmtree(folder, ignore_errors=True)
     os.replace(temporary, folder)
-
-
-def tokenizer_texts(recipe: Recipe, rows: Rows) -> dict[str, list[str]]:
-    """Return the texts from which the tokenizer of a recipe is made, by language."""
-    return texts_by_language(rows, recipe.read_texts, recipe.tokenizer.max_characters, recipe.seed)
 
 
 def texts_by_language(

@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.tokenization import is_byte_level_bpe
+from tmde.training.recipe.errors import RecipeError
 
 
 @dataclass(frozen=True)
@@ -92,8 +93,8 @@ def map_vocabulary(
         TmdeError: A vocabulary is larger than its table, or they differ and not both are
             byte-level.
     """
-    _check_size(new, new_size)
-    _check_size(old, old_size)
+    check_ids(new, new_size, "New model")
+    check_ids(old, old_size, f"Checkpoint {old.name_or_path}")
     new_ids = new.get_vocab()
     old_ids = old.get_vocab()
     if new_ids != old_ids and not (is_byte_level_bpe(new) and is_byte_level_bpe(old)):
@@ -125,13 +126,22 @@ def map_vocabulary(
     return VocabularyMap(torch.tensor(rows), torch.tensor(pieces), new_size, copied)
 
 
-def _check_size(tokenizer: PreTrainedTokenizerBase, size: int) -> None:
-    largest = max(tokenizer.get_vocab().values())
-    if largest >= size:
-        raise TmdeError(
-            f"The tokenizer {tokenizer.name_or_path!r} has the id {largest}, but the embedding "
-            f"table of its model has {size} rows; expected the tokenizer that the model was made "
-            "with"
+def check_ids(tokenizer: PreTrainedTokenizerBase, size: int, owner: str) -> None:
+    """Refuse a tokenizer with ids that an embedding table has no rows for.
+
+    Args:
+        tokenizer: The tokenizer.
+        size: The rows of the table.
+        owner: The beginning of the error message: the model or the tokenizer.
+
+    Raises:
+        RecipeError: Names the largest id.
+    """
+    largest_id = max(tokenizer.get_vocab().values())
+    if largest_id >= size:
+        raise RecipeError(
+            f"{owner}: its tokenizer has the id {largest_id}, but the model has {size} "
+            "embeddings; expected the tokenizer that the model was made with"
         )
 
 

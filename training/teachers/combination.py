@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from filelock import FileLock
-
-from tmde.data.io import replacing
-from tmde.data.tokens import writable_cache
+import scipy.linalg
 
 SMALLEST_LENGTH = 1e-12  # A vector that equals the mean has no direction, and becomes 0.
 
@@ -103,7 +99,9 @@ def fit_combination(
     if width in widths:
         begin = sum(widths[: widths.index(width)])
         shared = components.T @ covariance[:, begin : begin + width]
-        components = components @ _closest_rotation(shared)
+        # The closest rotation to the teacher's directions (orthogonal Procrustes).
+        rotation, _ = scipy.linalg.polar(shared)
+        components = components @ rotation
     return Combination(means, center, components)
 
 
@@ -118,45 +116,3 @@ def _principal_components(covariance: np.ndarray, width: int) -> np.ndarray:
     components = components * np.sign(largest_coordinates)
     rounding = len(covariance) * np.finfo(np.float64).eps * max(variances[0], 0.0)
     return np.where(variances > rounding, components, 0.0)
-
-
-def _closest_rotation(covariance: np.ndarray) -> np.ndarray:
-    """Return the orthogonal matrix R with which x R is closest to y (orthogonal Procrustes).
-
-    Args:
-        covariance: (n, n), of the coordinates of x with those of y.
-    """
-    left, _, right = np.linalg.svd(covariance)
-    rotation: np.ndarray = left @ right
-    return rotation
-
-
-def fit_once(
-    blocks: Iterable[Sequence[np.ndarray]],
-    widths: Sequence[int],
-    width: int,
-    folder: str | os.PathLike | None,
-    fingerprint: str,
-) -> Combination:
-    """Return the combination of teachers, which is kept in a file of the cache.
-
-    Args:
-        blocks: See `fit_combination`, as are `widths` and `width`.
-        widths: The width of each teacher's vectors.
-        width: The width of the combined vectors.
-        folder: The folder of all caches, see `tmde.data.tokens.map_once`.
-        fingerprint: Identifies the vectors and the width.
-
-    Raises:
-        OSError: The folder can't be written.
-    """
-    if folder is None:
-        return fit_combination(blocks, widths, width)
-    with writable_cache(folder) as parent, FileLock(parent / f"{fingerprint}.lock"):
-        path = parent / f"{fingerprint}.npz"
-        if not path.exists():
-            fitted = fit_combination(blocks, widths, width)
-            with replacing(path) as temporary:
-                np.savez(temporary, **vars(fitted))
-        with np.load(path, allow_pickle=False) as arrays:
-            return Combination(**arrays)

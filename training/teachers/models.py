@@ -79,7 +79,7 @@ class ModelTeacher:
         name = self.model.default_prompt_name
         if name is None:
             return ""
-        return self.model.prompts[name] or ""
+        return self.model.prompts.get(name) or ""
 
     @property
     def half_precision(self) -> bool:
@@ -122,8 +122,7 @@ class ModelTeacher:
             advice = f"set its width (model.d_model={width})"
             if width > self.width:
                 advice += (
-                    f", give {KEY}=[{self.version.name}], which is projected to d={self.width}, "
-                    "without data.streaming"
+                    f", give {KEY}=[{self.version.name}], which is projected to d={self.width}"
                 )
             raise TmdeError(
                 f"{KEY}={self.version.name}: found vectors of d={width}, and the model that learns "

@@ -1,8 +1,8 @@
 """The teachers of a run, and their vectors of its rows.
 
-The vectors of a map-style dataset are read once and kept beside its tokens, in float16: 2 d bytes,
-1.5 GB for a million rows of LaBSE. Storing moves a vector of length 1 by less than 0.0005, its
-cosine with others by less than 1e-6. Rows of a stream are read as they are drawn.
+The vectors of a dataset are read once and kept beside its tokens, in float16: 2 d bytes, 1.5 GB for
+a million rows of LaBSE. Storing moves a vector of length 1 by less than 0.0005, its cosine with
+others by less than 1e-6.
 """
 
 from __future__ import annotations
@@ -10,6 +10,7 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from time import perf_counter, process_time
 from typing import TYPE_CHECKING
@@ -19,13 +20,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from accelerate import PartialState
-from datasets.fingerprint import Hasher
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.tokens import BLOCK_ROWS, ListColumn, Tokens, map_once
+from tmde.data.tokens import BLOCK_ROWS, ListColumn, map_once
 from tmde.training.objectives import Distillation
-from tmde.training.teachers.combination import Combination, fit_once
+from tmde.training.teachers.combination import Combination, fit_combination
 from tmde.training.teachers.files import FileTeacher
 from tmde.training.teachers.models import ModelTeacher
 from tmde.training.teachers.versions import (
@@ -96,8 +96,6 @@ class Teachers:
         args: The training arguments.
 
     Attributes:
-        combination: How their vectors become one, fitted on the first rows that they read; None for
-            one teacher whose vectors are taken as they are.
         seconds: The seconds that it took to read the rows of `prepare`, in this run or in an
             earlier one that left the vectors.
         cpu_seconds: The seconds of CPU time that it took, of all threads.
@@ -122,8 +120,7 @@ class Teachers:
         self.share = objective.teacher_share
         self.width: int = parallel.config.hidden_size
         self.cache_folder = args.token_cache_dir
-        self.combination: Combination | None = None
-        self._combination_fingerprint = ""
+        self._fitted_rows: datasets.Dataset | None = None  # One column of vectors a teacher.
         self.seconds = 0.0
         self.cpu_seconds = 0.0
         # The vectors of one model are taken as they are, unless it is given as a list.
@@ -157,39 +154,40 @@ class Teachers:
         """
         for rows in (train, *dev):
             vectors = self.vectors_of(rows)
-            if isinstance(vectors, StoredVectors):
-                if rows is train and not vectors.is_taught.any():
-                    raise self._no_row()
-                self.seconds += vectors.seconds
-                self.cpu_seconds += vectors.cpu_seconds
-        if isinstance(train, datasets.Dataset):
-            for model in self.models:
-                model.release()  # All rows are read.
+            if rows is train and not vectors.is_taught.any():
+                raise self._no_row()
+            self.seconds += vectors.seconds
+            self.cpu_seconds += vectors.cpu_seconds
+        for model in self.models:
+            model.release()  # All rows are read.
 
     def vectors_of(self, rows: datasets.Dataset | datasets.IterableDataset) -> TeacherVectors:
         """Return the vectors that a model learns for rows.
 
-        Those of a map-style dataset are made at once, if they are not there. Several processes may
-        call this at once: one reads, the others wait for it. Reading that was killed continues
-        behind the last file that it finished.
+        They are made at once, if they are not there. Several processes may call this at once: one
+        reads, the others wait for it. Reading that was killed continues behind the last file that
+        it finished.
 
         Args:
             rows: Rows `{"translation": {language: text or None}}`.
 
         Raises:
-            TmdeError: A teacher can't be opened, or returns NaN or infinity; or the vectors are
-                narrower than the student's, or must be combined, and the rows are a stream.
+            TmdeError: The rows are a stream; or a teacher can't be opened, or returns NaN or
+                infinity; or the vectors are narrower than the student's.
             OSError: The folder of the cache can't be written.
         """
         if not isinstance(rows, datasets.Dataset):
-            self._check_stream()
-            return StreamVectors(self)
+            raise TmdeError(
+                f"{KEY}={self.names}: found a stream, expected rows that are read whole, because a "
+                "teacher reads them before the run: set data.streaming=false (data.max_rows leaves "
+                "rows out)"
+            )
         parts = self._read_all(rows)
-        widths = [_width(part) for part in parts]
+        widths = [_width(part, "vector") for part in parts]
         taught = parts[0]
         if widths[0] and widths != [self.width]:
             taught = self._combine(parts, widths)
-        vectors = StoredVectors(taught, parts, self.width)
+        vectors = TeacherVectors(taught, parts, self.width)
         self.warn(vectors.truncated, unread=int((~vectors.is_taught).sum()))
         return vectors
 
@@ -293,39 +291,29 @@ class Teachers:
             column = part.select_columns("vector").rename_column("vector", str(number))
             columns.append(column)
         joint = datasets.concatenate_datasets(columns, axis=1)
-        if self.combination is None:
-            fingerprint = Hasher.hash(["combination", joint._fingerprint, self.width])
-            blocks = _Blocks(joint, widths)
-            self.combination = fit_once(blocks, widths, self.width, self.cache_folder, fingerprint)
-            self._combination_fingerprint = fingerprint
-        combination = self.combination
+        if self._fitted_rows is None:
+            self._fitted_rows = joint
 
         def combine(table: pa.Table) -> pa.Table:
-            combined = combination(_matrices(table, widths)).astype(np.float16)
+            combined = self.combination(_matrices(table, widths)).astype(np.float16)
             is_taught = table["0"].is_valid().to_numpy()
             return pa.table({"vector": _vector_column(combined, is_taught)})
 
         features = datasets.Features({"vector": FEATURES["vector"]})
-        content = ["combined", self._combination_fingerprint]
+        content = ["combined", self._fitted_rows._fingerprint, self.width]
         desc = "Combining the teachers of"
         return map_once(joint, combine, features, content, self.cache_folder, desc)
 
-    def _check_stream(self) -> None:
-        """Check that the rows of a stream can be taught: by one teacher's vectors as they are."""
-        if len(self.versions) > 1:
-            raise TmdeError(
-                f"{KEY}: found {len(self.versions)} teachers and a stream; they are combined by "
-                "all of their vectors, which a stream does not have: set data.streaming=false, or "
-                "name one teacher"
-            )
-        for file in self.files:
-            width = file.table.vectors.shape[1]
-            if width != self.width:
-                raise TmdeError(
-                    f"{KEY}={self.names}: found vectors of d={width}, and the model that learns "
-                    f"them has d={self.width}; a projection needs all vectors, which a stream does "
-                    f"not have: set data.streaming=false, or model.d_model={width}"
-                )
+    @cached_property
+    def combination(self) -> Combination:
+        """How the vectors of several teachers become one, fitted on the first rows they read.
+
+        It is not needed where the cache has the combined vectors.
+        """
+        rows = self._fitted_rows
+        assert rows is not None  # `_combine` has noted them.
+        widths = [_width(rows, name) for name in rows.column_names]
+        return fit_combination(_Blocks(rows, widths), widths, self.width)
 
     def _no_row(self) -> TmdeError:
         languages = ", ".join(self.languages)
@@ -370,8 +358,8 @@ def _languages_of(objective: Distillation, parallel: ParallelModel) -> list[str]
 # ---- The vectors of rows
 
 
-class StoredVectors:
-    """The vectors of a map-style dataset, memory-mapped if they are in the cache.
+class TeacherVectors:
+    """The vectors of a dataset, memory-mapped if they are in the cache.
 
     Args:
         rows: The column `vector`, null where a row is not taught.
@@ -384,8 +372,6 @@ class StoredVectors:
         seconds: The seconds that reading took.
         cpu_seconds: The seconds of CPU time that it took.
     """
-
-    is_of_stream = False
 
     def __init__(self, rows: datasets.Dataset, parts: Sequence[datasets.Dataset], width: int):
         self.rows = rows
@@ -400,16 +386,15 @@ class StoredVectors:
 
     def __reduce__(self) -> tuple:
         # A process that loads data maps the files itself.
-        return StoredVectors, (self.rows, self.parts, self.width)
+        return TeacherVectors, (self.rows, self.parts, self.width)
 
     def _sum(self, name: str) -> float:
         return sum(float(pc.sum(_column(part, name)).as_py() or 0) for part in self.parts)
 
-    def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def __call__(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Return the vectors (rows, d) float16, and bool (rows,), which rows have one.
 
         Args:
-            tokens: Not used.
             rows: (rows,), the numbers of the rows.
         """
         is_taught = self.is_taught[rows]
@@ -420,39 +405,6 @@ class StoredVectors:
         vectors = np.zeros((len(rows), self.width), np.float16)
         vectors[is_taught] = numbers.reshape(-1, self.width)
         return vectors, is_taught
-
-
-@dataclass
-class StreamVectors:
-    """The vectors of a stream, which are those of one teacher as they are.
-
-    Args:
-        teachers: Reads the rows as they are asked for, in the process that trains.
-    """
-
-    teachers: Teachers
-    is_of_stream = True
-
-    def __call__(self, tokens: Tokens, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the vectors (rows, d) float16, and bool (rows,), which rows have one.
-
-        Args:
-            tokens: The tokens of a stream's chunk, with its texts.
-            rows: (rows,), the numbers of the rows.
-        """
-        assert tokens.texts is not None  # The tokens of a stream's chunk keep its texts.
-        width = self.teachers.width
-        read_rows = self.teachers.read(tokens.texts.take(rows), self.teachers.teachers[0])
-        column = read_rows["vector"]
-        is_taught = column.is_valid().to_numpy()
-        truncated = int(pc.sum(read_rows["is_truncated"]).as_py())
-        self.teachers.warn(truncated, unread=int((~is_taught).sum()))
-        vectors = np.zeros((len(rows), width), np.float16)
-        vectors[is_taught] = _matrix(column, width)
-        return vectors, is_taught
-
-
-TeacherVectors = StoredVectors | StreamVectors
 
 
 @dataclass
@@ -494,9 +446,9 @@ def _vector_column(vectors: np.ndarray, is_taught: np.ndarray) -> pa.ListArray:
     )
 
 
-def _width(rows: datasets.Dataset) -> int:
-    """Return the length of the vectors; 0 if no row has one."""
-    lengths = pc.list_value_length(_column(rows, "vector"))
+def _width(rows: datasets.Dataset, name: str) -> int:
+    """Return the length of a column's vectors; 0 if no row has one."""
+    lengths = pc.list_value_length(_column(rows, name))
     return pc.max(lengths).as_py() or 0
 
 

@@ -176,7 +176,7 @@ def _weight_bar(factory: Callable[..., Any], arguments: Any, options: dict[str, 
 
 
 logging.getLogger("transformers.modeling_utils").addFilter(_is_shown)
-transformers_logging.set_tqdm_hook(_weight_bar)  # type: ignore[no-untyped-call]
+transformers_logging.set_tqdm_hook(_weight_bar)
 
 
 def load_encoder(name: str, **options: Any) -> PreTrainedModel:

@@ -74,7 +74,7 @@ def _split_place(place: str) -> tuple[str, str]:
 
 def model_index(records: Sequence[Mapping[str, Any]]) -> list[EvalResult]:
     """Return the entries of evaluations for the metadata of a card."""
-    entries = []
+    entries: list[EvalResult] = []
     for record in records:
         entries.extend(EvalResult(**entry) for entry in record["model_index"])
     return entries

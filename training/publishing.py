@@ -104,11 +104,12 @@ def push_model(
                 license_override,
                 is_shared=True,
             )
-        if card.data.license is None:
+        chosen_license = card.data.get("license")
+        if chosen_license is None:
             logger.warning("No license is stated; --license states one, such as apache-2.0")
         elif not license and not repository.license:
             logger.warning(
-                f"License: {card.data.license}, that of the card in {folder} or of what the model "
+                f"License: {chosen_license}, that of the card in {folder} or of what the model "
                 "was made from; --license states another"
             )
         repository.write_card(stage, card, folder / CARD)

@@ -4,7 +4,7 @@ import pytest
 
 from tmde.cli.errors import OptionError
 from tmde.cli.options import columns_of
-from tmde.cli.train_options import RunOptions
+from tmde.cli.train_options import user_settings
 
 
 @pytest.mark.parametrize(
@@ -51,5 +51,5 @@ def test_the_error_tells_the_form_that_a_command_expects():
     ],
 )
 def test_locales_of_languages_and_pivots(languages, pivots, expected):
-    settings = RunOptions(languages=languages, pivots=pivots).settings()
+    settings = user_settings([], languages=languages, pivots=pivots)
     assert (settings["data.languages"], settings.get("data.pivot_languages")) == expected

@@ -76,10 +76,9 @@ def test_every_file_in_code_marks_exists():
     text = ARCHITECTURE.read_text("utf-8")
     names = re.findall(r"`([\w./]+(?:/|\.py|\.toml|\.cfg))`", text)
     assert len(names) > 40
-    in_models = ("bags.py", "common.py", "recurrent.py", "seq2seq.py", "transformer.py")
     for name in names:
-        path = ROOT / "modeling_tmde" / name if name in in_models else ROOT / name
-        assert path.exists(), name
+        # The page calls the files that travel with checkpoints by their bare names.
+        assert (ROOT / name).exists() or (ROOT / "modeling_tmde" / name).exists(), name
 
 
 def test_link_texts_name_their_targets():
@@ -97,16 +96,6 @@ def test_names_after_a_file_are_defined_in_it():
         code = (ROOT / file).read_text("utf-8")
         for defined in filter(None, (name, method)):
             assert is_defined(defined, code), f"{file}: {defined}"
-
-
-def test_phases_of_a_run_are_in_the_order_of_the_code():
-    section = ARCHITECTURE.read_text("utf-8").partition("## From a recipe")[2]
-    listed = section.partition("its phases in one locked folder:")[2].partition(".\n")[0]
-    phases = re.findall(r"`(\w+)`", listed)
-    code = (ROOT / "training" / "run.py").read_text("utf-8")
-    body = code.partition("run = resolve(")[2].partition("return trainer")[0]
-    assert len(phases) > 4
-    assert phases == [name for name in re.findall(r"(\w+)\(", body) if name in phases]
 
 
 def is_defined(name: str, code: str) -> bool:

@@ -10,6 +10,8 @@ from tmde.training.starts.base import Start
 from tmde.training.starts.checkpoint import NewModel
 from tmde.training.starts.encoder import FromAdapted, FromEncoder
 
+__all__ = ["choose_start"]
+
 
 def choose_start(recipe: Recipe, folder: Path) -> Start:
     """Return the way in which a new run begins.

@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.tokenization import is_byte_level_bpe
-from tmde.training.recipe.errors import RecipeError
+from tmde.training.recipe.values import RecipeError
 
 
 @dataclass(frozen=True)

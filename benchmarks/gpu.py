@@ -7,7 +7,7 @@ The steps run one after the other, and each leaves a file or folder in WORK:
 
 1. `training_speed.json`: T-MDE's variants beside Marian, at the size of the paper, in bfloat16.
 2. `embedding_speed.json`: `DocumentEmbedder` beside sentence-transformers.
-3. `base`: the recipe `base`, 30 minutes with its first stage.
+3. `base`: the recipe `base`, 30 minutes with the bag that it begins with.
 4. `adapted`: the encoder after 20 minutes of the recipe `adapted`, 2,048 pairs at a time.
 5. `quality`: both on the general rows of DATA that training did not read.
 

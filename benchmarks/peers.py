@@ -417,11 +417,11 @@ def describe_size(system: MeasuredSystem) -> dict[str, float | None]:
     report = system.folder / "results.json"
     if report.exists():
         minutes = json.loads(report.read_text())["minutes"]
-    run = system.folder / "run.json"
-    if run.exists():
-        # The checkpoint that the run began with took time as well.
-        warm_start = json.loads(run.read_text())["warm_start"] or {}
-        minutes += warm_start.get("minutes") or 0.0
+        run = system.folder / "run.json"
+        if run.exists():
+            # The checkpoint that the run began with took time as well.
+            warm_start = json.loads(run.read_text())["warm_start"] or {}
+            minutes += warm_start.get("minutes") or 0.0
     return {"parameters, M": parameters / 1e6, "MB": size / 1e6, "minutes": minutes}
 
 

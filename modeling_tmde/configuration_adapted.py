@@ -43,8 +43,8 @@ class AdaptedConfig(EmbedderConfig):
             T-MDE. `"mean"`: their mean over the tokens of the text. `"mean"` is the better start
             for encoders whose first output was not trained (XLM-R, ModernBERT, DistilBERT) or
             belongs to a word (T5), `"cls"` for encoders that were trained as embedders with it.
-        projection: Whether P is multiplied by a matrix that is not trained, such as the rotation of
-            `tmde export pca`.
+        projection: Whether P is multiplied by a matrix that is not trained, such as a rotation to
+            principal components.
         normalize: Whether P is scaled to length 1.
         prompt: What the encoder reads before every text, such as "query: " for E5. The model itself
             puts its tokens there, so that nobody who calls it can forget them; texts for the

@@ -40,8 +40,8 @@ class PeakMemory:
     """The most memory that a process of a run has taken, in MiB.
 
     On a GPU it is the memory of tensors there, from `start` on. Elsewhere it is the resident memory
-    of the whole process, with libraries and data, from its beginning on: a first stage that was
-    trained in the same process counts, and so do freed tensors that `keep_freed_memory` keeps.
+    of the whole process, with libraries and data, from its beginning on: another model that
+    was trained in the same process counts, and so do freed tensors that `keep_freed_memory` keeps.
 
     Args:
         device: The device that is trained on.

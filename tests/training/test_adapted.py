@@ -320,7 +320,7 @@ def test_an_encoder_or_a_checkpoint(encoders, rows_file, tmp_path):
         "--encoder", encoders["bert"], "--warm-start", tmp_path / "ours", *out
     )
     other = failure("adapted", "--warm-start", tmp_path / "ours", *out)
-    assert "found a model of type 'tmde', expected one of this package (tmde_adapted)" in other
+    assert "found a model of type 'tmde', expected 'tmde_adapted'" in other
     assert "found vocab_size" in failure(
         "--encoder", encoders["bert"], *out, "tokenizer.vocab_size=500"
     )

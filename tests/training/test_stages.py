@@ -145,18 +145,28 @@ NEED_CHECKPOINTS = {
 
 def test_a_recipe_that_needs_a_checkpoint_tells_the_command_that_makes_it(tmp_path):
     settings = ["data.train=[my texts.tsv, b.tsv]", "data.languages=[cs, en]"]
-    recipe = load_recipe("small", [*settings, "data.pivot_languages=[en]"])
+    settings += ["data.pivot_languages=[en]", "data.columns={cs: Source text, en: Target}"]
+    recipe = load_recipe("small", settings)
     with pytest.raises(RecipeError) as error:
         train_recipe(recipe, tmp_path / "run")
     start = tmp_path / "run-start"
     assert str(error.value) == (
         "Recipe small begins with a checkpoint. Make it: tmde train bag d_model=512 "
         "sublinear_counts=true max_minutes=20 eval_minutes=10 token_dropout=0.3 "
-        "neighbor_share=0.05 --train 'my texts.tsv' --train b.tsv --languages cs,en "
-        f"-o {start}. Then give your command again with --warm-start {start}, without "
-        "--from-scratch"
+        "neighbor_share=0.05 --train 'my texts.tsv' --train b.tsv --languages cs,en --pivots en "
+        f"--columns 'cs=Source text,en=Target' -o {start}. Then give your command again with "
+        f"--warm-start {start} (and without --from-scratch)"
     )
     assert not (tmp_path / "run").exists()
+
+
+def test_the_checkpoint_of_a_run_in_the_current_folder_is_beside_it(tmp_path, monkeypatch):
+    (tmp_path / "run").mkdir()
+    monkeypatch.chdir(tmp_path / "run")
+    settings = ["data.train=a.tsv", "data.languages=[cs, en]", "data.pivot_languages=[en]"]
+    recipe = load_recipe("small", settings)
+    with pytest.raises(RecipeError, match=f"-o {tmp_path}/run-start"):
+        train_recipe(recipe, ".")
 
 
 def test_recipes_that_need_a_checkpoint():

@@ -84,14 +84,18 @@ def open_config(
     with errors_about(f"{purpose} {checkpoint}", RecipeError):
         config = AutoConfig.from_pretrained(local_or_hub(checkpoint))
     if config_class is None:
-        expected_type = TmdeConfig.model_type  # Every `model_type` of this package begins with it.
         is_expected = architecture_of(config) is not None
+        # Every `model_type` of this package begins with that of T-MDE.
+        expected = (
+            f"one of this package ({TmdeConfig.model_type}...); `tmde export bag` makes one of an "
+            "encoder"
+        )
     else:
-        expected_type = config_class.model_type
-        is_expected = config.model_type == expected_type
+        is_expected = config.model_type == config_class.model_type
+        expected = f"{config_class.model_type!r}"
     if not is_expected:
         raise RecipeError(
-            f"{purpose} {checkpoint}: found a model of type {config.model_type!r}, expected one "
-            f"of this package ({expected_type}); `tmde export bag` makes one of an encoder"
+            f"{purpose} {checkpoint}: found a model of type {config.model_type!r}, expected "
+            f"{expected}"
         )
     return config

@@ -91,6 +91,8 @@ def new_model(recipe: Recipe, tokenizer: PreTrainedTokenizerBase) -> PreTrainedM
 
 def _describe_missing_checkpoint(recipe: Recipe, folder: Path) -> str:
     """Return the two commands of a run whose checkpoint is still to be made."""
+    if folder.name in ("", ".."):
+        folder = folder.resolve()
     checkpoint = folder.with_name(f"{folder.name}-start")
     words = shlex.split(str(recipe.warm_start.made_by))
     sources = recipe.data.train
@@ -101,10 +103,15 @@ def _describe_missing_checkpoint(recipe: Recipe, folder: Path) -> str:
         words += ["--train", source if isinstance(source, str) else "SOURCE"]
     if not any(word.startswith("languages=") for word in words):
         words += ["--languages", ",".join(recipe.data.languages)]
+        if words[:2] == ["tmde", "train"]:
+            words += ["--pivots", ",".join(recipe.data.pivot_languages)]
+    if recipe.data.columns:
+        columns = [f"{language}={name}" for language, name in recipe.data.columns.items()]
+        words += ["--columns", ",".join(columns)]
     words += ["-o", str(checkpoint)]
     return (
         f"Recipe {recipe.name} begins with a checkpoint. Make it: {shlex.join(words)}. Then give "
-        f"your command again with --warm-start {checkpoint}, without --from-scratch"
+        f"your command again with --warm-start {checkpoint} (and without --from-scratch)"
     )
 
 

@@ -1,8 +1,8 @@
 """What the licenses of a model's origins allow for its own license. This is no legal advice.
 
 Licenses are SPDX expressions, such as `cc-by-sa-4.0` or `MIT OR GPL-3.0-only`. Of `OR` the less
-demanding license counts, of `AND` the more demanding one. What is not in `FAMILIES` is unknown, and
-told as unknown.
+demanding side counts, of `AND` every license. What is not in `FAMILIES` is unknown, and told as
+unknown.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ FAMILIES = {
 
 @dataclass(frozen=True)
 class License:
-    """A license of the expression that counts.
+    """A license of an expression.
 
     Attributes:
         key: Its SPDX identifier, or what was stated if it is none.
@@ -123,15 +123,15 @@ class License:
         return other.version >= self.version
 
 
-def parse_license(expression: str) -> License:
-    """Return the license of an SPDX expression that counts."""
+def parse_license(expression: str) -> list[License]:
+    """Return the licenses of an SPDX expression that count; all of them apply."""
     try:
         parsed = _licensing().parse(expression)
     except ExpressionError:
-        return License(expression)
+        return [License(expression)]
     if parsed is None:
-        return License(expression)
-    return _license_of(parsed)
+        return [License(expression)]
+    return _licenses_of(parsed)
 
 
 @lru_cache
@@ -139,14 +139,21 @@ def _licensing() -> Licensing:
     return get_spdx_licensing()
 
 
-def _license_of(parsed: Any) -> License:
+def _licenses_of(parsed: Any) -> list[License]:
     if isinstance(parsed, LicenseWithExceptionSymbol):
-        return _license_of(parsed.license_symbol)
-    if not isinstance(parsed, LicenseSymbol):
-        more_demanding = isinstance(parsed, _licensing().AND)
-        licenses = sorted(map(_license_of, parsed.args), key=lambda license: license.terms)
-        return licenses[-1] if more_demanding else licenses[0]
-    key = parsed.key
+        return _licenses_of(parsed.license_symbol)
+    if isinstance(parsed, LicenseSymbol):
+        return [_license_of(parsed.key)]
+    sides = [_licenses_of(side) for side in parsed.args]
+    if isinstance(parsed, _licensing().OR):
+        return min(sides, key=lambda licenses: max(license.terms for license in licenses))
+    licenses = []
+    for side in sides:
+        licenses.extend(side)
+    return licenses
+
+
+def _license_of(key: str) -> License:
     families = []
     for family in FAMILIES:
         is_version = key.startswith(f"{family}-") and key in _licensing().known_symbols
@@ -163,48 +170,45 @@ VERBS = {"model": "was begun with", "data": "was trained on", "teacher": "learns
 
 @dataclass(frozen=True)
 class LicensedOrigin:
-    """Something that a model was made from, and its license.
+    """Something that a model was made from, and a license of it.
 
     Attributes:
         name: The public name of the model, of its teacher or of the source of training text.
         kind: A key of `VERBS`.
-        license: The license as it was stated; None if none was.
+        stated: The license as it was stated, or one of several that were; None if none was.
+        license: The license; one that is not stated is unknown.
     """
 
     name: str
     kind: str
-    license: str | None
-
-    @property
-    def parsed(self) -> License:
-        """The license; one that is not stated is unknown."""
-        return parse_license(self.license or "")
+    stated: str | None
+    license: License
 
     @property
     def is_demanding(self) -> bool:
         """Whether its license limits what license a model made from it may have."""
-        return self.parsed.terms > Terms.UNKNOWN
+        return self.license.terms > Terms.UNKNOWN
 
     @property
     def is_unknown(self) -> bool:
         """Whether a license is stated whose terms are not known to tmde."""
-        return self.license is not None and self.parsed.terms == Terms.UNKNOWN
+        return self.stated is not None and self.license.terms == Terms.UNKNOWN
 
     def allows(self, license: str) -> bool:
         """Return whether a model made from it may have a license, as far as is known."""
-        return self.parsed.allows(parse_license(license))
+        return any(map(self.license.allows, parse_license(license)))
 
     @property
     def demand(self) -> str:
         """What its license asks, as a clause."""
         clause = f"the model {VERBS[self.kind]} {self.name}"
-        if self.license is None:
+        if self.stated is None:
             return f"{clause}, which states no license: ask its owner before you share the model"
-        terms = self.parsed.terms
-        clause = f"{clause}, which is under {self.license} ({MEANINGS[terms]})"
+        terms = self.license.terms
+        clause = f"{clause}, which is under {self.stated} ({MEANINGS[terms]})"
         if self.kind == "teacher":
             return f"{clause}: read whether that covers models that learn from it"
-        return f"{clause}: {DEMANDS[terms].format(license=self.license)}"
+        return f"{clause}: {DEMANDS[terms].format(license=self.stated)}"
 
 
 # ---- The chain of a run
@@ -213,7 +217,7 @@ class LicensedOrigin:
 def license_chain(
     origins: Iterable[Mapping[str, Any]], sources: Iterable[Mapping[str, Any]]
 ) -> list[LicensedOrigin]:
-    """Return what a model was made from, with the licenses that are stated.
+    """Return what a model was made from, once for each license that applies to it.
 
     Args:
         origins: The model that the run started from, then the one which that model started from
@@ -224,15 +228,31 @@ def license_chain(
 
 
 def _licensed(kind: str, records: Iterable[Mapping[str, Any]]) -> list[LicensedOrigin]:
-    return [LicensedOrigin(record["name"], kind, record.get("license")) for record in records]
+    origins = []
+    for record in records:
+        stated = record.get("license")
+        licenses = parse_license(stated or "")
+        for license in licenses:
+            # Of several licenses, each is named by itself.
+            name = stated if len(licenses) == 1 else license.key
+            origins.append(LicensedOrigin(record["name"], kind, name, license))
+    return origins
 
 
 def inherited_license(chain: Sequence[LicensedOrigin]) -> str | None:
-    """Return the license that a model must have if it is shared; None if it is free to choose."""
+    """Return the license that a model must have if it is shared; None if it is free to choose.
+
+    If no license is allowed by the whole chain, it is the first one that an origin asks for, which
+    `check_license` refuses.
+    """
+    demanded = []
     for origin in chain:
-        if origin.is_demanding and origin.parsed.terms != Terms.NO_DERIVATIVES:
-            return origin.parsed.hub_id
-    return None
+        if origin.is_demanding and origin.license.terms != Terms.NO_DERIVATIVES:
+            demanded.append(origin.license.hub_id)
+    for license in demanded:
+        if all(origin.allows(license) for origin in chain):
+            return license
+    return demanded[0] if demanded else None
 
 
 def check_license(
@@ -252,8 +272,8 @@ def check_license(
     if reason:
         return
     for origin in chain:
-        stated = license or origin.license
-        if stated is not None and not origin.allows(stated):
+        chosen = license or origin.stated
+        if chosen is not None and not origin.allows(chosen):
             raise TmdeError(
                 f"license: found {license or 'none'}, but {origin.demand}. State a license that it "
                 'allows, or say with --license-override "REASON" why this one is right; the card '
@@ -279,7 +299,7 @@ def describe_licenses(
     """
     sentences = []
     for origin in [*chain, *_licensed("teacher", teachers)]:
-        is_own_data = origin.kind == "data" and origin.license is None
-        if origin.parsed.terms != Terms.ATTRIBUTION and not is_own_data:
+        is_own_data = origin.kind == "data" and origin.stated is None
+        if origin.license.terms != Terms.ATTRIBUTION and not is_own_data:
             sentences.append(f"License: {origin.demand}")
     return sentences

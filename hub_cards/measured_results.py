@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import fmean
 from typing import Any, NamedTuple
 
 from huggingface_hub import EvalResult
@@ -92,12 +94,12 @@ class DevMeasure(NamedTuple):
     Attributes:
         label: What was retrieved.
         key: The key of the measure in the evaluations of the run.
-        chance: The value of guessing; None for a mean.
+        chance: The value of guessing.
     """
 
     label: str
     key: str
-    chance: float | None
+    chance: float
 
 
 def dev_measures(results: Mapping[str, Any]) -> list[DevMeasure]:
@@ -106,18 +108,21 @@ def dev_measures(results: Mapping[str, Any]) -> list[DevMeasure]:
     Args:
         results: The content of `results.json`.
     """
+    evaluation = results.get("best") or {}
     measures = []
+    chances = defaultdict(list)
     for dev_set, pools in results.get("dev_pools", {}).items():
         for pool_name, size in pools.items():
             prefix, _, pair = pool_name.partition("p1_")  # `p1_de-en` or `doc_p1_de-en`
             texts = "documents" if prefix else "sentences"
             label = ", ".join(filter(None, [dev_set, texts, pair]))
             key = "_".join(filter(None, ["eval", dev_set, pool_name]))
-            measures.append(DevMeasure(label, key, 1 / size))
-    for texts, key in _MEANS.items():
-        measures.append(DevMeasure(f"mean, {texts}", key, None))
-    evaluation = results.get("best") or {}
-    return [measure for measure in measures if measure.key in evaluation]
+            if key in evaluation:
+                measures.append(DevMeasure(label, key, 1 / size))
+                chances[texts].append(1 / size)
+    for texts, values in chances.items():
+        measures.append(DevMeasure(f"mean, {texts}", _MEANS[texts], fmean(values)))
+    return measures
 
 
 def dev_model_index(results: Mapping[str, Any]) -> list[EvalResult]:

@@ -180,7 +180,9 @@ def _hub_datasets(
 
 
 def _base_model(origins: Sequence[Mapping[str, Any]]) -> str | None:
-    """Return the Hub id of the model that the run started from."""
-    if origins and origins[0]["hub"]:
-        return origins[0]["name"]
+    """Return the Hub id of the nearest model of the Hub from which the run, or its start, began."""
+    for origin in origins:
+        if origin["hub"]:
+            name: str = origin["name"]
+            return name
     return None

@@ -50,11 +50,22 @@ def read_model_config(folder: Path) -> dict[str, Any]:
 
 # ---- What may be published
 
+# The keys of each section, at any depth, whose values are paths, addresses or Hub ids.
+SOURCE_KEYS = {
+    "data": {"train", "dev", "eval_task"},
+    "tokenizer": {"path"},
+    "warm_start": {"checkpoint"},
+    "model": {"encoder"},
+    "objectives": {"teacher"},
+    "training": {"accelerator_config", "fsdp_config", "resume_from_checkpoint"},
+}
+
 
 def public_recipe(folder: str | os.PathLike) -> dict[str, Any]:
     """Return the recipe of a run without its token, and with the last component of each path.
 
-    `tmde train recipe.yaml --train ...` takes it, with one's own sources.
+    Text that names no source, such as the options of a loss of one's own, stays as it is. `tmde
+    train recipe.yaml --train ...` takes the result, with one's own sources.
 
     Args:
         folder: The folder of the run. Without a recipe in it, the result is {}.
@@ -63,36 +74,41 @@ def public_recipe(folder: str | os.PathLike) -> dict[str, Any]:
     if not path.is_file():
         return {}
     recipe = yaml.safe_load(path.read_text("utf-8"))
-    return _publish({name: section for name, section in recipe.items() if section})
+    return {name: _publish(name, section) for name, section in recipe.items() if section}
 
 
-def _publish(value: Any) -> Any:
-    """Return a value of a recipe without the token of the Hub and without paths, at any depth."""
+def _publish(section: str, value: Any) -> Any:
+    """Return a value of a section without the token of the Hub and without paths."""
+    if not isinstance(value, Mapping):
+        return value
+    published = {}
+    for key, item in value.items():
+        if key in SOURCE_KEYS.get(section, ()):
+            published[key] = _publish_sources(item)
+        elif key == "data_licenses":
+            published[key] = {_publish_path(path): license for path, license in item.items()}
+        elif key != "hub_token":
+            published[key] = _publish(section, item)
+    return published
+
+
+def _publish_sources(value: Any) -> Any:
+    """Return sources, of which each may be `NAME=SOURCE`, without paths."""
     if isinstance(value, Mapping):
-        published = {}
-        for name, item in value.items():
-            if name == "description":
-                published[name] = item  # It is prose, written to be read.
-            elif name != "hub_token":
-                published[name] = _publish(item)
-        return published
+        return {name: _publish_sources(source) for name, source in value.items()}
     if isinstance(value, list):
-        return [_publish(item) for item in value]
-    if isinstance(value, str):
-        return _publish_text(value)
-    return value
+        return [_publish_sources(source) for source in value]
+    if not isinstance(value, str):
+        return value
+    name, equals, source = value.partition("=")
+    if not equals or "/" in name or "\\" in name:  # A path may contain an equals sign.
+        return _publish_path(value)
+    return f"{name}={_publish_path(source)}"
 
 
-def _publish_text(text: str) -> str:
-    """Return a text of a recipe; of a path or an address its last component."""
-    if "://" in text:
-        return public_name(text)
-    # In `NAME=SOURCE` of a task only the source is a path.
-    name, equals, source = text.rpartition("=")
-    is_path = "/" in source or "\\" in source
-    if is_path and not is_possible_hub_id(source, needs_owner=True):
-        return f"{name}{equals}{public_name(source)}"
-    return text
+def _publish_path(path: str) -> str:
+    """Return the last component of a path or an address; a Hub id as it is."""
+    return path if is_possible_hub_id(path, needs_owner=True) else public_name(path)
 
 
 def public_name(source: Any) -> str:

@@ -27,13 +27,16 @@ FAMILIES = {
 }
 
 RECIPE = {
-    "teacher": "https://me:secret@host/place/x?key=1",
     "data": {
-        "train": ["/home/somebody/words.jsonl", "Helsinki-NLP/europarl"],
+        "train": [
+            "/home/somebody/words.jsonl",
+            "https://me:secret@host/place/x?key=1",
+            "Helsinki-NLP/europarl",
+        ],
         "languages": ["de", "en", "fr"],
     },
     "objectives": {"translation": {"weight": 0.5}, "distance": {}},
-    "training": {"max_steps": 2, "hub_token": "hf_secret", "output_dir": "my/own/runs/here"},
+    "training": {"max_steps": 2, "hub_token": "hf_secret"},
 }
 
 RUN = {

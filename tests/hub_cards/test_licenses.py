@@ -7,7 +7,7 @@ import pytest
 from tests.hub_cards.recorded_runs import RECIPE, change, write
 from tmde.hub_cards import describe_origins, model_card, provenance
 from tmde.hub_cards.licenses import (
-    LicensedOrigin,
+    check_license,
     describe_licenses,
     inherited_license,
     license_chain,
@@ -18,8 +18,9 @@ from tmde.training.run import read_inputs, resolve
 from tmde.training.run_record import tell_licenses
 
 
-def model_under(license: str | None) -> LicensedOrigin:
-    return LicensedOrigin("start", "model", license)
+def models_under(*licenses: str | None):
+    """The chain of models with these licenses."""
+    return license_chain([{"name": "start", "license": license} for license in licenses], [])
 
 
 # ---- The table
@@ -44,6 +45,14 @@ def model_under(license: str | None) -> LicensedOrigin:
         ("CC-BY-SA-3.0-DE", "cc-by-sa-4.0", True),
         ("MIT OR GPL-3.0-only", "apache-2.0", True),
         ("MIT AND CC-BY-SA-4.0", "apache-2.0", False),
+        ("MIT AND CC-BY-SA-4.0", "cc-by-sa-4.0", True),
+        ("CC-BY-NC-4.0 AND CC-BY-SA-4.0", "cc-by-sa-4.0", False),
+        ("CC-BY-NC-4.0 AND CC-BY-SA-4.0", "cc-by-nc-4.0", False),
+        ("CC-BY-NC-4.0 AND CC-BY-NC-SA-4.0", "cc-by-nc-sa-4.0", True),
+        ("CC-BY-NC-4.0 AND GPL-3.0-only", "gpl-3.0", False),
+        ("(CC-BY-NC-4.0 AND GPL-3.0-only) OR MIT", "mit", True),
+        ("MIT AND (GPL-3.0-only OR Apache-2.0)", "mit", True),
+        ("cc-by-sa-4.0", "MIT AND CC-BY-SA-4.0", True),
         ("GPL-2.0-only WITH Classpath-exception-2.0", "mit", False),
         ("gpl", "gpl-3.0", True),
         ("agpl-3.0", "gpl-3.0", False),
@@ -62,7 +71,12 @@ def model_under(license: str | None) -> LicensedOrigin:
     ],
 )
 def test_what_a_license_allows(origin, license, is_allowed):
-    assert model_under(origin).allows(license) is is_allowed
+    chain = models_under(origin)
+    if is_allowed:
+        check_license(license, chain)
+    else:
+        with pytest.raises(ValueError, match=f"license: found {license}, but the model was begun"):
+            check_license(license, chain)
 
 
 @pytest.mark.parametrize(
@@ -72,21 +86,28 @@ def test_what_a_license_allows(origin, license, is_allowed):
         (["CC-BY-NC-4.0"], "cc-by-nc-4.0"),
         (["GPL-3.0-only"], "gpl-3.0"),
         (["Apache-2.0 AND CC-BY-SA-4.0"], "cc-by-sa-4.0"),
+        (["CC-BY-NC-4.0 AND CC-BY-NC-SA-4.0"], "cc-by-nc-sa-4.0"),
+        (["cc-by-sa-3.0", "cc-by-sa-4.0"], "cc-by-sa-4.0"),
         (["mit", None, "other"], None),
         (["cc-by-nd-4.0"], None),
         ([], None),
     ],
 )
 def test_the_license_that_a_model_inherits(licenses, inherited):
-    assert inherited_license([model_under(license) for license in licenses]) == inherited
+    assert inherited_license(models_under(*licenses)) == inherited
 
 
 def test_what_is_said_when_a_run_begins():
-    chain = [model_under("cc-by-sa-4.0"), model_under("mit"), model_under(None)]
-    share_alike, unknown = describe_licenses(chain)
+    share_alike, unknown = describe_licenses(models_under("cc-by-sa-4.0", "mit", None))
     assert "start, which is under cc-by-sa-4.0 (share-alike)" in share_alike
     assert "may be shared under cc-by-sa-4.0 only" in share_alike
     assert "start, which states no license: ask its owner" in unknown
+
+
+def test_every_license_of_an_expression_is_said():
+    share_alike, unknown = describe_licenses(models_under("MIT AND CC-BY-SA-4.0 AND LicenseRef-x"))
+    assert "under CC-BY-SA-4.0 (share-alike): it may be shared under CC-BY-SA-4.0" in share_alike
+    assert "under LicenseRef-x (its terms are not known to tmde)" in unknown
 
 
 def test_what_is_said_of_data_under_a_license_that_is_not_known():
@@ -268,3 +289,12 @@ def test_the_card_repeats_the_reason_for_another_license(share_alike_run):
     assert card.data.license == "mit"
     assert card.data.to_dict()["license_override"] == reason
     assert f"The reason that its owner gives: {reason}" in card.text
+
+
+@pytest.mark.parametrize("license", ["mit", "cc-by-sa-4.0"])
+def test_a_reason_differs_only_from_what_is_asked(run, license):
+    start = {"name": "start", "hub": False, "license": license, "sources": None}
+    change(run / "run.json", begun_with=[start])
+    card = model_card(run, license="cc-by-sa-4.0", license_override="its owner allowed it")
+    assert "The reason that its owner gives: its owner allowed it" in card.text
+    assert "differs from" not in card.text

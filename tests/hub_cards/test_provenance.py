@@ -10,26 +10,74 @@ from tmde.hub_cards import describe_origins, describe_sources, model_card, publi
 # ---- Recipes
 
 
-def test_a_published_recipe_has_no_paths(run):
-    recipe = public_recipe(run)
+def published(run, section: str, values: dict) -> dict:
+    """A section of a recipe as it is published."""
+    write(run / "recipe.yaml", {section: values})
+    return public_recipe(run)[section]
 
-    assert recipe["data"]["train"] == ["words.jsonl", "Helsinki-NLP/europarl"]
-    assert recipe["teacher"] == "x"
+
+def test_a_published_recipe_has_no_paths(run):
+    sources = public_recipe(run)["data"]["train"]
+    assert sources == ["words.jsonl", "x", "Helsinki-NLP/europarl"]
 
 
 def test_a_published_recipe_has_no_tokens(run):
-    assert public_recipe(run)["training"] == {"max_steps": 2, "output_dir": "here"}
+    assert public_recipe(run)["training"] == {"max_steps": 2}
     assert "secret" not in str(public_recipe(run))
 
 
-def test_paths_by_language_and_of_tasks_are_published_by_name(run):
-    data = {"train": {"de": r"C:\me\a.de", "en": "~/b.en"}, "eval_task": "topics=/x/y"}
-    write(run / "recipe.yaml", {"data": data})
+@pytest.mark.parametrize(
+    ("section", "values", "expected"),
+    [
+        (
+            "data",
+            {"train": {"de": r"C:\me\a.de", "en": "~/b.en"}},
+            {"train": {"de": "a.de", "en": "b.en"}},
+        ),
+        (
+            "data",
+            {"train": {"new": ["/x/y.tsv"], "new_languages": ["sl"], "replay": "u/rows"}},
+            {"train": {"new": ["y.tsv"], "new_languages": ["sl"], "replay": "u/rows"}},
+        ),
+        ("data", {"dev": "news=/x/lang=de/y.tsv"}, {"dev": "news=y.tsv"}),
+        ("data", {"dev": ["/x/lang=de/y.tsv"]}, {"dev": ["y.tsv"]}),
+        ("data", {"eval_task": ["topics=/x/y", "sib200"]}, {"eval_task": ["topics=y", "sib200"]}),
+        ("tokenizer", {"path": "/x/y"}, {"path": "y"}),
+        ("warm_start", {"checkpoint": "./runs/bag/"}, {"checkpoint": "bag"}),
+        ("model", {"encoder": "/x/e5"}, {"encoder": "e5"}),
+        ("model", {"encoder": "intfloat/e5"}, {"encoder": "intfloat/e5"}),
+        (
+            "objectives",
+            {"distillation": {"teacher": ["/x/v.parquet", "u/m"], "weight": 2.0}},
+            {"distillation": {"teacher": ["v.parquet", "u/m"], "weight": 2.0}},
+        ),
+        ("training", {"fsdp_config": "/x/fsdp.json"}, {"fsdp_config": "fsdp.json"}),
+        (
+            "card",
+            {"data_licenses": {"/home/me/c.tsv": "mit", "u/rows": "cc0-1.0"}},
+            {"data_licenses": {"c.tsv": "mit", "u/rows": "cc0-1.0"}},
+        ),
+    ],
+)
+def test_sources_are_published_by_name(run, section, values, expected):
+    assert published(run, section, values) == expected
 
-    assert public_recipe(run)["data"] == {
-        "train": {"de": "a.de", "en": "b.en"},
-        "eval_task": "topics=y",
-    }
+
+@pytest.mark.parametrize(
+    ("section", "values"),
+    [
+        ("card", {"license_override": "The owner agreed in writing: MIT and/or Apache-2.0"}),
+        ("card", {"description": "See https://example.com/terms, or a/b/c."}),
+        ("card", {"data_licenses": {"c.tsv": "private, see https://example.com/terms for it"}}),
+        ("model", {"lora": {"target_modules": r".*\.(q|v)_proj"}}),
+        ("model", {"prompt": "query/passage: a=b "}),
+        ("data", {"columns": {"de": "text/de", "en": r"text\en"}}),
+        ("training", {"optim_args": "rank=64, note=a/b/c", "hub_model_id": "u/m"}),
+        ("objectives", {"my.losses:Margin": {"unit": "tokens/row/s"}}),
+    ],
+)
+def test_other_text_is_published_as_it_is(run, section, values):
+    assert published(run, section, values) == values
 
 
 # ---- Sources
@@ -131,3 +179,12 @@ def test_the_card_names_the_origins(run, origins, text):
     change(run / "run.json", **origins)
 
     assert text in str(model_card(run))
+
+
+def test_the_base_model_is_the_first_one_of_the_hub(run):
+    bag = {"name": "bag", "hub": False, "license": None, "sources": []}
+    encoder = {"name": "intfloat/e5", "hub": True, "license": "mit", "sources": None}
+    change(run / "run.json", begun_with=[bag, encoder])
+    assert model_card(run).data.base_model == "intfloat/e5"
+    change(run / "run.json", begun_with=[bag])
+    assert model_card(run).data.base_model is None

@@ -73,5 +73,4 @@ def test_the_recipe_of_a_run_states_its_start_and_languages(finished):
 @pytest.mark.slow
 def test_the_card_names_the_start_and_the_packaged_model(finished):
     card = (finished[0] / "README.md").read_text()
-    assert "| ... before training " in card
-    assert "| ... the model that comes with tmde " in card
+    assert "| dev rows | this model | before training | packaged model | chance |" in card

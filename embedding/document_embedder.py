@@ -28,7 +28,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, 
 import numpy as np
 import torch
 from sentence_transformers import SentenceTransformer
-from sentence_transformers.sentence_transformer.modules import Pooling
+from sentence_transformers.base.modules import Dense
+from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 from sentence_transformers.util import get_device_name
 from torch import nn
 from tqdm.std import tqdm as tqdm_std
@@ -43,7 +44,7 @@ from modeling_tmde.sentence_transformers_files import (
 )
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import load_encoder, local_or_hub
-from tmde.embedding.long_documents import LongDocuments, SplitDocuments
+from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_aggregation
 from tmde.embedding.model_files import copy_card, replace_calibration, stored_settings
 from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
@@ -75,6 +76,16 @@ _ACCELERATOR_BATCH_TOKENS = 16384
 _GROUP_TEXTS = 4096
 _GROUP_CHARACTERS = 2**22
 _PROGRESS_BAR_FROM = 2000  # texts
+
+_SEVERAL_PROCESSES = "several processes embed one file by torchrun, see `tmde embed --help`"
+# What to do instead of arguments that only SentenceTransformer.encode takes.
+_INSTEAD = {
+    "pool": _SEVERAL_PROCESSES,
+    "chunk_size": _SEVERAL_PROCESSES,
+    "output_value": (
+        "outputs of all tokens are embedder(embedder.preprocess(texts))['token_embeddings']"
+    ),
+}
 
 
 @dataclass(frozen=True)
@@ -145,10 +156,11 @@ class EncodeArguments(VectorOptions, total=False):
     language: str | Sequence[str] | None
 
 
-def _takes_names_of_texts(method: _Method) -> _Method:
+def _takes_names_of_peer(method: _Method) -> _Method:
     """Let a method take its texts as `sentences=` or `inputs=` too.
 
-    These are the names of sentence-transformers before version 6 and since then.
+    These are the names of sentence-transformers before version 6 and since then. Its arguments that
+    are not supported raise a `TmdeError` that says what to do instead.
     """
 
     @wraps(method)
@@ -158,6 +170,9 @@ def _takes_names_of_texts(method: _Method) -> _Method:
                 if args or "texts" in options:
                     raise TypeError(f"{method.__name__}() got the texts and {name!r}; give one")
                 options["texts"] = options.pop(name)
+        for name, remedy in _INSTEAD.items():
+            if name in options:
+                raise TmdeError(f"{name}: found {options[name]!r}, expected no {name}; {remedy}")
         return method(embedder, *args, **options)
 
     return cast(_Method, renaming)
@@ -172,8 +187,8 @@ class DocumentEmbedder(SentenceTransformer):
     An embedder is a `SentenceTransformer` of sentence-transformers 6, and goes wherever one does.
     It differs in how it encodes: batches hold a number of tokens instead of texts, a report says
     what was truncated, long documents can be split, and a vector in `precision="int8"` or
-    `"uint8"` does not depend on the other texts. `output_value`, `pool`, `chunk_size` and
-    `tokenize` are not supported.
+    `"uint8"` does not depend on the other texts. `output_value`, `pool` and `chunk_size` are not
+    supported.
 
     Args:
         model: The model. Only the encoder of an encoder-decoder (T5, Marian, BART) is used, and
@@ -251,7 +266,7 @@ class DocumentEmbedder(SentenceTransformer):
         later_modules = _with_pooling(text_model, pooling, later_modules)
         named_prompts, default_name = _prompts_by_role(prompt, prompts)
         super().__init__(
-            modules=[text_model, *later_modules],
+            modules=[text_model],
             device=str(text_model.model.device),  # The model stays where it is.
             prompts=named_prompts,
             similarity_fn_name="cosine",
@@ -259,7 +274,8 @@ class DocumentEmbedder(SentenceTransformer):
         # SentenceTransformer warns of one that is given to it.
         self.default_prompt_name = default_name
         for module in later_modules:
-            module.float()  # Vectors are float32, whatever the type of the weights.
+            # SentenceTransformer would round the weights of its modules to the encoder's type.
+            self.append(module.float().to(self.device))
         if self.needs_language:
             self.module_kwargs = {"0": ["language"]}
         if prompt and prompt == self._prompt_of_model:
@@ -276,21 +292,21 @@ class DocumentEmbedder(SentenceTransformer):
                 "long_documents='truncate' splits nothing; give 'chunk', 'sentences', "
                 "'punctuation' or 'words'"
             )
-        self._reader = self._make_reader(prompt, self.max_length, aggregation)
-        self.aggregation: str | SentenceDensity = "mean"
-        if isinstance(self._reader, LongDocuments):
-            self.aggregation = self._reader.aggregation
+        self.aggregation = load_aggregation(aggregation)
+        self._reader(prompt)  # Raises for settings that leave no room for text.
         # Without a `truncate_dim`, it is that of the last module, which all modules state.
         self._whole_dimension = cast(int, self.get_embedding_dimension())
         self._check_density()
 
-    def _make_reader(
-        self,
-        prompt: str,
-        max_length: int,
-        aggregation: str | os.PathLike[str] | SentenceDensity,
-    ) -> TextTokenizer | LongDocuments:
+    def _reader(self, prompt: str, max_length: int | None = None) -> TextTokenizer | LongDocuments:
         """Return what reads texts with a prompt.
+
+        It is made for every call, in less than a millisecond, because users may set `tokenizer` and
+        `prompts` at any time.
+
+        Args:
+            prompt: The prompt; "" for none.
+            max_length: The longest input in tokens. Default: that of the embedder.
 
         Raises:
             TmdeError: The prompt leaves no room for text, or settings for long documents exclude
@@ -299,13 +315,9 @@ class DocumentEmbedder(SentenceTransformer):
         tokenize = self._text_model.text_tokenizer(prompt, max_length)
         if self.long_documents == "truncate":
             return tokenize
-        return LongDocuments(tokenize, self.long_documents, self._window, self._stride, aggregation)
-
-    def _reader_with(self, prompt: str) -> TextTokenizer | LongDocuments:
-        """Return what reads the texts of a call with this prompt."""
-        if prompt == self.prompt:
-            return self._reader
-        return self._make_reader(prompt, self.max_length, self.aggregation)
+        return LongDocuments(
+            tokenize, self.long_documents, self._window, self._stride, self.aggregation
+        )
 
     def _check_density(self) -> None:
         """Check that a density is of vectors of this model."""
@@ -429,6 +441,16 @@ class DocumentEmbedder(SentenceTransformer):
         """Load a checkpoint for `SentenceTransformerTrainer`, which wants the best one back."""
         return cls.from_pretrained(model_name_or_path, **options)
 
+    def _apply(self, *args: Any, **options: Any) -> DocumentEmbedder:
+        """Move or cast all modules, as `half()` and `to()` do; those after the encoder to float32.
+
+        They take float32 vectors, whatever the type of the encoder.
+        """
+        super()._apply(*args, **options)
+        for module in list(self.children())[1:]:
+            module.float()
+        return self
+
     def __getstate__(self) -> dict[str, Any]:
         """Leave out what calls add, so that `datasets` recognizes the same embedder."""
         state = dict(self.__dict__)
@@ -500,15 +522,14 @@ class DocumentEmbedder(SentenceTransformer):
     @property
     def prompt(self) -> str:
         """The prompt of calls that name no other; "" for none."""
-        if self.default_prompt_name is None:
-            return ""
-        return self.prompts[self.default_prompt_name] or ""
+        return self._resolve_prompt(None, None) or ""
 
     @property
     def long_document_settings(self) -> dict[str, str | int]:
         """All settings that decide the vectors of long documents, with their defaults."""
-        if isinstance(self._reader, LongDocuments):
-            return self._reader.describe()
+        reader = self._reader(self.prompt)
+        if isinstance(reader, LongDocuments):
+            return reader.describe()
         return {"long_documents": "truncate"}
 
     @property
@@ -544,7 +565,7 @@ class DocumentEmbedder(SentenceTransformer):
                 "that model and tokenizer can take; embed longer texts with "
                 "long_documents='chunk' or 'sentences'"
             )
-        self._reader = self._make_reader(self.prompt, limit, self.aggregation)
+        self._reader(self.prompt, limit)  # Raises if the limit leaves no room for text.
         self._text_model.max_seq_length = limit
 
     @property
@@ -601,7 +622,7 @@ class DocumentEmbedder(SentenceTransformer):
         **arguments: Unpack[EncodeArguments],
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]: ...
 
-    @_takes_names_of_texts
+    @_takes_names_of_peer
     def encode(
         self,
         texts: str | Iterable[str],
@@ -684,7 +705,7 @@ class DocumentEmbedder(SentenceTransformer):
             return list(vectors)
         return vectors
 
-    @_takes_names_of_texts
+    @_takes_names_of_peer
     def encode_query(  # type: ignore[override]  # As `encode`.
         self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
@@ -700,7 +721,7 @@ class DocumentEmbedder(SentenceTransformer):
         """
         return self._encode_with_role("query", texts, arguments)
 
-    @_takes_names_of_texts
+    @_takes_names_of_peer
     def encode_document(  # type: ignore[override]  # As `encode`.
         self, texts: str | Iterable[str], **arguments: Any
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
@@ -725,7 +746,7 @@ class DocumentEmbedder(SentenceTransformer):
         vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **arguments)
         return vectors
 
-    @_takes_names_of_texts
+    @_takes_names_of_peer
     def encode_with_report(
         self,
         texts: str | Iterable[str],
@@ -762,7 +783,7 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if device is not None:
             self._move_to(device)
-        reader = self._reader_with(self._prompt_of_call(prompt, prompt_name))
+        reader = self._reader(self._prompt_of_call(prompt, prompt_name))
         form = self._vector_form(convert_to_tensor, **options)
         is_single_text = isinstance(texts, str)
         text_list = [texts] if isinstance(texts, str) else list(texts)
@@ -846,8 +867,8 @@ class DocumentEmbedder(SentenceTransformer):
         """
         if not isinstance(device, str | torch.device):
             raise TmdeError(
-                f"device: found {device!r}, expected one device such as 'cuda'; several processes "
-                "embed one file by torchrun, see `tmde embed --help`"
+                f"device: found {device!r}, expected one device such as 'cuda'; "
+                f"{_SEVERAL_PROCESSES}"
             )
         if hasattr(self.model, "_hf_hook"):
             raise TmdeError(
@@ -855,6 +876,17 @@ class DocumentEmbedder(SentenceTransformer):
                 "model; leave device out"
             )
         self.to(device)
+
+    def start_multi_process_pool(self, target_devices: list[str] | None = None) -> dict[str, Any]:
+        """Refuse to start processes, because `encode` takes no `pool`.
+
+        Args:
+            target_devices: Not used.
+
+        Raises:
+            TmdeError: Always.
+        """
+        raise TmdeError(f"start_multi_process_pool: encode() takes no pool; {_SEVERAL_PROCESSES}")
 
     def __call__(self, batch: Mapping[str, Any], column: str = "text", **options: Any) -> Any:
         """Return the vectors of rows of a dataset, as `embed_batch` does.
@@ -1092,13 +1124,14 @@ class DocumentEmbedder(SentenceTransformer):
             codes = iter(language)
         stream = iter(texts)
         form = self._vector_form(convert_to_tensor, **options)
+        reader = self._reader(self.prompt)
         total_report = EncodeReport()
         with self._progress_bar(show_progress_bar, total) as bar:
             try:
                 while chunk := list(itertools.islice(stream, chunk_size)):
                     chunk_codes = list(itertools.islice(codes, len(chunk)))
                     output = self._encode_list(
-                        self._reader,
+                        reader,
                         chunk,
                         chunk_codes,
                         form,
@@ -1378,7 +1411,8 @@ def _with_pooling(
         later_modules: The modules that are given.
 
     Raises:
-        TmdeError: There is no pooling of that name.
+        TmdeError: There is no pooling of that name, or its vectors have another width than the next
+            module takes.
     """
     if pooling is None and later_modules:
         return list(later_modules)
@@ -1392,7 +1426,36 @@ def _with_pooling(
                 "joined by '+'"
             )
     pooling_module = Pooling(text_model.get_embedding_dimension(), modes)
+    _check_width(pooling, pooling_module, later_modules[1:])
     return [pooling_module, *later_modules[1:]]
+
+
+def _check_width(pooling: str, pooling_module: Pooling, next_modules: Sequence[nn.Module]) -> None:
+    """Check that the first module with a fixed input width takes the vectors of the pooling.
+
+    Args:
+        pooling: The name of the pooling.
+        pooling_module: The pooling.
+        next_modules: The modules after it.
+
+    Raises:
+        TmdeError: It takes vectors of another width.
+    """
+    width = pooling_module.get_embedding_dimension()
+    for module in next_modules:
+        if isinstance(module, Dense):
+            expected_width = module.in_features
+        elif isinstance(module, LayerNorm):
+            expected_width = module.dimension
+        else:
+            continue
+        if width != expected_width:
+            raise TmdeError(
+                f"pooling: found {pooling!r}, whose vectors have {width} numbers, expected "
+                f"{expected_width}, which the {type(module).__name__} of this model takes; leave "
+                "pooling out to take the model's own"
+            )
+        return
 
 
 def check_token_outputs(

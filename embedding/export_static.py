@@ -16,6 +16,7 @@ from typing import Any, cast
 import numpy as np
 import torch
 from safetensors.torch import save_file
+from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from transformers import PreTrainedModel, PreTrainedTokenizerBase
 
@@ -64,12 +65,8 @@ def export_static_embedding(
         both count a repeated token as often as it occurs.
 
     Raises:
-        ImportError: sentence-transformers is not installed.
         TmdeError: The model is no bag, or the table gives other vectors.
     """
-    # A missing package is reported before any work is done.
-    import sentence_transformers  # noqa: F401
-
     bag = _checked_bag(model)
     folder = Path(folder)
     folder.parent.mkdir(parents=True, exist_ok=True)
@@ -163,8 +160,6 @@ def static_encoder(
     Returns:
         A function from texts to their vectors, (texts, d) float32.
     """
-    from sentence_transformers import SentenceTransformer
-
     static_model = SentenceTransformer(str(folder), device="cpu")
 
     def encode(texts: Sequence[str]) -> np.ndarray:

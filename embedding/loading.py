@@ -172,11 +172,13 @@ def _weight_bar(factory: Callable[..., Any], arguments: Any, options: dict[str, 
     """Make a bar of transformers, which stays hidden in a quiet load."""
     if _IS_QUIET.get():
         options = options | {"disable": True}
+    if _hook_of_application is not None:
+        return _hook_of_application(factory, arguments, options)
     return factory(*arguments, **options)
 
 
 logging.getLogger("transformers.modeling_utils").addFilter(_is_shown)
-transformers_logging.set_tqdm_hook(_weight_bar)
+_hook_of_application = transformers_logging.set_tqdm_hook(_weight_bar)
 
 
 def load_encoder(name: str, **options: Any) -> PreTrainedModel:

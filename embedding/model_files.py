@@ -22,6 +22,7 @@ from transformers import PreTrainedModel
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import PROMPTS_FILE
 from tmde.embedding.hub_names import is_possible_hub_id
+from tmde.embedding.loading import errors_about
 
 CALIBRATION_FILE = "calibration.json"  # of `tmde.documents.calibration`
 _CARD = "README.md"
@@ -55,15 +56,16 @@ def stored_settings(
         token: The token to read it with.
 
     Raises:
-        TmdeError: The file names a default prompt that it does not have.
+        TmdeError: The file is damaged, or names a default prompt that it does not have.
     """
     path = find_model_file(name, PROMPTS_FILE, revision, token)
     if path is None:
         return StoredSettings({})
-    content = json.loads(path.read_text(encoding="utf-8"))
     prompts: dict[str, str] = {}
-    for prompt_name, prompt in (content.get("prompts") or {}).items():
-        prompts[prompt_name] = prompt or ""
+    with errors_about(path):
+        content = json.loads(path.read_text(encoding="utf-8"))
+        for prompt_name, prompt in (content.get("prompts") or {}).items():
+            prompts[prompt_name] = prompt or ""
     default_prompt = ""
     default_name = content.get("default_prompt_name")
     if default_name is not None:

@@ -19,6 +19,7 @@ from transformers import PreTrainedTokenizerBase
 
 from modeling_tmde import TmdeError
 from modeling_tmde.sentence_transformers_files import MODULES_FILE, TRANSFORMER_FILE
+from tmde.embedding.loading import errors_about
 from tmde.embedding.model_files import find_model_file
 
 # Modules by the last part of their names, which differ between versions of sentence-transformers.
@@ -79,14 +80,23 @@ def stored_modules(
         trust_remote_code: Whether an activation function may come from any package.
 
     Raises:
-        TmdeError: There is a module or a setting that `DocumentEmbedder` cannot follow.
+        TmdeError: A file is damaged, or there is a module or a setting that `DocumentEmbedder`
+            cannot follow.
     """
     path = find_model_file(name, MODULES_FILE, revision, token)
     if path is None:
         return StoredModules()
-    entries = json.loads(path.read_text(encoding="utf-8"))
-    kinds = [_kind_of_module(entry["type"]) for entry in entries]
-    if kinds[:2] != ["Transformer", "Pooling"] or entries[0]["path"]:
+    with errors_about(path):
+        entries = json.loads(path.read_text(encoding="utf-8"))
+        kinds = [_kind_of_module(entry["type"]) for entry in entries]
+        folders = [Path(entry["path"]) for entry in entries]
+    if set(kinds) <= {"Transformer", *_LATER_MODULES}:
+        raise TmdeError(
+            f"{name}/{MODULES_FILE}: found the modules {kinds} without a Pooling, expected a "
+            "Transformer and a Pooling; add the Pooling, or delete this file and name one by "
+            "pooling="
+        )
+    if kinds[:2] != ["Transformer", "Pooling"] or folders[0] != Path():
         raise _refusal(
             f"{name}/{MODULES_FILE}",
             f"the modules {kinds}",
@@ -94,8 +104,8 @@ def stored_modules(
         )
     hub_options: dict[str, Any] = {"revision": revision, "token": token}
     later_modules: list[Module] = []
-    for entry, kind in zip(entries[1:], kinds[1:], strict=True):
-        if Path(entry["path"]).is_absolute() or ".." in Path(entry["path"]).parts:
+    for entry, kind, folder in zip(entries[1:], kinds[1:], folders[1:], strict=True):
+        if folder.is_absolute() or ".." in folder.parts:
             raise TmdeError(
                 f"{name}/{MODULES_FILE}: found the path {entry['path']!r}, expected a folder of "
                 "the model"
@@ -107,9 +117,10 @@ def stored_modules(
                 f"the module {entry['type']!r}",
                 f"one of {sorted(_LATER_MODULES)} after the pooling",
             )
-        module = module_class.load(
-            name, subfolder=entry["path"], trust_remote_code=trust_remote_code, **hub_options
-        )
+        with errors_about(f"{name}/{entry['path']}"):
+            module = module_class.load(
+                name, subfolder=entry["path"], trust_remote_code=trust_remote_code, **hub_options
+            )
         later_modules.append(module)
     settings = _transformer_settings(name, hub_options)
     return StoredModules(
@@ -135,7 +146,9 @@ def _transformer_settings(name: str, hub_options: dict[str, Any]) -> dict[str, A
         TmdeError: There is a setting that `DocumentEmbedder` cannot follow.
     """
     settings: dict[str, Any] = {}
-    for key, value in Transformer.load_config(name, **hub_options).items():
+    with errors_about(f"{name}/{TRANSFORMER_FILE}"):
+        stored = Transformer.load_config(name, **hub_options)
+    for key, value in stored.items():
         settings[_NAMES_OF_VERSION_5.get(key, key)] = value
     # `DocumentEmbedder` always takes a literal `</s>` for text.
     settings.get("processor_kwargs", {}).pop("split_special_tokens", None)

@@ -72,8 +72,12 @@ class TextModel(InputModule):
         self.model = encoder_body(model)
         self.tokenizer = tokenizer
         self.max_seq_length = self.length_limit(max_length)
-        self.pad_id = _padding_id(self.model, tokenizer)
         self._width = self._measured_width()
+
+    @property
+    def pad_id(self) -> int:
+        """An id for padding, which is masked, so that any id will do."""
+        return _padding_id(self.model, self.tokenizer)
 
     def _measured_width(self) -> int:
         """Return the length of an output, measured by a tiny batch.

@@ -103,6 +103,74 @@ def test_prompts_are_told_apart(embedder):
     assert abs(embedder.encode_document(TEXTS) - plain).max() > 1e-2
 
 
+# What users of SentenceTransformer set on a model after it is made.
+def set_default_prompt(model):
+    model.prompts = {"query": "haus: ", "document": "baum: "}
+    model.default_prompt_name = "query"
+
+
+def change_text_of_prompt(model):
+    model.default_prompt_name = "passage"
+    model.prompts["passage"] = "katze: "
+
+
+def set_default_prompt_without_text(model):
+    model.default_prompt_name = "missing"
+
+
+def set_tokenizer(model):
+    tokenizer = make_tokenizer()
+    tokenizer.model_max_length = 64
+    if isinstance(model, DocumentEmbedder):
+        model.tokenizer = tokenizer
+    else:
+        model[0].processor = tokenizer  # Its `tokenizer` can't be set.
+
+
+def set_include_prompt(model):
+    model.default_prompt_name = "query"
+    model.set_pooling_include_prompt(False)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        set_default_prompt,
+        change_text_of_prompt,
+        set_default_prompt_without_text,
+        set_tokenizer,
+        set_include_prompt,
+    ],
+)
+def test_attributes_that_are_set_later_are_followed(change, folder, tmp_path):
+    peer = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    unchanged = embedder.encode(TEXTS)
+    change(peer)
+    change(embedder)
+
+    for method in ("encode", "encode_query", "encode_document"):
+        assert_same(getattr(embedder, method)(TEXTS), getattr(peer, method)(TEXTS))
+    named = {"prompt_name": "query"}
+    assert_same(embedder.encode(TEXTS, **named), peer.encode(TEXTS, **named))
+    assert_same(np.concatenate(list(embedder.encode_iter(TEXTS, 2))), peer.encode(TEXTS))
+    if change is not set_default_prompt_without_text:
+        assert abs(embedder.encode(TEXTS) - unchanged).max() > 1e-3
+        embedder.save_pretrained(tmp_path)
+        opened = DocumentEmbedder.from_pretrained(tmp_path, device="cpu")
+        assert_same(opened.encode(TEXTS), peer.encode(TEXTS))
+
+
+def test_long_documents_follow_attributes_that_are_set_later(folder):
+    settings = {"long_documents": "chunk", "window": 16}
+    text = "haus hund katze baum " * 20
+    changed = DocumentEmbedder.from_pretrained(folder, device="cpu", **settings)
+    built = DocumentEmbedder.from_pretrained(folder, device="cpu", prompt="baum: ", **settings)
+    set_default_prompt(changed)
+    changed.prompts["query"] = "baum: "
+    np.testing.assert_array_equal(changed.encode([text]), built.encode([text]))
+
+
 def test_a_model_without_prompts_for_queries_gives_none(tmp_path, embedder):
     """As in sentence-transformers: a default prompt is not for queries and documents."""
     embedder.save_pretrained(tmp_path)
@@ -164,12 +232,27 @@ def test_an_unknown_argument_is_a_type_error(method, embedder):
         ({"precision": "int4"}, "precision: found 'int4', expected one of"),
         ({"batch_size": 0}, "batch_size: found 0, expected at least 1"),
         ({"device": ["cpu", "cpu"]}, "device: found .*expected one device"),
+        ({"pool": {}}, "pool: found {}, .*torchrun"),
+        ({"chunk_size": 100}, "chunk_size: found 100, .*torchrun"),
+        ({"output_value": "token_embeddings"}, "found 'token_embeddings', .*preprocess"),
         ({"prompt": "haus " * 100}, "expected more than .* tokens of the prompt"),
     ],
 )
 def test_arguments_that_make_no_sense(options, message, embedder):
     with pytest.raises(TmdeError, match=message):
         embedder.encode(TEXTS, **options)
+
+
+def test_processes_are_refused_before_they_start(embedder):
+    with pytest.raises(TmdeError, match="start_multi_process_pool: .*torchrun"):
+        embedder.start_multi_process_pool(["cpu", "cpu"])
+
+
+def test_outputs_of_tokens_as_the_error_says(embedder, peer):
+    outputs = embedder(embedder.preprocess(TEXTS))["token_embeddings"]
+    expected = peer.encode(TEXTS, output_value="token_embeddings")
+    for output, expected_output in zip(outputs.detach(), expected, strict=True):
+        assert_same(output[: len(expected_output)], expected_output)
 
 
 def test_prompts_of_calls_reach_the_pieces_of_long_documents(folder):

@@ -1,6 +1,8 @@
 """Weights that a checkpoint lacks: an error, unless no vector needs them; never a table."""
 
 import logging
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -69,6 +71,28 @@ def test_no_bar_of_weights(bert_folder, capfd, restored_bars):
     # Others who load a model keep their bars.
     BertModel.from_pretrained(bert_folder)
     assert "Loading weights" in capfd.readouterr().err
+
+
+def test_a_hook_that_the_application_had_set_is_called(bert_folder):
+    """In a process of its own, because the hook is set before tmde is imported."""
+    script = f"""
+from transformers import BertModel
+from transformers.utils import logging
+
+calls = []
+def hook(factory, arguments, options):
+    calls.append(options.get("disable", False))
+    return factory(*arguments, **options)
+logging.set_tqdm_hook(hook)
+from tmde.embedding.loading import load_encoder
+BertModel.from_pretrained({str(bert_folder)!r})
+load_encoder({str(bert_folder)!r})
+print(calls)
+"""
+    result = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.strip() == "[False, True]"
 
 
 def test_a_quiet_load_hides_the_report_of_its_own_thread_alone(bert_folder, caplog, monkeypatch):

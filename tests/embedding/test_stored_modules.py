@@ -117,6 +117,39 @@ def test_modules_are_saved_again(pooling, save_peer, tmp_path):
     assert_same_vectors(opened, reopened_peer)
 
 
+@pytest.mark.parametrize("later", ["dense", "dense, normalize", "layer norm"])
+def test_later_modules_keep_their_weights(later, save_peer, tmp_path):
+    """Whatever the type of the encoder, when it is loaded and when it is saved."""
+    peer, folder = save_peer(Pooling(WIDTH), *LATER_MODULES[later](WIDTH))
+    weights = {name: weight.clone() for name, weight in peer[2].state_dict().items()}
+
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu", dtype="bfloat16")
+    embedder.save_pretrained(tmp_path / "again")
+    opened = DocumentEmbedder.from_pretrained(tmp_path / "again", device="cpu")
+
+    assert embedder.model.dtype == torch.bfloat16
+    for name, weight in weights.items():
+        torch.testing.assert_close(embedder[2].state_dict()[name], weight, rtol=0, atol=0)
+        torch.testing.assert_close(opened[2].state_dict()[name], weight, rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("cast", ["half", "bfloat16", "double"])
+@pytest.mark.parametrize("later", ["dense, normalize", "layer norm"])
+def test_a_model_is_cast_with_its_later_modules(later, cast, save_peer):
+    _, folder = save_peer(Pooling(WIDTH), *LATER_MODULES[later](WIDTH))
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    expected = embedder.encode(TEXTS)
+
+    getattr(embedder, cast)()
+
+    vectors = embedder.encode(TEXTS)
+    assert vectors.dtype == np.float32
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=0.1)
+    with torch.no_grad():
+        forwarded = embedder.eval()(embedder.preprocess(TEXTS))["sentence_embedding"]
+    np.testing.assert_allclose(forwarded, vectors, rtol=0, atol=0.02)
+
+
 @pytest.mark.parametrize(
     ("options", "max_seq_length"),
     [
@@ -156,6 +189,45 @@ def test_another_pooling_replaces_that_of_the_model(save_peer):
 
 
 # ---- What is refused
+
+
+@pytest.mark.parametrize("later", ["dense, normalize", "layer norm"])
+def test_a_pooling_of_another_width_is_refused(later, save_peer):
+    _, folder = save_peer(Pooling(WIDTH), *LATER_MODULES[later](WIDTH))
+    with pytest.raises(
+        TmdeError, match=r"pooling: found 'cls\+mean', .* 64 numbers, expected 32, which the "
+    ):
+        DocumentEmbedder.from_pretrained(folder, device="cpu", pooling="cls+mean")
+
+
+@pytest.mark.parametrize(
+    "file",
+    [
+        "modules.json",
+        "config_sentence_transformers.json",
+        "sentence_bert_config.json",
+        "1_Pooling/config.json",
+        "2_Dense/config.json",
+        "2_Dense/model.safetensors",
+    ],
+)
+@pytest.mark.parametrize("content", ['[{"idx": 0, ', "", '"text"'])
+def test_a_damaged_file_is_named(content, file, save_peer):
+    _, folder = save_peer(Pooling(WIDTH), make_dense())
+    (folder / file).write_text(content)
+    named = file.removesuffix("/config.json").removesuffix("/model.safetensors")
+    with pytest.raises(TmdeError, match=f"{folder}/{named}"):
+        DocumentEmbedder.from_pretrained(folder, device="cpu")
+
+
+@pytest.mark.parametrize("kept", [[], [0], [0, 2]], ids=str)
+def test_a_missing_pooling_is_named(kept, save_peer):
+    _, folder = save_peer(Pooling(WIDTH), Normalize())
+    entries = json.loads((folder / "modules.json").read_text())
+    (folder / "modules.json").write_text(json.dumps([entries[number] for number in kept]))
+    with pytest.raises(TmdeError, match="modules.json: found the modules .* without a Pooling"):
+        DocumentEmbedder.from_pretrained(folder, device="cpu")
+
 
 REFUSED_MODULES = [
     (0, "sentence_transformers.models.StaticEmbedding", "'StaticEmbedding', 'Pooling'"),

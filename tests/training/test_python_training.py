@@ -364,7 +364,7 @@ def test_a_trainer_built_in_python_writes_card_recipe_and_results(tokenizer, tmp
     sentences = 100 * results["best"]["eval_retrieval"]
     assert "On **dev** rows of unrecorded origin" in card
     assert f"| mean, sentences | {sentences:.1f} | 8.3 |" in card  # chance is one of 12
-    assert "translation (cross-entropy" in card
+    assert "Objectives: translation, weight 0.6; InfoNCE" in card
     saved = TmdeForConditionalGeneration.from_pretrained(tmp_path)
     assert_equal_weights(saved.state_dict(), trainer.model.state_dict())
     assert not (tmp_path / "data_state.json").exists()  # Only checkpoints have a position.

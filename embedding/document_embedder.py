@@ -45,7 +45,12 @@ from modeling_tmde.sentence_transformers_files import (
 from modeling_tmde.tokenization import load_tokenizer
 from tmde.embedding.loading import load_encoder, local_or_hub
 from tmde.embedding.long_documents import LongDocuments, SplitDocuments, load_aggregation
-from tmde.embedding.model_files import copy_card, replace_calibration, stored_settings
+from tmde.embedding.model_files import (
+    copy_card,
+    license_of,
+    replace_calibration,
+    stored_settings,
+)
 from tmde.embedding.packaged_models import DEFAULT_MODEL, packaged_name
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import (
@@ -78,12 +83,14 @@ _GROUP_CHARACTERS = 2**22
 _PROGRESS_BAR_FROM = 2000  # texts
 
 _SEVERAL_PROCESSES = "several processes embed one file by torchrun, see `tmde embed --help`"
-# What to do instead of arguments that only SentenceTransformer.encode takes.
+# Arguments that only SentenceTransformer.encode takes: the value that changes nothing, which the
+# functions of sentence-transformers pass, and what to do instead of any other.
 _INSTEAD = {
-    "pool": _SEVERAL_PROCESSES,
-    "chunk_size": _SEVERAL_PROCESSES,
+    "pool": (None, _SEVERAL_PROCESSES),
+    "chunk_size": (None, _SEVERAL_PROCESSES),
     "output_value": (
-        "outputs of all tokens are embedder(embedder.preprocess(texts))['token_embeddings']"
+        "sentence_embedding",
+        "outputs of all tokens are embedder(embedder.preprocess(texts))['token_embeddings']",
     ),
 }
 
@@ -143,7 +150,7 @@ class VectorOptions(TypedDict, total=False):
     normalize: bool
     normalize_embeddings: bool
     truncate_dim: int | None
-    precision: str
+    precision: str | None
 
 
 class EncodeArguments(VectorOptions, total=False):
@@ -170,9 +177,10 @@ def _takes_names_of_peer(method: _Method) -> _Method:
                 if args or "texts" in options:
                     raise TypeError(f"{method.__name__}() got the texts and {name!r}; give one")
                 options["texts"] = options.pop(name)
-        for name, remedy in _INSTEAD.items():
-            if name in options:
-                raise TmdeError(f"{name}: found {options[name]!r}, expected no {name}; {remedy}")
+        for name, (default, remedy) in _INSTEAD.items():
+            value = options.pop(name, default)
+            if value != default:
+                raise TmdeError(f"{name}: found {value!r}, expected {default!r}; {remedy}")
         return method(embedder, *args, **options)
 
     return cast(_Method, renaming)
@@ -294,8 +302,6 @@ class DocumentEmbedder(SentenceTransformer):
             )
         self.aggregation = load_aggregation(aggregation)
         self._reader(prompt)  # Raises for settings that leave no room for text.
-        # Without a `truncate_dim`, it is that of the last module, which all modules state.
-        self._whole_dimension = cast(int, self.get_embedding_dimension())
         self._check_density()
 
     def _reader(self, prompt: str, max_length: int | None = None) -> TextTokenizer | LongDocuments:
@@ -318,6 +324,13 @@ class DocumentEmbedder(SentenceTransformer):
         return LongDocuments(
             tokenize, self.long_documents, self._window, self._stride, self.aggregation
         )
+
+    @property
+    def _whole_dimension(self) -> int:
+        """The dimension of the last module's vectors, before `truncate_dim`."""
+        # Modules such as `Normalize` state no dimension: theirs is that of the module before.
+        stating = [module for module in self if hasattr(module, "get_embedding_dimension")]
+        return cast(int, stating[-1].get_embedding_dimension())
 
     def _check_density(self) -> None:
         """Check that a density is of vectors of this model."""
@@ -631,7 +644,7 @@ class DocumentEmbedder(SentenceTransformer):
         batch_size: int | None = None,
         show_progress_bar: bool | None = None,
         *,
-        precision: str = "float32",
+        precision: str | None = "float32",
         convert_to_numpy: bool = True,
         convert_to_tensor: bool = False,
         device: str | torch.device | None = None,
@@ -657,9 +670,9 @@ class DocumentEmbedder(SentenceTransformer):
                 is reached first.
             show_progress_bar: Default: when this module's logger is at INFO or below, or when there
                 are more than 2,000 texts and stderr is a terminal.
-            precision: "int8" or "uint8" for 8 bits a number: each vector is scaled by its own
-                largest number, so that the cosine is kept and the length is not. "ubinary" or
-                "binary" for the signs alone, 8 of them in a byte. See
+            precision: "float32", as for None; "int8" or "uint8" for 8 bits a number: each vector is
+                scaled by its own largest number, so that the cosine is kept and the length is not.
+                "ubinary" or "binary" for the signs alone, 8 of them in a byte. See
                 `tmde.embedding.quantization.quantized`; `similarity` takes such vectors too.
             convert_to_numpy: False: return a list of n tensors on the model's device.
             convert_to_tensor: Return a tensor on the model's device instead of a numpy array.
@@ -740,8 +753,9 @@ class DocumentEmbedder(SentenceTransformer):
     def _encode_with_role(
         self, role: str, texts: str | Iterable[str], arguments: dict[str, Any]
     ) -> np.ndarray | torch.Tensor | list[torch.Tensor]:
-        """Embed texts with the prompt of a role, unless a call names another one."""
-        if arguments.get("prompt") is None and arguments.get("prompt_name") is None:
+        """Embed texts with the prompt of a role, if there is one and a call names no other one."""
+        is_named = arguments.get("prompt") is not None or arguments.get("prompt_name") is not None
+        if role in self.prompts and not is_named:
             arguments = arguments | {"prompt_name": role}
         vectors: np.ndarray | torch.Tensor | list[torch.Tensor] = self.encode(texts, **arguments)
         return vectors
@@ -815,7 +829,7 @@ class DocumentEmbedder(SentenceTransformer):
         normalize: bool = False,
         normalize_embeddings: bool = False,
         truncate_dim: int | None = None,
-        precision: str = "float32",
+        precision: str | None = "float32",
     ) -> _VectorForm:
         """Return how a call computes and stores vectors.
 
@@ -828,7 +842,7 @@ class DocumentEmbedder(SentenceTransformer):
             normalize=normalize or normalize_embeddings,
             convert_to_tensor=convert_to_tensor,
             dimension=self._dimension_of_call(truncate_dim),
-            precision=precision,
+            precision=precision or "float32",
         )
 
     def _batch_limits(self, batch_tokens: int | None, batch_size: int | None) -> BatchLimits:
@@ -1012,13 +1026,14 @@ class DocumentEmbedder(SentenceTransformer):
         `save_pretrained` and `push_to_hub` call this. `from_pretrained` opens the folder,
         `SentenceTransformer` and `AutoModel` too. A `max_seq_length` that is shorter than the
         tokenizer's is stored in the tokenizer; a bag has no limit when it is opened again. The card
-        of a model that was loaded from a folder or the Hub, with its license, is copied. Settings
-        for long documents are not stored: give them to `from_pretrained` again.
+        of a model that was loaded from a folder or the Hub, with its license, is copied; after
+        `SentenceTransformerTrainer` it is a new one of sentence-transformers, with that license.
+        Settings for long documents are not stored: give them to `from_pretrained` again.
 
         Args:
             path: The folder, made if missing. Files of an earlier save are replaced.
-            model_name: Not used, because no card is written.
-            create_model_card: Not used. `tmde push` fills a card from the record of a training run.
+            model_name: The name of the model in a new card.
+            create_model_card: Whether a card is copied or written.
             train_datasets: Not used.
             safe_serialization: Not used: weights are saved as safetensors.
 
@@ -1028,13 +1043,17 @@ class DocumentEmbedder(SentenceTransformer):
         folder = Path(path).expanduser()
         if folder.is_file():
             raise TmdeError(f"path: found the file {folder}, expected a folder or a new name")
-        super().save(str(folder), create_model_card=False)
+        is_trained = "generated_from_trainer" in self.model_card_data.tags
+        if is_trained and self.model_card_data.license is None:
+            self.model_card_data.license = license_of(self.model)
+        super().save(str(folder), model_name, create_model_card and is_trained)
         modules_file = folder / MODULES_FILE
         entries = json.loads(modules_file.read_text(encoding="utf-8"))
         # `TextModel` stands in for the module that whoever opens the folder has.
         entries[0]["type"] = TRANSFORMER_TYPE
         write_json(modules_file, entries)
-        copy_card(self.model, folder)
+        if create_model_card and not is_trained:
+            copy_card(self.model, folder)
         replace_calibration(self.model, folder)
 
     # ---- Streams

@@ -10,7 +10,7 @@ import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
-from huggingface_hub import hf_hub_download
+from huggingface_hub import ModelCard, hf_hub_download
 from huggingface_hub.errors import (
     EntryNotFoundError,
     HfHubHTTPError,
@@ -126,6 +126,14 @@ def copy_card(model: PreTrainedModel, folder: Path) -> None:
     card = _file_of_model(model, _CARD)
     if card is not None:
         shutil.copyfile(card, folder / _CARD)
+
+
+def license_of(model: PreTrainedModel) -> str | None:
+    """Return the license that the card of a model states; None without one."""
+    card = _file_of_model(model, _CARD)
+    if card is None:
+        return None
+    return ModelCard.load(card, ignore_metadata_errors=True).data.get("license")
 
 
 def _file_of_model(model: PreTrainedModel, file: str) -> Path | None:

@@ -182,6 +182,47 @@ def test_a_model_without_prompts_for_queries_gives_none(tmp_path, embedder):
         assert_same(getattr(opened, method)(TEXTS), getattr(peer, method)(TEXTS))
 
 
+@pytest.mark.parametrize("prompts", [{}, {"only": "baum: "}, {"query": "haus: "}], ids=str)
+@pytest.mark.parametrize("method", ["encode_query", "encode_document"])
+def test_prompts_of_roles_that_are_taken_away(method, prompts, folder):
+    peer = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    peer.prompts = dict(prompts)
+    embedder.prompts = dict(prompts)
+    assert_same(getattr(embedder, method)(TEXTS), getattr(peer, method)(TEXTS))
+
+
+def test_arguments_that_functions_of_the_peer_pass_change_nothing(embedder, peer):
+    options = {"precision": None, "pool": None, "chunk_size": None}
+    options["output_value"] = "sentence_embedding"
+    assert_same(embedder.encode(TEXTS, **options), peer.encode(TEXTS, **options))
+
+
+def test_evaluator_and_hard_negatives_of_the_peer(embedder, peer):
+    from sentence_transformers.sentence_transformer import evaluation
+
+    evaluator = evaluation.EmbeddingSimilarityEvaluator(TEXTS, TEXTS[::-1], range(len(TEXTS)))
+    assert evaluator(embedder) == pytest.approx(evaluator(peer), abs=1e-5)
+    texts = {"query": TEXTS[:3], "answer": TEXTS[-3:]}
+    mined = []
+    for model in (embedder, peer):
+        rows = sentence_transformers.util.mine_hard_negatives(
+            datasets.Dataset.from_dict(texts), model, num_negatives=1, verbose=False
+        )
+        mined.append(rows.to_list())
+    assert mined[0] == mined[1]
+
+
+def test_a_module_that_is_added_later(folder):
+    peer = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
+    dense = st_models.Dense(32, 12)
+    peer.append(dense)
+    embedder.append(dense)
+    assert embedder.dimension == 12
+    assert_same(embedder.encode(TEXTS), peer.encode(TEXTS))
+
+
 def test_a_prompt_of_the_class_is_for_queries_too():
     embedder = DocumentEmbedder(make_xlmr(), make_tokenizer(), prompt="haus: ")
     np.testing.assert_array_equal(embedder.encode_query(TEXTS), embedder.encode(TEXTS))

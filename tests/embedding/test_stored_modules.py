@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import sentence_transformers
 import torch
+from huggingface_hub import ModelCard
 from sentence_transformers.base.modules import Dense, Normalize, Transformer
 from sentence_transformers.sentence_transformer.modules import LayerNorm, Pooling
 from torch import nn
@@ -288,6 +289,7 @@ def test_an_embedder_is_a_sentence_transformer(save_peer):
 
 def test_the_trainer_of_sentence_transformers_trains_an_embedder(save_peer, tmp_path):
     _, folder = save_peer(Pooling(WIDTH), make_dense())
+    (folder / "README.md").write_text("---\nlicense: mit\n---\nThe model before.\n")
     embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")
     before = embedder.encode(TEXTS)
     import datasets
@@ -307,3 +309,8 @@ def test_the_trainer_of_sentence_transformers_trains_an_embedder(save_peer, tmp_
     assert abs(after - before).max() > 1e-3
     opened = DocumentEmbedder.from_pretrained(tmp_path / "trained", device="cpu")
     np.testing.assert_allclose(opened.encode(TEXTS), after, rtol=0, atol=1e-5)
+    # The card is that of the trained model, under the license of the model before.
+    card = ModelCard.load(tmp_path / "trained" / "README.md")
+    assert "generated_from_trainer" in card.data.tags
+    assert card.data.license == "mit"
+    assert "The model before" not in card.text

@@ -361,6 +361,8 @@ class DocumentEmbedder(SentenceTransformer):
         aggregation: str | os.PathLike[str] | SentenceDensity = "mean",
         prompt: str | None = None,
         prompts: Mapping[str, str] | None = None,
+        truncate_dim: int | None = None,
+        similarity_fn_name: str | None = None,
         **model_kwargs: Any,
     ) -> DocumentEmbedder:
         """Load model, tokenizer and modules from a folder or the Hub, ready to encode.
@@ -392,6 +394,10 @@ class DocumentEmbedder(SentenceTransformer):
             prompts: See the class. Those of the model's `config_sentence_transformers.json` are
                 added. Unless you give a `prompt`, "query" and "document" are "" where the model
                 has none of them, as in sentence-transformers.
+            truncate_dim: How many numbers of a vector are kept. Default: what the model's
+                `config_sentence_transformers.json` says, else all.
+            similarity_fn_name: "cosine", "dot", "euclidean" or "manhattan", for `similarity`.
+                Default: what the model's `config_sentence_transformers.json` says, else "cosine".
             model_kwargs: Passed on to `AutoModel`.
 
         Raises:
@@ -438,10 +444,10 @@ class DocumentEmbedder(SentenceTransformer):
             all_prompts,
             modules.later_modules,
         )
-        similarity_fn_name: Any = settings.similarity_fn_name
-        if similarity_fn_name in cls.SUPPORTED_SIMILARITY_FN_NAMES:
-            embedder.similarity_fn_name = similarity_fn_name
-        embedder.truncate_dim = settings.truncate_dim
+        similarity: Any = similarity_fn_name or settings.similarity_fn_name
+        if similarity_fn_name is not None or similarity in cls.SUPPORTED_SIMILARITY_FN_NAMES:
+            embedder.similarity_fn_name = similarity
+        embedder.truncate_dim = settings.truncate_dim if truncate_dim is None else truncate_dim
         embedder.trust_remote_code = trust_remote_code
         if compile:
             embedder.model.compile(dynamic=True)

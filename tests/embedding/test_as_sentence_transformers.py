@@ -213,6 +213,15 @@ def test_evaluator_and_hard_negatives_of_the_peer(embedder, peer):
     assert mined[0] == mined[1]
 
 
+def test_settings_that_loading_takes(folder):
+    options = {"truncate_dim": 8, "similarity_fn_name": "euclidean"}
+    peer = sentence_transformers.SentenceTransformer(str(folder), device="cpu", **options)
+    embedder = DocumentEmbedder.from_pretrained(folder, device="cpu", **options)
+    vectors = embedder.encode(TEXTS)
+    assert_same(vectors, peer.encode(TEXTS))
+    assert_same(embedder.similarity(vectors, vectors), peer.similarity(vectors, vectors))
+
+
 def test_a_module_that_is_added_later(folder):
     peer = sentence_transformers.SentenceTransformer(str(folder), device="cpu")
     embedder = DocumentEmbedder.from_pretrained(folder, device="cpu")

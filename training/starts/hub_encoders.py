@@ -79,8 +79,8 @@ def _load_encoder(name: str) -> PreTrainedModel:
     config = AutoConfig.from_pretrained(name, trust_remote_code=False)
     if architecture_of(config) is not None:
         raise TmdeError(
-            f"found a model of this package ({config.model_type!r}), which --warm-start goes on "
-            "from"
+            f"found a model of this package ({config.model_type!r}); to train it further, give it "
+            "as --warm-start to its own recipe"
         )
     AdaptedConfig(encoder_config=config)
     model_class = encoder_class(config)

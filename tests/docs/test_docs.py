@@ -37,7 +37,7 @@ from tests.forking import ForkServer
 from tests.hub_server import Account, HubServer
 from tmde.cli.main import app
 from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
-from tmde.hub_cards.licenses import LicensedOrigin
+from tmde.hub_cards.licenses import license_chain
 from tmde.hub_cards.provenance import stated_license
 from tmde.training.objectives import OBJECTIVES
 from tmde.training.recipe import load_recipe, packaged_names
@@ -351,7 +351,8 @@ def test_every_recipe_is_in_the_table_of_the_guide(name):
 
 def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():
     """A run of the guide begins with it by default."""
-    start = LicensedOrigin("default", "model", stated_license(PACKAGED_FOLDERS[DEFAULT_MODEL]))
+    license = stated_license(PACKAGED_FOLDERS[DEFAULT_MODEL])
+    (start,) = license_chain([{"name": "default", "license": license}], [])
     texts = [path.read_text("utf-8") for path in [*PAGES, ROOT / "cli" / "push.py"]]
     refused = []
     for line in "\n".join(texts).splitlines():

@@ -23,7 +23,17 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple, TypedDict, TypeVar, cast, overload
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Literal,
+    NamedTuple,
+    NoReturn,
+    TypedDict,
+    TypeVar,
+    cast,
+    overload,
+)
 
 import numpy as np
 import torch
@@ -897,7 +907,7 @@ class DocumentEmbedder(SentenceTransformer):
             )
         self.to(device)
 
-    def start_multi_process_pool(self, target_devices: list[str] | None = None) -> dict[str, Any]:
+    def start_multi_process_pool(self, target_devices: list[str] | None = None) -> NoReturn:
         """Refuse to start processes, because `encode` takes no `pool`.
 
         Args:

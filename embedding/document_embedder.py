@@ -339,8 +339,11 @@ class DocumentEmbedder(SentenceTransformer):
     def _whole_dimension(self) -> int:
         """The dimension of the last module's vectors, before `truncate_dim`."""
         # Modules such as `Normalize` state no dimension: theirs is that of the module before.
-        stating = [module for module in self if hasattr(module, "get_embedding_dimension")]
-        return cast(int, stating[-1].get_embedding_dimension())
+        stating: list[Any] = [
+            module for module in self if hasattr(module, "get_embedding_dimension")
+        ]
+        dimension: int = stating[-1].get_embedding_dimension()
+        return dimension
 
     def _check_density(self) -> None:
         """Check that a density is of vectors of this model."""

@@ -133,7 +133,8 @@ def license_of(model: PreTrainedModel) -> str | None:
     card = _file_of_model(model, _CARD)
     if card is None:
         return None
-    return ModelCard.load(card, ignore_metadata_errors=True).data.get("license")
+    license: str | None = ModelCard.load(card, ignore_metadata_errors=True).data.get("license")
+    return license
 
 
 def _file_of_model(model: PreTrainedModel, file: str) -> Path | None:

@@ -1,21 +1,27 @@
 """Checkpoints of a run, each of which is there as a whole or not at all."""
 
+import json
 import os
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from zipfile import ZipFile
 
 from accelerate import PartialState
+from safetensors import safe_open
 from transformers.trainer import (
     OPTIMIZER_NAME,
     OPTIMIZER_NAME_BIN,
     SCHEDULER_NAME,
 )
-from transformers.trainer_utils import get_last_checkpoint, sort_checkpoints
+from transformers.trainer_utils import sort_checkpoints
+from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.training.arguments import TmdeTrainingArguments
+
+logger = logging.get_logger("tmde.training")
 
 # The states that a run resumes with, beside its model, and patterns of their files. With FSDP, the
 # optimizer has the folder `optimizer_0`, or the second name.
@@ -62,21 +68,56 @@ def publish(unfinished: Path, checkpoint: Path) -> None:
 
 
 def find_checkpoint(folder: Path) -> Path | None:
-    """Return the newest checkpoint of a run; None if there is none."""
-    if not folder.is_dir():
-        return None
-    checkpoint = get_last_checkpoint(str(folder))
-    return None if checkpoint is None else Path(checkpoint)
+    """Return the newest checkpoint of a run that is not damaged; None if there is none."""
+    checkpoints = [Path(name) for name in sort_checkpoints(str(folder))]
+    for path in reversed(checkpoints):
+        damage = find_damage(path)
+        if damage is None:
+            return path
+        logger.warning(f"{path} is damaged, and is skipped: {damage}")
+    return None
+
+
+def find_damage(checkpoint: Path) -> str | None:
+    """Return which file of a checkpoint is damaged, as far as its format tells; None if none is.
+
+    Files of torch are archives with a checksum of each part. Of JSON and safetensors, only damage
+    that makes them unreadable is found.
+    """
+    for path in sorted(checkpoint.iterdir()):
+        try:
+            _read_whole(path)
+        except Exception as error:  # Readers of damaged files fail in any way.
+            return f"{path.name}: {error or type(error).__name__}"
+    return None
+
+
+def _read_whole(path: Path) -> None:
+    if path.suffix == ".json":
+        content = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(content, dict):
+            raise TmdeError(f"found {type(content).__name__}, expected an object")
+    elif path.suffix in (".pt", ".pth"):
+        with ZipFile(path) as archive:
+            damaged_part = archive.testzip()
+        if damaged_part is not None:
+            raise TmdeError(f"the checksum of {damaged_part} is wrong")
+    elif path.suffix == ".safetensors":
+        with safe_open(path, "pt"):
+            pass
 
 
 def check_resumable(folder: Path) -> None:
-    """Check that a checkpoint holds all that a run resumes with.
+    """Check that a checkpoint holds all that a run resumes with, in files that can be read.
 
     transformers would begin a missing state anew, without a warning.
 
     Raises:
-        TmdeError: Names the states that are missing.
+        TmdeError: Names the states that are missing, or a damaged file.
     """
+    damage = find_damage(folder)
+    if damage is not None:
+        raise TmdeError(f"{folder} is damaged: {damage}; resume from an older checkpoint")
     missing = []
     for state, patterns in RESUMED_STATES.items():
         if not any(any(folder.glob(pattern)) for pattern in patterns):

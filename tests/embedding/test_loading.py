@@ -49,19 +49,26 @@ def remove_weight(folder, ending):
     save_file(weights, path, metadata={"format": "pt"})
 
 
-def test_a_missing_pooler_is_not_reported(bert_folder, caplog, monkeypatch):
+@pytest.fixture
+def transformers_log(caplog, monkeypatch):
+    """The log of transformers, whatever other tests and libraries have set."""
     # By default the logs of transformers reach no handler but its own.
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+    monkeypatch.setattr(logging.getLogger("transformers.modeling_utils"), "disabled", False)
+    caplog.set_level(logging.WARNING, logger="transformers.modeling_utils")
+    return caplog
+
+
+def test_a_missing_pooler_is_not_reported(bert_folder, transformers_log):
     model = load_encoder(str(bert_folder))
     assert isinstance(model, BertModel)
-    assert caplog.text == ""
+    assert transformers_log.text == ""
 
 
-def test_the_report_of_others_stays(bert_folder, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+def test_the_report_of_others_stays(bert_folder, transformers_log):
     load_encoder(str(bert_folder))
     BertModel.from_pretrained(bert_folder)
-    assert "pooler.dense.weight" in caplog.text
+    assert "pooler.dense.weight" in transformers_log.text
 
 
 def test_no_bar_of_weights(bert_folder, capfd, restored_bars):
@@ -95,11 +102,10 @@ print(calls)
     assert result.stdout.strip() == "[False, True]"
 
 
-def test_a_quiet_load_hides_the_report_of_its_own_thread_alone(bert_folder, caplog, monkeypatch):
-    monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
+def test_a_quiet_load_hides_the_report_of_its_own_thread_alone(bert_folder, transformers_log):
     with ThreadPoolExecutor(1) as pool, without_load_report():
         pool.submit(BertModel.from_pretrained, bert_folder).result()
-    assert "pooler.dense.weight" in caplog.text
+    assert "pooler.dense.weight" in transformers_log.text
 
 
 def test_a_missing_layer_is_an_error(bert_folder):

@@ -55,7 +55,9 @@ def transformers_log(caplog, monkeypatch):
     # By default the logs of transformers reach no handler but its own.
     monkeypatch.setattr(logging.getLogger("transformers"), "propagate", True)
     monkeypatch.setattr(logging.getLogger("transformers.modeling_utils"), "disabled", False)
-    caplog.set_level(logging.WARNING, logger="transformers.modeling_utils")
+    # Not that of `modeling_utils`: it checks more if its own logger has this level.
+    caplog.set_level(logging.NOTSET, logger="transformers.modeling_utils")
+    caplog.set_level(logging.WARNING, logger="transformers")
     return caplog
 
 

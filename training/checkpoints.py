@@ -95,7 +95,7 @@ def find_damage(checkpoint: Path) -> str | None:
 def _read_whole(path: Path) -> None:
     if path.suffix == ".json":
         json.loads(path.read_text(encoding="utf-8"))
-    elif path.suffix in (".pt", ".pth"):
+    elif path.suffix in (".bin", ".pt", ".pth"):
         with ZipFile(path) as archive:
             damaged_part = archive.testzip()
         if damaged_part is not None:
@@ -105,17 +105,25 @@ def _read_whole(path: Path) -> None:
             pass
 
 
+def check_undamaged(checkpoint: Path) -> None:
+    """Check a checkpoint that a user has named.
+
+    Raises:
+        TmdeError: Names the file that is damaged.
+    """
+    damage = find_damage(checkpoint)
+    if damage is not None:
+        raise TmdeError(f"{checkpoint} is damaged: {damage}; resume from an older checkpoint")
+
+
 def check_resumable(folder: Path) -> None:
-    """Check that a checkpoint holds all that a run resumes with, in files that can be read.
+    """Check that a checkpoint holds all that a run resumes with.
 
     transformers would begin a missing state anew, without a warning.
 
     Raises:
-        TmdeError: Names the states that are missing, or a damaged file.
+        TmdeError: Names the states that are missing.
     """
-    damage = find_damage(folder)
-    if damage is not None:
-        raise TmdeError(f"{folder} is damaged: {damage}; resume from an older checkpoint")
     missing = []
     for state, patterns in RESUMED_STATES.items():
         if not any(any(folder.glob(pattern)) for pattern in patterns):

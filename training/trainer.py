@@ -58,6 +58,7 @@ from tmde.training.batches import (
 from tmde.training.callbacks import EarlyStopping, RunProgress, RunSchedule
 from tmde.training.checkpoints import (
     check_resumable,
+    check_undamaged,
     find_checkpoint,
     publish,
     writing_unfinished,
@@ -912,6 +913,7 @@ class TmdeTrainer(HubTrainer):
             checkpoint = self._newest_checkpoint()
         elif resume_from_checkpoint:
             checkpoint = str(resume_from_checkpoint)
+            check_undamaged(Path(checkpoint))
         if checkpoint is not None:
             check_resumable(Path(checkpoint))
             # Before the batches are made; weights that are sharded are loaded after.

@@ -9,7 +9,7 @@ import torch
 from modeling_tmde import TmdeError
 from tests.conftest import make_rows
 from tests.training.trainers import tiny_trainer
-from tmde.training.checkpoints import check_resumable, find_checkpoint
+from tmde.training.checkpoints import check_resumable, check_undamaged, find_checkpoint
 
 
 def save(folder: Path, *files: str) -> Path:
@@ -59,7 +59,7 @@ def test_a_checkpoint_with_a_file_that_was_cut_off_is_skipped(name, trained, tmp
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
     assert find_checkpoint(run) == run / "checkpoint-1"
     with pytest.raises(TmdeError, match=f"checkpoint-2 is damaged: {name}: "):
-        check_resumable(run / "checkpoint-2")
+        check_undamaged(run / "checkpoint-2")
 
 
 def test_a_changed_byte_of_an_optimizer_is_damage(trained, tmp_path):

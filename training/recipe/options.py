@@ -113,16 +113,16 @@ def _read_options(values: Mapping[str, Any], keys: Mapping[str, Key]) -> Options
     for name in values:
         if name not in keys:
             raise RecipeError(unknown_name_message("key", name, keys))
-    given = {}
+    set_values = {}
     defaults = {}
     for name, key in keys.items():
         if name in values:
-            given[name] = read_value(name, values[name], key.type)
+            set_values[name] = read_value(name, values[name], key.type)
         elif key.default is REQUIRED:
             raise RecipeError(f"{name} is missing, expected {describe_type(key.type)}")
         else:
             defaults[name] = key.default
-    return Options(given, defaults)
+    return Options(set_values, defaults)
 
 
 # ---- Model
@@ -224,8 +224,8 @@ def read_objectives(values: Mapping[str, Any]) -> Options:
             losses[str(name)] = _read_options(options or {}, keys)
         except RecipeError as error:
             raise RecipeError(f"{name}: {error}") from error
-    others = [name for name in OBJECTIVES if name not in losses]
-    return Options(losses, dict.fromkeys(others))
+    unused_names = [name for name in OBJECTIVES if name not in losses]
+    return Options(losses, dict.fromkeys(unused_names))
 
 
 # ---- Training

@@ -131,8 +131,9 @@ def compare(
 
     The p-value comes from approximate randomization (Noreen 1989; Riezler and Maxwell 2005 for the
     comparison of systems): how often randomly exchanging the two systems' outcomes, item by item,
-    gives a difference at least as large. For correlations, the standardized ranks are exchanged. It
-    is not corrected for multiple comparisons.
+    gives a difference at least as large. For correlations, the ranks of the measured similarities
+    are exchanged, because the similarities of two systems may have different scales. It is not
+    corrected for multiple comparisons.
 
     Args:
         a: The result of the first system.
@@ -381,28 +382,26 @@ def _correlations(cells: Sequence[Cell], items: _Items) -> ValuesOfCells:
             for column, cell in enumerate(cells):
                 times = weights_of_items[items.of_cells[column]].astype(int)
                 drawn_outcomes = np.repeat(cell.outcomes, times, axis=0)
-                values[sample, column] = _rank_products(drawn_outcomes).mean()
+                values[sample, column] = _rank_correlations(*drawn_outcomes.T)
         return values
 
     return correlations
 
 
-def _rank_products(outcomes: np.ndarray) -> np.ndarray:
-    """Return the products of the standardized ranks of gold and measured similarities.
+def _rank_correlations(gold: np.ndarray, measured: np.ndarray) -> np.ndarray:
+    """Return Spearman's correlations of gold similarities (n,) with measured ones (..., n).
 
-    Their mean is Spearman's correlation; it is 0 if all measured similarities are equal.
-
-    Args:
-        outcomes: Gold and measured similarities, (n, 2).
-
-    Returns:
-        An array of shape (n,).
+    A correlation is 0 if all measured similarities are equal.
     """
-    ranks = stats.rankdata(outcomes, axis=0)
-    deviations = ranks.std(axis=0)
+    return (_standardized_ranks(gold) * _standardized_ranks(measured)).mean(axis=-1)
+
+
+def _standardized_ranks(values: np.ndarray) -> np.ndarray:
+    """Return the ranks on the last axis with mean 0 and variance 1, or 0 if all are equal."""
+    ranks = stats.rankdata(values, axis=-1)
+    deviations = ranks.std(axis=-1, keepdims=True)
     scales = np.where(deviations > 0, deviations, 1)
-    standardized = (ranks - ranks.mean(axis=0)) / scales
-    return standardized.prod(axis=1)
+    return (ranks - ranks.mean(axis=-1, keepdims=True)) / scales
 
 
 def _randomization_p(
@@ -410,22 +409,22 @@ def _randomization_p(
 ) -> float:
     """Return the two-sided p over exchanges of the two systems' outcomes.
 
-    All outcomes of an item are exchanged at once. This turns the sign of what the item adds to the
-    difference.
+    All outcomes of an item are exchanged at once.
     """
     items = _Items.of(cells_a)
     if cells_a[0].metric == "strict_f1":
         return _randomization_p_of_f1(cells_a, cells_b, items, permutations, seed)
+    if cells_a[0].metric == "spearman":
+        return _randomization_p_of_correlations(cells_a, cells_b, items, permutations, seed)
     gains_in_cells = []
     for cell_a, cell_b in zip(cells_a, cells_b, strict=True):
-        contributions_a = _contributions(cell_a)
-        contributions_b = _contributions(cell_b)
-        gains_in_cells.append((contributions_b - contributions_a) / len(contributions_a))
+        gains_in_cells.append((cell_b.outcomes - cell_a.outcomes) / len(cell_a.outcomes))
     gains_of_items = np.bincount(
         np.concatenate(items.of_cells), np.concatenate(gains_in_cells), minlength=items.count
     )
 
     def absolute_difference(gains: np.ndarray, axis: int) -> np.ndarray:
+        # Exchanging the outcomes of an item turns the sign of what it adds to the difference.
         # Sums in another order differ by rounding, and equal ones must count as equal.
         return np.round(np.abs(gains.sum(axis)), 12)
 
@@ -483,8 +482,28 @@ def _randomization_p_of_f1(
     return _share_of_exchanges(np.ones(items.count), absolute_difference, permutations, seed)
 
 
-def _contributions(cell: Cell) -> np.ndarray:
-    """Return what each outcome adds to the value of its cell, times the number of outcomes."""
-    if cell.metric == "spearman":
-        return _rank_products(cell.outcomes)
-    return cell.outcomes
+def _randomization_p_of_correlations(
+    cells_a: Sequence[Cell], cells_b: Sequence[Cell], items: _Items, permutations: int, seed: int
+) -> float:
+    """Return the two-sided p over exchanges of the ranks of the two systems' similarities.
+
+    The exchanged ranks are ranked again, and the correlations are computed again. Turning the signs
+    of the items' rank products instead would keep ranks that belong to no system.
+    """
+
+    def absolute_difference(signs: np.ndarray, axis: int) -> np.ndarray:
+        """Return the difference where the items of negative sign are exchanged, (samples,)."""
+        differences = []
+        for cell_a, cell_b, items_of_cell in zip(cells_a, cells_b, items.of_cells, strict=True):
+            is_exchanged = np.atleast_2d(signs)[:, items_of_cell] < 0
+            gold = cell_a.outcomes[:, 0]
+            ranks_a = stats.rankdata(cell_a.outcomes[:, 1])
+            ranks_b = stats.rankdata(cell_b.outcomes[:, 1])
+            first = _rank_correlations(gold, np.where(is_exchanged, ranks_b, ranks_a))
+            second = _rank_correlations(gold, np.where(is_exchanged, ranks_a, ranks_b))
+            differences.append(second - first)
+        # Differences of other sums differ by rounding, and equal ones must count as equal.
+        means = np.abs(np.stack(differences).mean(axis=0))
+        return means.round(12).reshape(signs.shape[:-1])
+
+    return _share_of_exchanges(np.ones(items.count), absolute_difference, permutations, seed)

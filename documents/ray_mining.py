@@ -30,8 +30,6 @@ import numpy as np
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
-from tmde.documents.exact_search import exact_neighbors, merge_neighbors
-from tmde.documents.margins import check_scoring
 from tmde.documents.mining import (
     Neighbors,
     check_retrieval,
@@ -39,8 +37,16 @@ from tmde.documents.mining import (
     retrieved_pairs,
     scored_neighbors,
 )
-from tmde.documents.neighbor_graph import LAST_EFFORT, SAMPLE, SHARD, NeighborGraph
-from tmde.documents.neighbors import EXACT_COST
+from tmde.documents.neighbors import (
+    EXACT_COST,
+    LAST_EFFORT,
+    SAMPLE,
+    SHARD,
+    NeighborGraph,
+    check_scoring,
+    exact_neighbors,
+    merge_neighbors,
+)
 from tmde.documents.ray_embedding import embed_dataset
 from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.progress import progress_bar
@@ -136,7 +142,7 @@ def mine_datasets(
     """Return pairs of texts of two datasets that are likely translations.
 
     Up to n m d = 1e13 the pairs are those of [`~tmde.documents.mining.mine_bitext`]. Beyond, each
-    shard is searched by a graph; see [`~tmde.documents.neighbor_graph`].
+    shard is searched by a graph; see [`~tmde.documents.neighbors`].
 
     Args:
         first: Any Ray dataset with a column of texts.

@@ -150,11 +150,11 @@ def mine_datasets(
         model: The folder of a saved model that every machine can read, or a Hub id.
         column: The column of the texts. Empty and repeated ones are left out.
         id_column: The column of the ids. Without it, texts are numbered from 0.
-        scoring: See `mine_bitext`, as the next arguments.
-        k: See there.
-        retrieval: See there.
-        threshold: See there.
-        max_pairs: See there.
+        scoring: How pairs are scored, see `mine_bitext`.
+        k: The number of neighbors of a margin.
+        retrieval: How pairs are chosen, see `mine_bitext`.
+        threshold: The least score of a pair; None for all.
+        max_pairs: The most pairs, of the highest scores; None for all.
         shard_size: The most vectors that an actor searches. With 384 numbers, a million need 1.4
             GiB, and their graph 0.6 GiB.
         concurrency: The number of actors that embed; see

@@ -13,7 +13,6 @@ import enum
 import itertools
 import os
 import tempfile
-from collections import defaultdict
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -222,18 +221,13 @@ class DuplicateFinder:
             folder: The folder of temporary files.
         """
         bands = SignatureBands(_with_bar(texts, "Reading"), len(texts), self.min_similarity, folder)
-        kept_rows_of_key: defaultdict[int, list[int]] = defaultdict(list)
-        for row, keys in bands.shared():
-            candidates: set[int] = set()
-            for key in keys:
-                candidates.update(kept_rows_of_key.get(key, ()))
-            similar_rows = bands.similar_rows(row, candidates)
-            original, similarity = self._most_similar(row, similar_rows, texts)
-            if original != row:
+        for row, buckets in bands.shared():
+            candidates = bands.similar_kept_rows(row, buckets)
+            original, similarity = self._most_similar(row, candidates, texts)
+            if original == row:
+                bands.keep(row, buckets)
+            else:
                 links.set(row, original, similarity)
-                continue
-            for key in keys:
-                kept_rows_of_key[key].append(row)
 
     def _most_similar(
         self, row: int, candidates: Sequence[int], texts: ChosenTexts

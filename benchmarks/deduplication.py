@@ -35,9 +35,7 @@ SHORTEST = 60  # characters of a text that is planted again
 STAGES = (
     ("read", dedupe_file.StoredDocuments, "write"),
     ("copies", deduplication, "first_occurrences"),
-    ("embed", deduplication.DuplicateFinder, "_embed"),
-    ("neighbors", deduplication, "find_neighbors"),
-    ("sketches", deduplication, "ShingleSketches"),
+    ("signatures", deduplication, "SignatureBands"),
     ("compare", deduplication.DuplicateFinder, "_add_near_duplicates"),
     ("write", dedupe_file, "_write"),
 )
@@ -110,7 +108,7 @@ def make_documents(
 # ---- The run
 
 
-def deduplicate(documents: Path, model: str) -> None:
+def deduplicate(documents: Path) -> None:
     """Deduplicate a file as the command does, and print the stages as JSON."""
     from tmde.cli.pair_probabilities import ProbabilityOptions
 
@@ -121,12 +119,11 @@ def deduplicate(documents: Path, model: str) -> None:
         target=folder / "unique.jsonl",
         groups_output=folder / "groups.jsonl",
         groups_target=folder / "groups.jsonl",
-        model=model,
-        loading={"long_documents": "sentences"},
+        model="default",
+        loading={},
         format=None,
         field=None,
         id_field=None,
-        language=None,
         language_field=None,
         min_similarity=deduplication.MIN_SIMILARITY,
         across_languages=False,
@@ -144,9 +141,7 @@ def deduplicate(documents: Path, model: str) -> None:
 # ---- Measures
 
 
-def measure(
-    texts: list[tuple[str, str]], count: int, model: str, seed: int, work: Path
-) -> dict[str, Any]:
+def measure(texts: list[tuple[str, str]], count: int, seed: int, work: Path) -> dict[str, Any]:
     """Deduplicate so many documents, and return seconds, memory and what was found."""
     rows, originals = make_documents(texts, count, seed)
     work.mkdir(parents=True, exist_ok=True)
@@ -156,7 +151,7 @@ def measure(
             print(json_format.dumps(row, ensure_ascii=False), file=file)
     characters = sum(len(row["text"]) for row in rows)
     del rows
-    command = [sys.executable, __file__, "--run", str(documents), "--model", model]
+    command = [sys.executable, __file__, "--run", str(documents)]
     process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
     measured = json_format.loads(process.stdout)
     stages = measured["stages"].values()
@@ -211,22 +206,21 @@ def main(
     data: Annotated[Path | None, typer.Option(help="Folder with parallel/ and general/.")] = None,
     work: Annotated[Path, typer.Option(help="Folder of the documents.")] = Path("dedupe"),
     documents: Annotated[list[int] | None, typer.Option(help="Sizes. Repeatable.")] = None,
-    model: Annotated[str, typer.Option(help="The model.")] = "default",
     seed: Annotated[int, typer.Option(help="That of the planted documents.")] = 0,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
     run: Annotated[Path | None, typer.Option(help="Deduplicate this file, and stop.")] = None,
 ) -> None:
     """Measure `tmde dedupe`."""
     if run is not None:
-        deduplicate(run, model)
+        deduplicate(run)
         return
     texts = read_texts(data)
     results = []
     for count in documents or [100_000]:
         typer.echo(f"{count:,} documents", err=True)
-        results.append(measure(texts, count, model, seed, work))
+        results.append(measure(texts, count, seed, work))
         # Written after each size, because the larger ones take long.
-        write_json(json, "deduplication", {"model": model, "seed": seed}, results)
+        write_json(json, "deduplication", {"seed": seed}, results)
     print(markdown([table_row(result) for result in results]))
 
 

@@ -28,11 +28,9 @@ K = 10  # documents of a query whose recall is measured
 CUT = 128  # numbers of the truncated vectors
 SIZES = (
     ("float32", None),
-    ("int8", None),
-    ("ubinary", None),
+    ("float16", None),
     ("float32", CUT),
-    ("int8", CUT),
-    ("ubinary", CUT),
+    ("float16", CUT),
 )
 FILES = {"documentation": "parallel_dev.parquet", "general": "general_dev.parquet"}
 LARGE_QUERIES = 500
@@ -174,7 +172,7 @@ def measure_large(collection: Collection) -> list[dict[str, Any]]:
     """Return a row for each precision: bytes, and what the approximate search finds, in %."""
     rows = []
     whole: list[list[str]] = []
-    for precision in ("float32", "int8", "ubinary"):
+    for precision in ("float32", "float16"):
         with tempfile.TemporaryDirectory() as folder:
             index = make_index(Path(folder), collection, precision, None)
             exact = found_ids(index, collection.queries, exact=True)

@@ -24,18 +24,25 @@ def dedupe(
         Path | None,
         Option(help="File of the groups of documents that say the same: .jsonl."),
     ] = None,
-    model: common.ModelOption = DEFAULT_MODEL,
     format: common.FormatOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,
-    language: common.LanguageOption = None,
-    language_field: common.LanguageFieldOption = None,
     min_similarity: Annotated[
         float, Option(min=0, max=1, help="Similarity of near-duplicates, from 0 to 1.")
     ] = 0.7,
     across_languages: Annotated[
         bool, Option("--across-languages", help="Remove translations, too.")
     ] = False,
+    language_field: common.LanguageFieldOption = None,
+    model: Annotated[
+        str | None,
+        Option(
+            "--model",
+            "-m",
+            help="Model that finds translations: folder or Hub id. Default: the model of tmde.",
+            callback=common.check_model_name,
+        ),
+    ] = None,
     overwrite: common.OverwriteOption = False,
     *,
     probabilities: dict[str, Any],
@@ -45,26 +52,20 @@ def dedupe(
 
     Copies are equal but for case and white space. Near-duplicates share most of their characters.
     With --across-languages, translations of an earlier document are removed, too, if they are
-    translations with a probability of 0.9 or more.
+    translations with a probability of 0.9 or more. Only these need a model.
 
         tmde dedupe news.jsonl -o unique.jsonl --groups groups.jsonl
 
         tmde dedupe news.jsonl -o unique.jsonl --across-languages --language-field lang
 
-    Without a column of languages, the language of each document is identified (extra clean).
+    Without a column of languages, --across-languages identifies the language of each document
+    (extra clean).
 
     DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of them
     gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ... name the
     language) or of such tables. OUT has all their columns.
     """
-    common.check_languages_exclude(language, language_field)
-    if probabilities and not across_languages:
-        raise OptionError(
-            "--min-probability, --share and --calibration need --across-languages: probabilities "
-            "are those of translations"
-        )
-    if language is not None and across_languages:
-        raise OptionError("--language says that all documents are in one language: leave it out")
+    _check_options_of_translations(across_languages, model, language_field, probabilities | loading)
     target = common.check_output(out, overwrite, [".jsonl"])
     groups_target = None
     if groups is not None:
@@ -80,15 +81,43 @@ def dedupe(
         target=target,
         groups_output=groups,
         groups_target=groups_target,
-        model=model,
+        model=model or DEFAULT_MODEL,
         loading={"long_documents": "sentences"} | loading,
         format=format,
         field=field,
         id_field=id_field,
-        language=language,
         language_field=language_field,
         min_similarity=min_similarity,
         across_languages=across_languages,
         probabilities=ProbabilityOptions(**probabilities),
     )
     dedupe_file(job)
+
+
+def _check_options_of_translations(
+    across_languages: bool,
+    model: str | None,
+    language_field: str | None,
+    other_options: dict[str, Any],
+) -> None:
+    """Raise `OptionError` if options for translations are given, and none are searched for.
+
+    Args:
+        across_languages: Whether translations are searched for.
+        model: The model that finds them.
+        language_field: The column of the languages.
+        other_options: Further options of the model and of probabilities that the user has set.
+    """
+    if across_languages:
+        return
+    options = list(other_options)
+    if model is not None:
+        options.insert(0, "model")
+    if language_field is not None:
+        options.insert(0, "language_field")
+    if options:
+        option = options[0].replace("_", "-")
+        raise OptionError(
+            f"--{option} needs --across-languages: only translations are found by a model and by "
+            "the languages of the documents"
+        )

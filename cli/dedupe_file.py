@@ -27,7 +27,6 @@ from tmde.documents.deduplication import (
     Group,
 )
 from tmde.documents.language_identification import LanguageIdentifier
-from tmde.embedding import DocumentEmbedder
 from tmde.embedding.progress import progress_bar
 
 _CHUNK = 8192  # documents that are read at once
@@ -56,7 +55,6 @@ class DedupeJob:
     format: InputFormat | None
     field: list[str] | None
     id_field: str | None
-    language: str | None
     language_field: str | None
     min_similarity: float
     across_languages: bool
@@ -75,8 +73,7 @@ def dedupe_file(job: DedupeJob) -> None:
     with tempfile.TemporaryDirectory(prefix=prefix, dir=job.target.parent) as name:
         folder = Path(name)
         documents = StoredDocuments.write(folder, _read(job))
-        embedder = load_embedder(job.model, **job.loading)
-        groups = _find_groups(job, documents, embedder, folder)
+        groups = _find_groups(job, documents, folder)
         _write(job, documents, groups)
         document_count = len(documents)
     counts = Counter(match.kind.value for group in groups for match in group.duplicates)
@@ -117,72 +114,57 @@ def _read(job: DedupeJob) -> Iterator[tuple[Chunk, list[str], list[str | None]]]
                 ids = checked_ids(chunk, id_field, id_places)
             else:
                 ids = default_ids(chunk)
-            yield chunk, ids, _languages_of(job, chunk, column)
+            yield chunk, ids, _languages_of(chunk, column)
             bar.update(len(chunk.texts))
 
 
-def _languages_of(job: DedupeJob, chunk: Chunk, column: str | None) -> list[str | None]:
+def _languages_of(chunk: Chunk, column: str | None) -> list[str | None]:
     """Return the language of each document of a chunk; None for those that have none.
 
     Args:
-        job: Names the language of all documents, if it is known.
         chunk: The documents.
         column: The column of their languages; None without one.
     """
-    if job.language is not None:
-        return [job.language] * len(chunk.texts)
     if column is None:
         return [None] * len(chunk.texts)
     values = chunk.languages or column_values(chunk, column)
     return [language_or_none(value) for value in values]
 
 
-def _find_groups(
-    job: DedupeJob, documents: StoredDocuments, embedder: DocumentEmbedder, folder: Path
-) -> list[Group]:
+def _find_groups(job: DedupeJob, documents: StoredDocuments, folder: Path) -> list[Group]:
     """Return the groups of documents that say the same.
 
     Args:
         job: Says what is searched for.
         documents: The documents.
-        embedder: The model.
         folder: The folder of temporary files.
     """
+    if not job.across_languages:
+        return DuplicateFinder(job.min_similarity, folder=folder).groups(documents.texts)
     min_probability = job.probabilities.min_probability
     if min_probability is None:
         min_probability = MIN_PROBABILITY
-    calibration = None
-    languages = _known_languages(documents)
-    if job.across_languages:
-        asked_for = replace(job.probabilities, min_probability=min_probability)
-        revision = job.loading.get("revision")
-        calibration = find_calibration(asked_for, job.model, revision, embedder)
-        languages = _all_languages(documents)
-        _warn_of_rare_language(languages)
+    asked_for = replace(job.probabilities, min_probability=min_probability)
+    embedder = load_embedder(job.model, **job.loading)
+    calibration = find_calibration(asked_for, job.model, job.loading.get("revision"), embedder)
+    languages = _all_languages(documents)
+    _warn_of_rare_language(languages)
     finder = DuplicateFinder(
-        embedder,
         job.min_similarity,
-        calibration,
-        min_probability,
-        job.probabilities.share_or(),
-        folder,
+        embedder=embedder,
+        calibration=calibration,
+        min_probability=min_probability,
+        share=job.probabilities.share_or(),
+        folder=folder,
     )
     with without_truncation_warnings():
         return finder.groups(documents.texts, languages)
 
 
-def _known_languages(documents: StoredDocuments) -> Sequence[str] | None:
-    """Return the language of each document; None unless all are known."""
-    if documents.languages.null_count:
-        return None
-    return Strings(documents.languages)
-
-
 def _all_languages(documents: StoredDocuments) -> Sequence[str]:
     """Return the language of each document, which is identified where it is not known."""
-    known = _known_languages(documents)
-    if known is not None:
-        return known
+    if not documents.languages.null_count:
+        return Strings(documents.languages)
     identifier = LanguageIdentifier()
     languages = []
     texts = progress_bar(documents.texts, desc="Identifying languages", unit=" documents")

@@ -41,8 +41,7 @@ def index(
     precision: Annotated[
         common.IndexPrecision | None,
         Option(
-            help="Of the vectors of a new index: 8 bits (int8) or 1 bit (ubinary) a number. "
-            "Default: float32."
+            help="Of the vectors of a new index: 4 or 2 bytes (float16) a number. Default: float32."
         ),
     ] = None,
     truncate_dim: Annotated[
@@ -73,7 +72,7 @@ def index(
 
     A new index of many documents, whose vectors take a thirty-second of the space:
 
-        tmde index news.jsonl -o small.index --precision ubinary
+        tmde index news.jsonl -o small.index --precision float16
     """
     if documents is None and prune:
         raise OptionError("DOCS is missing; --prune removes the documents that are not in it")

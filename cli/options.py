@@ -23,7 +23,7 @@ from tmde.embedding.packaged_models import packaged_folder
 INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is known
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
-IndexPrecision = Literal["float32", "int8", "ubinary"]
+IndexPrecision = Literal["float32", "float16"]
 Scoring = Literal["cosine", "ratio", "distance"]
 CorrelationMethod = Literal["spearman", "pearson"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]

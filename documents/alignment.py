@@ -9,7 +9,7 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.competitive_matching import PairScorer, competitive_matching
-from tmde.documents.margins import check_scoring, warn_without_ratio
+from tmde.documents.neighbors import check_scoring, warn_without_ratio
 from tmde.documents.unit_rows import Matrix
 from tmde.documents.urls import group_by_website, match_urls
 

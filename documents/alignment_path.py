@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tmde.documents.bead_costs import BeadCosts
+from tmde.documents.beads import BeadCosts
 
 Move = tuple[int, int]  # sentences of both documents
 Node = tuple[int, int]  # sentences of both documents before the node

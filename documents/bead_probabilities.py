@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from tmde.documents.bead_costs import unit_sentences, weights_of
-from tmde.documents.bead_scores import unit_sum
+from tmde.documents.beads import unit_sentences, unit_sum, weights_of
 from tmde.documents.calibration import Calibration
 from tmde.documents.sentence_alignment import Bead
 from tmde.documents.unit_rows import UnitRows

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from tmde.documents.margins import ranked_scores
+from tmde.documents.neighbors import ranked_scores
 from tmde.documents.unit_rows import Matrix, largest, products, slices, slices_with_bar, two_sides
 
 CANDIDATES = 32  # candidates that a row lists

@@ -1,7 +1,7 @@
 """Find documents that say the same: copies, near-duplicates, and translations.
 
 ```python
-finder = DuplicateFinder(embedder)
+finder = DuplicateFinder()
 for group in finder.groups(["It rains.", "it  rains", "The sun shines."]):
     print(group.kept, [match.document for match in group.duplicates])
 ```
@@ -19,27 +19,22 @@ from pathlib import Path
 from typing import TypeVar
 
 import numpy as np
-import scipy.sparse
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
 from tmde.documents.mining import ChosenTexts, first_occurrences, mine_bitext
-from tmde.documents.neighbors import find_neighbors
-from tmde.documents.shingles import ShingleSketches, comparable_text, resemblance, shingles
-from tmde.documents.unit_rows import slices, unit_vectors
+from tmde.documents.shingles import comparable_text, resemblance, shingles
+from tmde.documents.signature_bands import SignatureBands
+from tmde.documents.unit_rows import slices
 from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.mapped_vectors import encode_to_file
 from tmde.embedding.progress import progress_bar
 
-NEIGHBORS = 10  # of a document that may be near-duplicates
 MIN_SIMILARITY = 0.7
 MIN_PROBABILITY = 0.9
-# Of a large group, not every document has the first one among its neighbors. So those that stand
-# for its neighbors are compared again, until nothing changes, at most so often.
-_ROUNDS = 10
 # The language of a document in an unknown language, which is no translation of any.
 UNKNOWN_LANGUAGE = ""
-_CHUNK = 8192  # documents that are embedded, and pairs of translations that are judged, at once
-_COMPARED_ROWS = 2048  # documents that are compared with their neighbors at once
+_CHUNK = 8192  # pairs of translations that are judged at once
 _DOCUMENTS_WITH_BAR = 20_000  # documents from which on a progress bar is shown
 
 Item = TypeVar("Item")
@@ -127,33 +122,37 @@ class DuplicateFinder:
     - Copies have equal texts but for case and white space.
     - Near-duplicates have a similarity of `min_similarity` or more: the number of sequences of five
       characters that both have, divided by that of all in either (Broder 1997, "On the resemblance
-      and containment of documents"). The documents that are compared are the nearest ones by
-      vectors.
+      and containment of documents"). All pairs of this similarity are found but for one in a
+      thousand at most, and very few of those that are more similar; see
+      [`~tmde.documents.signature_bands`].
     - Translations are those that are nearest to each other among the documents of both languages,
-      with a probability of `min_probability` or more.
+      with a probability of `min_probability` or more. They need a model.
 
     Every duplicate repeats the document that is kept, so no chain of small changes makes a group.
+    Documents that were kept are all kept by another run.
 
-    Vectors of d numbers, and what tells which texts can be similar, are in temporary files that are
-    mapped into memory: 2 d + 256 bytes a document. Beside these, the texts and the index of the
-    search, a document takes some 300 bytes, and more while translations are searched for.
+    Signatures of 640 bytes a document, and vectors if translations are searched for, are in
+    temporary files that are mapped into memory. Beside these and the texts, a document takes some
+    300 bytes.
 
     Args:
-        embedder: The model of the vectors.
         min_similarity: The least similarity of near-duplicates, above 0 and at most 1.
-        calibration: That of the model; None finds no translations.
+        embedder: The model of the vectors by which translations are found; None finds none.
+        calibration: That of the model.
         min_probability: The least probability of translations.
         share: The share of documents that you expect to have a translation in the collection.
         folder: The folder of the temporary files; None for that of the system.
 
     Raises:
-        TmdeError: A number is out of range, or the calibration is that of other vectors.
+        TmdeError: A number is out of range, the calibration is that of other vectors, or there is a
+            model without a calibration or the other way round.
     """
 
     def __init__(
         self,
-        embedder: DocumentEmbedder,
         min_similarity: float = MIN_SIMILARITY,
+        *,
+        embedder: DocumentEmbedder | None = None,
         calibration: Calibration | None = None,
         min_probability: float = MIN_PROBABILITY,
         share: float = DEFAULT_SHARE,
@@ -166,10 +165,14 @@ class DuplicateFinder:
         if not 0 <= min_probability <= 1:
             raise TmdeError(f"min_probability: found {min_probability}, expected 0 to 1")
         check_share(share)
+        if (embedder is None) != (calibration is None):
+            raise TmdeError(
+                "embedder, calibration: found one of them, expected both for translations, or none"
+            )
         if calibration is not None:
             calibration.check_embedder(embedder)
-        self.embedder = embedder
         self.min_similarity = min_similarity
+        self.embedder = embedder
         self.calibration = calibration
         self.min_probability = min_probability
         self.share = share
@@ -182,114 +185,66 @@ class DuplicateFinder:
 
         Args:
             texts: The documents, (n,). They are read several times, one after the other.
-            languages: The language of each, (n,), for translations and for a model that has an
-                encoder for each language; "" for one that is not known.
+            languages: The language of each, (n,), for translations; "" for one that is not known.
 
         Raises:
-            TmdeError: Translations are searched for without languages.
+            TmdeError: Translations are searched for without languages, or the other way round.
         """
-        if self.calibration is not None and languages is None:
-            raise TmdeError("languages: found none, expected one for each text, for translations")
+        if (self.calibration is None) != (languages is None):
+            raise TmdeError(
+                "languages: expected one for each text if translations are searched for, by an "
+                "embedder and a calibration, and none otherwise"
+            )
         first_copies, unique = first_occurrences(
             _with_bar(texts, "Looking for copies"), comparable_text
         )
         if not len(unique):
             return []
         unique_texts = ChosenTexts(texts, unique)
-        unique_languages = None
-        if languages is not None:
-            unique_languages = ChosenTexts(languages, unique)
         links = Links(len(unique))
         with tempfile.TemporaryDirectory(prefix=".tmde-", dir=self.folder) as name:
             folder = Path(name)
-            vectors = self._embed(unique_texts, unique_languages, folder)
-            self._add_near_duplicates(links, unique_texts, vectors, folder)
-            if self.calibration is not None and unique_languages is not None:
-                self._add_translations(links, unique_texts, unique_languages, vectors, folder)
+            self._add_near_duplicates(links, unique_texts, folder)
+            if languages is not None:
+                unique_languages = ChosenTexts(languages, unique)
+                self._add_translations(links, unique_texts, unique_languages, folder)
         return _grouped(unique, links, first_copies)
-
-    def _embed(self, texts: ChosenTexts, languages: ChosenTexts | None, folder: Path) -> np.ndarray:
-        """Return the unit vectors of texts, (n, d) float16, which are mapped from a file."""
-        count = len(texts)
-        shape = (count, self.embedder.dimension)
-        vectors = np.lib.format.open_memmap(folder / "vectors.npy", "w+", np.float16, shape)
-        blocks = self.embedder.encode_iter(
-            texts,
-            chunk_size=_CHUNK,
-            # By default it shows on a terminal only, and not in a log.
-            show_progress_bar=count > _CHUNK,
-            total=count,
-            language=languages,
-        )
-        start = 0
-        for block in blocks:
-            end = start + len(block)
-            vectors[start:end] = unit_vectors(np.asarray(block))
-            start = end
-        return np.asarray(vectors)
 
     # ---- Near-duplicates
 
-    def _add_near_duplicates(
-        self, links: Links, texts: ChosenTexts, vectors: np.ndarray, folder: Path
-    ) -> None:
+    def _add_near_duplicates(self, links: Links, texts: ChosenTexts, folder: Path) -> None:
         """Link texts to the earlier ones that they nearly repeat, which repeat none themselves.
 
         Args:
             links: The links, which are added to.
             texts: Different texts, (n,).
-            vectors: Their vectors, (n, d).
             folder: The folder of temporary files.
         """
-        neighbors = _mutual_neighbors(vectors)
-        sketches = ShingleSketches(_with_bar(texts, "Reading"), len(texts), folder / "sketches.npy")
-        # A text needs a look if an earlier neighbor may be similar, or a neighbor repeats another
-        # text, which may be similar, too.
-        needs_look = _may_repeat_neighbor(neighbors, sketches, self.min_similarity)
-        for _ in range(_ROUNDS):
-            has_changed = False
-            for row in _with_bar(range(len(texts)), "Comparing"):
-                if not needs_look[row]:
-                    continue
-                near_rows = neighbors.indices[neighbors.indptr[row] : neighbors.indptr[row + 1]]
-                original, similarity = self._nearest_kept(row, near_rows, texts, links, sketches)
-                if original != row:
-                    needs_look[near_rows] = True
-                if (original, similarity) != (links.originals[row], links.scores[row]):
-                    links.set(row, original, similarity)
-                    has_changed = True
-            if not has_changed:
-                break
+        bands = SignatureBands(_with_bar(texts, "Reading"), len(texts), self.min_similarity, folder)
+        for row, buckets in bands.shared():
+            candidates = bands.similar_kept_rows(row, buckets)
+            original, similarity = self._most_similar(row, candidates, texts)
+            if original == row:
+                bands.keep(row, buckets)
+            else:
+                links.set(row, original, similarity)
 
-    def _nearest_kept(
-        self,
-        row: int,
-        near_rows: np.ndarray,
-        texts: ChosenTexts,
-        links: Links,
-        sketches: ShingleSketches,
+    def _most_similar(
+        self, row: int, candidates: Sequence[int], texts: ChosenTexts
     ) -> tuple[int, float]:
-        """Return the most similar earlier text that is kept, and the similarity.
-
-        If no text is similar, it is the text itself.
+        """Return the most similar text, and the similarity; the text itself if none is similar.
 
         Args:
             row: The text.
-            near_rows: The texts that are near to it, (neighbors,).
+            candidates: The texts that may be similar. Of equally similar ones, the first is chosen.
             texts: All texts.
-            links: The links so far.
-            sketches: Tells which texts may be similar.
         """
-        candidates = links.originals[near_rows[near_rows != row]]
-        candidates = candidates[(candidates < row) & links.are_kept(candidates)]
-        rows = np.full(len(candidates), row)
-        candidates = candidates[sketches.may_resemble(candidates, rows, self.min_similarity)]
-        if not len(candidates):
-            return row, 1.0
-        own_shingles = shingles(texts[row])
         best = row
+        if not candidates:
+            return best, 1.0
+        own_shingles = shingles(texts[row])
         highest = 0.0
-        for candidate in np.unique(candidates).tolist():
+        for candidate in candidates:
             similarity = resemblance(own_shingles, shingles(texts[candidate]))
             if similarity >= self.min_similarity and similarity > highest:
                 best = candidate
@@ -303,7 +258,6 @@ class DuplicateFinder:
         links: Links,
         texts: ChosenTexts,
         languages: ChosenTexts,
-        vectors: np.ndarray,
         folder: Path,
     ) -> None:
         """Link texts that are kept to the earlier ones that they translate.
@@ -312,14 +266,18 @@ class DuplicateFinder:
             links: The links so far, which are added to.
             texts: Different texts, (n,).
             languages: The language of each.
-            vectors: Their vectors, (n, d).
             folder: The folder of temporary files.
         """
+        assert self.embedder is not None
         rows_of_language = _rows_of_languages(languages, links)
         vectors_of_language = {}
         for number, (language, rows) in enumerate(rows_of_language.items()):
             path = folder / f"language-{number}.npy"
-            vectors_of_language[language] = _stored_rows(vectors, rows, path)
+            texts_of_language = ChosenTexts(texts, rows)
+            encoded = encode_to_file(
+                self.embedder, texts_of_language, len(rows), path, language=language
+            )
+            vectors_of_language[language] = np.asarray(encoded.vectors)
         parts = []
         for first_language, second_language in itertools.combinations(sorted(rows_of_language), 2):
             parts.append(
@@ -378,41 +336,6 @@ class DuplicateFinder:
         return probabilities[are_probable], earlier_rows, later_rows
 
 
-def _mutual_neighbors(vectors: np.ndarray) -> scipy.sparse.csr_matrix:
-    """Return for each row those that are near to it, or that it is near to, and mostly itself.
-
-    Returns:
-        (n, n), whose indices are these rows, rising.
-    """
-    # The nearest neighbor of a row is itself, or one with an equal vector.
-    nearest = find_neighbors(vectors, vectors, NEIGHBORS + 1, "auto")[1]
-    count, neighbor_count = nearest.shape
-    begins = np.arange(0, count * neighbor_count + 1, neighbor_count)
-    are_near = np.ones(count * neighbor_count, np.int8)
-    graph = scipy.sparse.csr_matrix((are_near, nearest.ravel(), begins), shape=(count, count))
-    graph = graph.maximum(graph.T.tocsr())
-    graph.sort_indices()
-    return graph
-
-
-def _may_repeat_neighbor(
-    neighbors: scipy.sparse.csr_matrix, sketches: ShingleSketches, min_similarity: float
-) -> np.ndarray:
-    """Return whether each text may be similar to an earlier one that is near, (n,) bool."""
-    count = neighbors.shape[0]
-    may_repeat = np.zeros(count, bool)
-    for rows in slices(count, _COMPARED_ROWS):
-        begins = neighbors.indptr[rows.start : rows.stop + 1]
-        near_rows = neighbors.indices[begins[0] : begins[-1]]
-        own_rows = np.repeat(np.arange(rows.start, rows.stop), np.diff(begins))
-        is_earlier = near_rows < own_rows
-        near_rows = near_rows[is_earlier]
-        own_rows = own_rows[is_earlier]
-        is_similar = sketches.may_resemble(near_rows, own_rows, min_similarity)
-        may_repeat[own_rows[is_similar]] = True
-    return may_repeat
-
-
 def _with_bar(items: Collection[Item], desc: str) -> Collection[Item]:
     """Return items with a progress bar, if there is one for each of many documents."""
     is_short = len(items) < _DOCUMENTS_WITH_BAR
@@ -433,15 +356,6 @@ def _rows_of_languages(languages: ChosenTexts, links: Links) -> dict[str, np.nda
         if language != UNKNOWN_LANGUAGE and len(rows):
             rows_of_language[language] = rows
     return rows_of_language
-
-
-def _stored_rows(vectors: np.ndarray, rows: np.ndarray, path: Path) -> np.ndarray:
-    """Return some rows of vectors, (rows, d), which are mapped from a new file."""
-    shape = (len(rows), vectors.shape[1])
-    stored = np.lib.format.open_memmap(path, "w+", vectors.dtype, shape)
-    for places in slices(len(rows), _CHUNK):
-        stored[places] = vectors[rows[places]]
-    return stored
 
 
 def _grouped(unique: np.ndarray, links: Links, first_copies: np.ndarray) -> list[Group]:

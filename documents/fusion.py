@@ -40,8 +40,10 @@ def fused_rows(
             words, they have a BM25 of 0.
         matching: The rows that match by words, and their BM25.
         cosines_of_matching: The cosines of the rows that match by words, by id.
-        background: The cosines of the query to documents of the index, (n,).
+        background: The cosines of the query to documents of the index, (n,); none of an empty one.
     """
+    if not len(background):
+        return []
     mean = float(background.mean())
     deviation = max(float(background.std()), _SMALLEST_DEVIATION)
     rows: dict[str, Row] = {}

@@ -21,7 +21,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -45,8 +45,7 @@ from tmde.documents.index_settings import (
     read_settings,
     write_settings,
 )
-from tmde.documents.index_table import TABLE, DocumentTable, InvertedFile
-from tmde.documents.index_vectors import FITTED_FROM, FITTED_ON, Center, check_precision
+from tmde.documents.index_table import TABLE, VECTOR_TYPES, DocumentTable, InvertedFile
 from tmde.documents.snippets import (
     MOST_CHARACTERS,
     matching_sentences,
@@ -138,18 +137,15 @@ class DocumentIndex:
     documents are found in 98.5 % of the cases; `recall` is the share that was found.
     `search(exact=True)` scans all vectors.
 
-    Vectors can be stored in less memory: `precision` and `truncate_dim` of `create`. Queries stay
-    float32, and are compared with the vectors that the stored ones stand for.
+    Vectors can be stored in fewer bytes: `precision` and `truncate_dim` of `create`. Queries stay
+    float32.
     """
 
     def __init__(self, folder: Path, embedder: DocumentEmbedder | None = None) -> None:
         self.folder = folder
         self._settings = read_settings(folder)
         self._lock = FileLock(str(folder / ".lock"))
-        self._table = DocumentTable(folder, self.stored_dimension, self.precision)
-        # A process that makes vectors small writes their center before the table. So the settings
-        # that are read after the table has been opened have the center that it needs.
-        self._read_settings()
+        self._table = DocumentTable(folder)
         self._embedder: DocumentEmbedder | None = None
         if embedder is not None:
             self.embedder = embedder
@@ -166,18 +162,13 @@ class DocumentIndex:
     ) -> DocumentIndex:
         """Create an empty index.
 
-        Up to 255 documents, vectors are stored in float32. Signs are relative to the mean of the
-        documents, and it is computed from the commit with the 256th document, and kept.
-
         Args:
             folder: A new name, or an empty folder.
             embedder: Embeds documents and queries. None: every document and query comes with its
                 vector.
             dimension: d, if there is no embedder.
             revision: The branch, tag or commit of the embedder, if its model is from the Hub.
-            precision: How vectors are stored. "float32": 4 bytes a number. "int8": 8 bits a number,
-                and 1 bit more by which a large index is searched. "ubinary": 1 bit a number,
-                whether it is above its mean. So a vector of zeros does not stay one.
+            precision: How vectors are stored: "float32", 4 bytes a number, or "float16", 2 bytes.
             truncate_dim: Store the first numbers of a vector only, and compare these. None: all.
 
         Raises:
@@ -194,11 +185,11 @@ class DocumentIndex:
                 "embedder, dimension: found neither; give embedder=DocumentEmbedder."
                 "from_pretrained(), or the dimension of vectors that you bring yourself"
             )
-        check_precision(precision)
+        _check_precision(precision)
         _check_truncation(truncate_dim, dimension)
         with locked(folder):
             _check_empty(folder)
-            DocumentTable.create(folder, int(truncate_dim or dimension))
+            DocumentTable.create(folder, int(truncate_dim or dimension), precision)
             settings: dict[str, Any] = {
                 "dimension": int(dimension),
                 "embedding": None,
@@ -319,11 +310,6 @@ class DocumentIndex:
         """The dimension of the vectors that are given."""
         return self._settings["dimension"]
 
-    def _read_settings(self) -> None:
-        """Read the settings of the version that the table is at."""
-        self._settings = read_settings(self.folder)
-        self._table.center = Center.from_settings(self._settings)
-
     @property
     def _inverted_file(self) -> InvertedFile | None:
         """The approximate search of a large index."""
@@ -339,7 +325,6 @@ class DocumentIndex:
             indexed=self._settings["indexed"],
             nprobes=self._settings["nprobes"],
             recall=self._settings["recall"],
-            candidates=self._settings.get("candidates"),
         )
 
     @property
@@ -385,8 +370,8 @@ class DocumentIndex:
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
         """Return the unit vectors of documents, (n, d) float32.
 
-        They are what the stored vectors stand for: those of an index of small vectors are close to
-        the ones that were given, and have `truncate_dim` numbers.
+        They have `truncate_dim` numbers. Those stored in float16 are close to the ones that were
+        given.
 
         Raises:
             KeyError: An id is not there.
@@ -470,7 +455,6 @@ class DocumentIndex:
             updated = sum(1 for number in changed if ids[number] in stored)
             added = len(changed) - updated
             if changed:
-                self._make_small(vectors, len(self) + added)
                 new_rows = [rows[number] for number in new_vectors]
                 if stored:
                     same_vectors = sorted(set(changed) - set(new_vectors))
@@ -592,25 +576,6 @@ class DocumentIndex:
         whole = checked_unit_vectors(matrix, self._dimension, name)
         return unit_vectors(whole[:, : self.stored_dimension])
 
-    def _make_small(self, vectors: np.ndarray, count: int) -> None:
-        """Store vectors in less memory from now on, if there are enough documents.
-
-        Args:
-            vectors: The unit vectors that are about to be written, (n, d).
-            count: The number of documents after they are written.
-        """
-        if self.precision == "float32" or not self._table.has_floats or count < FITTED_FROM:
-            return
-        known = np.concatenate([self._table.all_vectors(), vectors[:FITTED_ON]])
-        center = Center.fitted(known[:FITTED_ON])
-        if center.spread == 0:  # All vectors are equal, and signs would not tell others apart.
-            return
-        self._settings["center"] = center.as_settings()
-        for stored_field in fields(InvertedFile):  # The present one is over float32.
-            self._settings.pop(stored_field.name, None)
-        write_settings(self.folder, self._settings)
-        self._table.make_small(center)
-
     def delete(self, ids: str | Sequence[str], missing_ok: bool = False) -> int:
         """Delete documents in one commit, and return how many there were.
 
@@ -691,7 +656,7 @@ class DocumentIndex:
         try:
             if is_outermost:
                 self._table.refresh()
-                self._read_settings()
+                self._settings = read_settings(self.folder)
             yield
         finally:
             self._table.forget()
@@ -777,13 +742,13 @@ class DocumentIndex:
 
         Args:
             queries: Texts, or vectors (q, d).
-            k: See `search`, as the other arguments.
-            filter: See there.
-            exact: See there.
-            snippet_width: See there.
-            language: See there.
-            mode: See there.
-            where: See there.
+            k: The number of documents for each query.
+            filter: Names and values of metadata that a document must have, see `search`.
+            exact: Whether to scan all vectors of a large index.
+            snippet_width: The characters of a snippet, 0 for none.
+            language: The code of the queries' language, for an embedder that needs it.
+            mode: By what documents are found: "meaning", "words" or "both", see `search`.
+            where: A condition in SQL over the columns, see `search`.
 
         Raises:
             TmdeError: As `search`.
@@ -868,6 +833,14 @@ def _check_empty(folder: Path) -> None:
         raise TmdeError(
             f"{folder}: holds an index or other files; expected a new name, or open it by "
             "DocumentIndex.open"
+        )
+
+
+def _check_precision(precision: str) -> None:
+    """Raise TmdeError if vectors cannot be stored in this precision."""
+    if precision not in VECTOR_TYPES:
+        raise TmdeError(
+            f"precision: found {precision!r}, expected one of {tuple(VECTOR_TYPES)} for an index"
         )
 
 

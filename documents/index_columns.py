@@ -23,8 +23,6 @@ Row = dict[str, Any]
 # Columns that every table has. `embedded_language` decides the vector of a document; `language`
 # is a column of the metadata.
 FIXED_COLUMNS = ("id", "text", "embedded_language", "vector")
-# Columns of an index of small vectors. No name of metadata has a column that begins with "_".
-SMALL_VECTOR_COLUMNS = ("_levels", "_signs")
 _OTHER_CHARACTER = re.compile(r"[^\w -]")
 _EMPTY_NAME = "%"
 # A column of LanceDB cannot be cast in place. Its copy is made under this suffix, the two change
@@ -71,10 +69,9 @@ def name_of(column: str) -> str:
 
 def metadata_types(schema: pa.Schema) -> dict[str, pa.DataType]:
     """Return the type of each name of the metadata that has a column."""
-    other_columns = (*FIXED_COLUMNS, *SMALL_VECTOR_COLUMNS)
     types = {}
     for field in schema:
-        if field.name not in other_columns and not field.name.endswith((_NEW, _OLD)):
+        if field.name not in FIXED_COLUMNS and not field.name.endswith((_NEW, _OLD)):
             types[name_of(field.name)] = field.type
     return types
 

@@ -48,8 +48,8 @@ _LOADING_OPTIONS = (
 def read_settings(folder: Path) -> dict[str, Any]:
     """Return the settings of an index.
 
-    They are `dimension` (of the vectors that are given), `embedding`, and what search has tuned; of
-    small vectors also `precision`, `truncate_dim` and `center`.
+    They are `dimension` (of the vectors that are given), `embedding`, `precision`, `truncate_dim`,
+    and what search has tuned.
 
     Raises:
         TmdeError: The folder is not an index, a damaged one, or one of another format.

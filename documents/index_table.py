@@ -24,21 +24,10 @@ from tmde.documents.index_columns import (
     widened_types,
 )
 from tmde.documents.index_filters import has_id, has_name, has_value
-from tmde.documents.index_vectors import (
-    FLOATS,
-    SIGNS,
-    VECTOR_COLUMNS,
-    Center,
-    comparable_column,
-    float_columns,
-    float_field,
-    restored_vectors,
-    small_columns,
-    stored_signs,
-)
-from tmde.documents.unit_rows import TIE
+from tmde.documents.unit_rows import TIE, unit_vectors
 
 TABLE = "documents"
+VECTOR_TYPES = {"float32": pa.float32(), "float16": pa.float16()}  # by precision
 APPROXIMATE_FROM = 20_000  # documents; search is exact up to this many
 RECALL = 0.985  # share of the nearest documents for which the approximate search is tuned
 SAMPLED = 1000  # documents whose cosines to a query show their mean and deviation
@@ -46,9 +35,9 @@ TUNING_QUERIES = 200
 TUNING_K = 10  # nearest documents of each of these queries
 FIRST_PROBES = 10  # lists; tuning begins above this number
 PROBES_FACTOR = 1.4  # how many times as many lists the next step of tuning tries
-# Share of the nearest documents that are among those nearest by signs.
-RECALL_OF_CANDIDATES = 0.995
-FIRST_CANDIDATES = 100  # nearest documents by signs; tuning doubles this number
+# How many times as many documents as asked for are compared by their stored vectors. The inverted
+# file has 8 bits a number, by which the order of near documents is not exact.
+COMPARED = 4
 FRAGMENTS = 32  # fragments of the table beyond which small ones are merged
 UNINDEXED_IDS = 50_000  # new ids beyond which the B-tree of ids is built again
 # LanceDB keeps what it has read of indexes and of metadata, by default 6 GiB and 1 GiB.
@@ -121,19 +110,11 @@ class InvertedFile:
         indexed: The number of documents when it was built.
         nprobes: The number of lists that a search looks into.
         recall: The share of the nearest documents that it found when it was tuned.
-        candidates: The number of documents nearest by signs among which the TUNING_K nearest are
-            looked for; None if vectors are stored in float32, and no signs are compared.
     """
 
     indexed: int
     nprobes: int
     recall: float
-    candidates: int | None = None
-
-    def candidates_of(self, k: int) -> int:
-        """Return among how many documents nearest by signs the k nearest are looked for."""
-        assert self.candidates is not None
-        return self.candidates * math.ceil(k / TUNING_K)
 
 
 class DocumentTable:
@@ -141,22 +122,14 @@ class DocumentTable:
 
     Args:
         folder: The folder of the index.
-        dimension: The dimension of the vectors.
-        precision: How the vectors are to be stored, see [`~tmde.documents.index_vectors`].
-
-    Attributes:
-        center: What signs are relative to; None as long as vectors are stored in float32.
 
     Raises:
         TmdeError: Its files are missing or damaged, or cannot be read.
         ImportError: LanceDB is not installed.
     """
 
-    def __init__(self, folder: Path, dimension: int, precision: str = "float32") -> None:
+    def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self.dimension = dimension
-        self.precision = precision
-        self.center: Center | None = None
         # The ids (n,) and vectors (n, d) of this version, for a search by one matrix product.
         self._in_memory: tuple[np.ndarray, np.ndarray] | None = None
         self._sample: np.ndarray | None = None  # the vectors of some documents, (n, d)
@@ -167,15 +140,21 @@ class DocumentTable:
         return _connect(self.folder).open_table(TABLE)
 
     @staticmethod
-    def create(folder: Path, dimension: int) -> None:
-        """Make an empty table, and the folder."""
+    def create(folder: Path, dimension: int, precision: str) -> None:
+        """Make an empty table, and the folder.
+
+        Args:
+            folder: The folder of the index.
+            dimension: The dimension of the vectors.
+            precision: One of `VECTOR_TYPES`.
+        """
         text = pa.string()
         schema = pa.schema(
             [
                 ("id", text),
                 ("text", text),
                 ("embedded_language", text),
-                float_field(dimension),
+                ("vector", pa.list_(VECTOR_TYPES[precision], dimension)),
             ]
         )
         _connect(folder).create_table(TABLE, schema=schema, mode="overwrite")
@@ -188,16 +167,6 @@ class DocumentTable:
     def is_small(self) -> bool:
         """Whether every search is exact, because there are few documents."""
         return len(self) <= APPROXIMATE_FROM
-
-    @property
-    @_reporting_file_errors
-    def has_floats(self) -> bool:
-        """Whether vectors are stored in float32."""
-        return FLOATS in self._table.schema.names
-
-    @property
-    def _comparable_column(self) -> str:
-        return comparable_column(self._table.schema)
 
     # ---- Reading
 
@@ -223,20 +192,14 @@ class DocumentTable:
 
     @_reporting_file_errors
     def vectors(self, ids: Sequence[str]) -> np.ndarray:
-        """Return the unit vectors of rows by id, restored from how they are stored, (n, d) float32.
+        """Return the unit vectors of rows by id, (n, d) float32.
 
         Raises:
             KeyError: An id is not there.
         """
         query = self._table.search().where(has_id(ids))
-        table = query.select(["id", self._comparable_column]).to_arrow()
-        return restored_vectors(table, self.center)[_places_of(ids, table["id"])]
-
-    @_reporting_file_errors
-    def all_vectors(self) -> np.ndarray:
-        """Return the unit vectors of all rows, (n, d) float32."""
-        table = self._table.search().select([self._comparable_column]).to_arrow()
-        return restored_vectors(table, self.center)
+        table = query.select(["id", "vector"]).to_arrow()
+        return _vectors(table)[_places_of(ids, table["id"])]
 
     def _rows(self, query: Any, columns: Sequence[str]) -> list[Row]:
         """Run a query, and return its rows.
@@ -343,7 +306,7 @@ class DocumentTable:
         Raises:
             TmdeError: The table cannot be written.
         """
-        self._table.add(self._arrow_table(rows, self._vector_columns(vectors)))
+        self._table.add(self._arrow_table(rows, self._stored(vectors)))
         self._index_ids()
 
     @_reporting_file_errors
@@ -351,66 +314,43 @@ class DocumentTable:
         """Add or replace rows in one commit.
 
         Args:
-            rows: See `append`.
-            vectors: See there.
+            rows: n rows as `append` takes them.
+            vectors: Their unit vectors, (n, d) float32.
             same_vectors: More rows, which replace stored ones and keep their vectors.
 
         Raises:
             TmdeError: The table cannot be written.
         """
-        columns = self._vector_columns(vectors)
+        column = self._stored(vectors)
         if same_vectors:
-            stored = self._stored_vector_columns([row["id"] for row in same_vectors])
-            columns = pa.concat_tables([columns, stored.select(columns.column_names)])
+            column = pa.concat_arrays([column, self._stored_vectors(same_vectors)])
         merge = self._table.merge_insert("id")
         merge = merge.when_matched_update_all().when_not_matched_insert_all()
-        merge.execute(self._arrow_table([*rows, *same_vectors], columns))
+        merge.execute(self._arrow_table([*rows, *same_vectors], column))
         self._index_ids()
 
-    @_reporting_file_errors
-    def make_small(self, center: Center) -> None:
-        """Store the vectors of a table of float32 in their precision, in one commit.
+    def _stored(self, vectors: np.ndarray) -> pa.Array:
+        """Return the column that stores unit vectors, (n, d)."""
+        type = self._table.schema.field("vector").type
+        numbers = vectors.astype(type.value_type.to_pandas_dtype()).reshape(-1)
+        return pa.FixedSizeListArray.from_arrays(pa.array(numbers), type=type)
 
-        Processes that have opened the table before still read the version that they opened.
+    def _stored_vectors(self, rows: Sequence[Row]) -> pa.Array:
+        """Return the stored vectors of rows that are there, in their order, as they are."""
+        ids = [row["id"] for row in rows]
+        table = self._table.search().where(has_id(ids)).select(["id", "vector"]).to_arrow()
+        return table["vector"].combine_chunks().take(_places_of(ids, table["id"]))
 
-        Args:
-            center: What signs are relative to from now on.
-        """
-        had_words = self.has_word_index
-        self.center = center
-        table = self._table.search().to_arrow()
-        columns = small_columns(restored_vectors(table, center), self.precision, center)
-        table = table.drop_columns([FLOATS])
-        for name in columns.column_names:
-            table = table.append_column(name, columns[name])
-        self._table = _connect(self.folder).create_table(TABLE, table, mode="overwrite")
-        if had_words:  # Writing the table anew has removed the index.
-            self.build_word_index()
-
-    def _vector_columns(self, vectors: np.ndarray) -> pa.Table:
-        """Return the columns that store unit vectors, (n, d)."""
-        if self.has_floats:
-            return float_columns(vectors)
-        assert self.center is not None
-        return small_columns(vectors, self.precision, self.center)
-
-    def _stored_vector_columns(self, ids: Sequence[str]) -> pa.Table:
-        """Return the columns of the vectors of rows that are there, in the order of their ids."""
-        query = self._table.search().where(has_id(ids))
-        names = [name for name in VECTOR_COLUMNS if name in self._table.schema.names]
-        table = query.select(["id", *names]).to_arrow()
-        return table.take(_places_of(ids, table["id"])).drop_columns(["id"])
-
-    def _arrow_table(self, rows: list[Row], vectors: pa.Table) -> pa.Table:
+    def _arrow_table(self, rows: list[Row], vectors: pa.Array) -> pa.Table:
         """Return rows as a table, after new names of the metadata have got their columns.
 
         Args:
             rows: n rows; see `append`.
-            vectors: The columns of their vectors.
+            vectors: The column of their vectors.
         """
         types = widened_types(self.metadata_types, rows)
         add_columns(self._table, types)
-        columns: dict[str, Any] = {name: vectors[name] for name in vectors.column_names}
+        columns: dict[str, Any] = {"vector": vectors}
         for name in ("id", "text", "embedded_language"):
             columns[name] = pa.array([row[name] for row in rows], pa.string())
         for name, type in types.items():
@@ -458,76 +398,27 @@ class DocumentTable:
         if inverted_file is not None and self._is_fulfilled_by_few(condition):
             # The lists that a search looks into may hold none of them.
             inverted_file = None
-        if self.has_floats:
-            return [self._scan(vector, k, condition, inverted_file) for vector in vectors]
-        if inverted_file is None:
-            nearest = self._nearest_of_all(vectors, k, condition)
-        else:
-            nearest = []
-            for vector in vectors:
-                nearest.append(self._nearest_by_signs(vector, k, condition, inverted_file))
-        return [self._with_rows(ids, cosines) for ids, cosines in nearest]
+        return [self._scan(vector, k, condition, inverted_file) for vector in vectors]
 
     def _is_fulfilled_by_few(self, condition: str | None) -> bool:
         return condition is not None and self._table.count_rows(condition) <= APPROXIMATE_FROM
 
     def _nearest_in_memory(self, vector: np.ndarray, k: int) -> list[tuple[Row, float]]:
         if self._in_memory is None:
-            table = self._table.search().select(["id", self._comparable_column]).to_arrow()
+            table = self._table.search().select(["id", "vector"]).to_arrow()
             ids = np.array(table["id"].to_pylist(), object)
-            self._in_memory = ids, restored_vectors(table, self.center)
+            self._in_memory = ids, _vectors(table)
         all_ids, all_vectors = self._in_memory
         cosines = all_vectors @ vector  # (n,)
         best = np.argsort(-cosines, kind="stable")[:k]
-        return self._with_rows(all_ids[best].tolist(), cosines[best])
-
-    def _with_rows(self, ids: list[str], cosines: np.ndarray) -> list[tuple[Row, float]]:
-        """Return the rows of ids, in their order, with the cosines."""
+        ids = all_ids[best].tolist()
         rows = self.fetch(ids, ["id", "text", "metadata"])
-        return [(rows[id], cosine) for id, cosine in zip(ids, cosines, strict=True)]
+        return [(rows[id], cosine) for id, cosine in zip(ids, cosines[best], strict=True)]
 
-    def _nearest_of_all(
-        self, vectors: np.ndarray, k: int, condition: str | None
-    ) -> list[tuple[list[str], np.ndarray]]:
-        """Return the ids of the k nearest rows to each query, and their cosines.
-
-        All rows that fulfill the condition are compared, block by block.
-        """
-        no_cosines = np.empty(0, np.float32)
-        nearest: list[tuple[list[str], np.ndarray]] = [([], no_cosines)] * len(vectors)
-        query = self._table.search().where(condition).select(["id", self._comparable_column])
-        for batch in query.to_batches():
-            table = pa.Table.from_batches([batch])
-            block = restored_vectors(table, self.center)
-            for number, cosines in enumerate(vectors @ block.T):  # (rows,) each
-                best = np.argsort(-cosines, kind="stable")[:k]
-                ids = nearest[number][0] + table["id"].take(best).to_pylist()
-                all_cosines = np.concatenate([nearest[number][1], cosines[best]])
-                nearest[number] = _best_of(ids, all_cosines, k)
-        return nearest
-
-    def _nearest_by_signs(
-        self, vector: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile
-    ) -> tuple[list[str], np.ndarray]:
-        """Return the ids of the k nearest rows to a query, and their cosines.
-
-        The rows nearest by the Hamming distance of signs are compared.
-        """
-        query = self._query_of_signs(vector).nprobes(inverted_file.nprobes)
-        query = query.where(condition).limit(inverted_file.candidates_of(k))
-        return self._compared(query, vector, k)
-
-    def _query_of_signs(self, vector: np.ndarray) -> Any:
-        """Return the query of LanceDB for the rows nearest by signs."""
-        assert self.center is not None
-        (signs,) = self.center.signs(vector[None])
-        return self._table.search(signs, vector_column_name=SIGNS).distance_type("hamming")
-
-    def _compared(self, query: Any, vector: np.ndarray, k: int) -> tuple[list[str], np.ndarray]:
-        """Return the ids of the k rows of a query's result nearest to a vector, and the cosines."""
-        table = query.select(["id", self._comparable_column]).to_arrow()
-        cosines = restored_vectors(table, self.center) @ vector
-        return _best_of(table["id"].to_pylist(), cosines, k)
+    def _approximate_query(self, vector: np.ndarray, inverted_file: InvertedFile) -> Any:
+        """Return the query of LanceDB that goes through the inverted file."""
+        query = self._table.search(vector).distance_type("cosine").nprobes(inverted_file.nprobes)
+        return query.refine_factor(COMPARED)
 
     @_reporting_file_errors
     def sampled_vectors(self) -> np.ndarray:
@@ -541,17 +432,16 @@ class DocumentTable:
 
     def _vectors_at(self, rows: np.ndarray) -> np.ndarray:
         """Return the vectors at some places of the table, (rows, d)."""
-        query = self._table.take_offsets(rows.tolist()).select([self._comparable_column])
-        return restored_vectors(query.to_arrow(), self.center)
+        query = self._table.take_offsets(rows.tolist()).select(["vector"])
+        return _vectors(query.to_arrow())
 
     def _scan(
         self, vector: np.ndarray, k: int, condition: str | None, inverted_file: InvertedFile | None
     ) -> list[tuple[Row, float]]:
-        query = self._table.search(vector)
         if inverted_file is None:
-            query = query.distance_type("dot").bypass_vector_index()
+            query = self._table.search(vector).distance_type("dot").bypass_vector_index()
         else:
-            query = query.distance_type("cosine").nprobes(inverted_file.nprobes)
+            query = self._approximate_query(vector, inverted_file)
         query = query.where(condition).limit(k)
         rows = self._rows(query, ["id", "text", "metadata", "_distance"])
         return [(row, 1 - row["_distance"]) for row in rows]
@@ -620,76 +510,39 @@ class DocumentTable:
             return None
         if inverted_file is None or count > 2 * inverted_file.indexed:
             return self._build_inverted_file(count)
-        stats = self._table.index_stats(f"{self._searched_column}_idx")
+        stats = self._table.index_stats("vector_idx")
         if stats.num_unindexed_rows > APPROXIMATE_FROM // 2:
             self._table.optimize(cleanup_older_than=KEPT)
         return None
 
     def _build_inverted_file(self, count: int) -> InvertedFile:
         """Build an inverted file of sqrt(n) lists, and tune how many a search looks into."""
-        from lancedb.index import IvfFlat
+        from lancedb.index import IvfSq
 
         lists = int(count**0.5)
-        config = IvfFlat(
-            distance_type="cosine" if self.has_floats else "hamming",
+        config = IvfSq(
+            distance_type="cosine",
             num_partitions=lists,
             sample_rate=_sampled_of_each_list(lists),
         )
-        self._table.create_index(self._searched_column, config=config)
-        queries = self._tuning_queries(count)
+        self._table.create_index("vector", config=config)
+        has_few = count < TUNING_QUERIES
+        rows = np.random.default_rng(0).choice(count, TUNING_QUERIES, replace=has_few)
+        queries = self._vectors_at(rows)
         lowest_cosines = self._lowest_cosines(queries)
-        candidates = None
-        if not self.has_floats:
-            candidates = self._tuned_candidates(queries, lowest_cosines, count)
         nprobes = FIRST_PROBES
         recall = 0.0
         while recall < RECALL and nprobes < lists:
             nprobes = min(math.ceil(PROBES_FACTOR * nprobes), lists)
-            tried = InvertedFile(count, nprobes, recall, candidates)
+            tried = InvertedFile(count, nprobes, recall)
             recall = self._recall(queries, lowest_cosines, tried)
-        return InvertedFile(count, nprobes, round(recall, 4), candidates)
-
-    @property
-    def _searched_column(self) -> str:
-        """The column over which the inverted file goes."""
-        return FLOATS if self.has_floats else SIGNS
-
-    def _tuning_queries(self, count: int) -> np.ndarray:
-        """Return the vectors of some documents, (TUNING_QUERIES, d).
-
-        A vector that is restored from signs alone is found by signs more easily than a query. It
-        gets random magnitudes.
-        """
-        has_few = count < TUNING_QUERIES
-        rows = np.random.default_rng(0).choice(count, TUNING_QUERIES, replace=has_few)
-        if self._comparable_column != SIGNS:
-            return self._vectors_at(rows)
-        assert self.center is not None
-        query = self._table.take_offsets(rows.tolist()).select([SIGNS])
-        return self.center.sampled(stored_signs(query.to_arrow()), seed=0)
-
-    def _tuned_candidates(self, queries: np.ndarray, lowest_cosines: np.ndarray, count: int) -> int:
-        """Return among how many documents nearest by signs the nearest documents are.
-
-        All lists are looked into.
-        """
-        candidates = FIRST_CANDIDATES
-        while candidates < count:
-            neighbor_count = 0
-            for vector, lowest_cosine in zip(queries, lowest_cosines, strict=True):
-                query = self._query_of_signs(vector).bypass_vector_index().limit(candidates)
-                _, cosines = self._compared(query, vector, TUNING_K)
-                neighbor_count += int(np.count_nonzero(cosines >= lowest_cosine - TIE))
-            if neighbor_count >= RECALL_OF_CANDIDATES * len(queries) * TUNING_K:
-                break
-            candidates *= 2
-        return min(candidates, count)
+        return InvertedFile(count, nprobes, round(recall, 4))
 
     def _lowest_cosines(self, queries: np.ndarray) -> np.ndarray:
         """Return the exact cosine of the TUNING_K-th nearest document of each query, (q,)."""
         best = np.full((len(queries), TUNING_K), -np.inf, np.float32)
-        for batch in self._table.search().select([self._comparable_column]).to_batches():
-            vectors = restored_vectors(pa.Table.from_batches([batch]), self.center)
+        for batch in self._table.search().select(["vector"]).to_batches():
+            vectors = _vectors(pa.Table.from_batches([batch]))
             cosines = np.hstack([best, queries @ vectors.T])  # (q, TUNING_K + rows)
             best = np.partition(cosines, -TUNING_K, axis=1)[:, -TUNING_K:]
         return best.min(axis=1)
@@ -700,17 +553,14 @@ class DocumentTable:
         """Return the share of the nearest documents that the approximate search finds."""
         neighbor_count = 0
         for query, lowest_cosine in zip(queries, lowest_cosines, strict=True):
-            if self.has_floats:
-                cosines = self._approximate_cosines(query, inverted_file)
-            else:
-                _, cosines = self._nearest_by_signs(query, TUNING_K, None, inverted_file)
+            cosines = self._approximate_cosines(query, inverted_file)
             neighbor_count += int(np.count_nonzero(cosines >= lowest_cosine - TIE))
         return neighbor_count / (len(queries) * TUNING_K)
 
     def _approximate_cosines(self, vector: np.ndarray, inverted_file: InvertedFile) -> np.ndarray:
-        """Return the cosines of the TUNING_K rows that a search of vectors in float32 finds."""
-        search = self._table.search(vector).distance_type("cosine").nprobes(inverted_file.nprobes)
-        result = search.select(["_distance"]).limit(TUNING_K).to_arrow()
+        """Return the cosines of the TUNING_K rows that a search through the inverted file finds."""
+        query = self._approximate_query(vector, inverted_file)
+        result = query.select(["_distance"]).limit(TUNING_K).to_arrow()
         return 1 - result["_distance"].to_numpy()
 
 
@@ -726,10 +576,13 @@ def _connect(folder: Path) -> Any:
     return lancedb.connect(folder, session=session)
 
 
-def _best_of(ids: list[str], cosines: np.ndarray, k: int) -> tuple[list[str], np.ndarray]:
-    """Return the k ids of highest cosine, best first, and their cosines."""
-    best = np.argsort(-cosines, kind="stable")[:k]
-    return [ids[place] for place in best], cosines[best]
+def _vectors(table: pa.Table) -> np.ndarray:
+    """Return the unit vectors of n rows, (n, d) float32."""
+    column = table["vector"].combine_chunks()
+    numbers = column.flatten().to_numpy().reshape(-1, column.type.list_size)
+    if numbers.dtype == np.float32:
+        return numbers
+    return unit_vectors(numbers)
 
 
 def _in_parentheses(where: str) -> str:

@@ -21,8 +21,12 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.data.files import read_lines
-from tmde.documents.margins import check_scoring, ranked_scores, warn_without_ratio
-from tmde.documents.neighbors import find_neighbors
+from tmde.documents.neighbors import (
+    check_scoring,
+    find_neighbors,
+    ranked_scores,
+    warn_without_ratio,
+)
 from tmde.documents.quality import PairQuality
 from tmde.documents.unit_rows import Matrix
 
@@ -204,7 +208,7 @@ def scored_pairs(
     half the sum of the mean cosine of x to its `k` nearest of the other side and that of y to its
     `k` nearest, `ratio` is cos(x, y) / m(x, y), `distance` cos(x, y) - m(x, y), and `cosine` their
     `absolute` margin. A pair whose m(x, y) is 1e-6 or less scores -2e6 or less
-    ([`~tmde.documents.margins.ranked_scores`]); the log tells how many there are.
+    ([`~tmde.documents.neighbors.ranked_scores`]); the log tells how many there are.
 
     Args:
         first: (n, d), dense or sparse.

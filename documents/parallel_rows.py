@@ -104,8 +104,9 @@ def parallel_rows(
         paragraphs: Align lines instead of sentences.
         min_score: The least score of a row; None for all. What is low depends on the model: look at
             the rows.
-        max_size: See [`~tmde.documents.sentence_alignment.align_sentences`].
-        skip: See there.
+        max_size: The most sentences of a bead, both sides together; see
+            [`~tmde.documents.sentence_alignment.align_sentences`].
+        skip: Above 0. The lower it is, the more sentences are left alone.
         calibration: Gives every row its probability to be a translation; None leaves it out.
         min_probability: The least probability of a row; None for all.
         share: The share of beads that you expect to be right.

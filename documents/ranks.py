@@ -8,8 +8,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.exact_search import exact_neighbors
-from tmde.documents.margins import check_scoring, cosines_of_scores, ranked_scores
+from tmde.documents.neighbors import (
+    check_scoring,
+    cosines_of_scores,
+    exact_neighbors,
+    ranked_scores,
+)
 from tmde.documents.unit_rows import TIE, Matrix, UnitRows, products, row_products, two_sides
 
 
@@ -68,9 +72,9 @@ def tied_ranks(
 ) -> TiedRanks:
     """Return the ranks of the right candidate of each query among all candidates.
 
-    Candidates are ranked by cosine or by margin; see [`~tmde.documents.margins`]. A candidate ties
-    with the right one if its cosine is less than 1e-6 from the one that would give it the right
-    one's score: so much do the vectors of one text differ in float32.
+    Candidates are ranked by cosine or by margin; see [`~tmde.documents.neighbors`]. A candidate
+    ties with the right one if its cosine is less than 1e-6 from the one that would give it the
+    right one's score: so much do the vectors of one text differ in float32.
 
     Args:
         queries: (n, d), dense or sparse.

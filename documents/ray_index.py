@@ -60,9 +60,9 @@ def index_dataset(
         column: The column of the texts. Empty ones are left out.
         language_column: The column of the languages, for a model that needs them and to find the
             ends of sentences.
-        concurrency: See [`~tmde.documents.ray_embedding.embed_dataset`], as the next arguments.
-        num_cpus: See there.
-        num_gpus: See there.
+        concurrency: The number of actors, see [`~tmde.documents.ray_embedding.embed_dataset`].
+        num_cpus: The CPU cores of each actor.
+        num_gpus: The GPUs of each actor, see `embed_dataset`.
         batch_size: The number of documents that are embedded and committed at a time.
         **loading: The arguments of `DocumentEmbedder.from_pretrained`, such as `dtype`. By default
             documents are embedded sentence by sentence, as by `tmde index`.

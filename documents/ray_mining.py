@@ -30,8 +30,6 @@ import numpy as np
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
-from tmde.documents.exact_search import exact_neighbors, merge_neighbors
-from tmde.documents.margins import check_scoring
 from tmde.documents.mining import (
     Neighbors,
     check_retrieval,
@@ -39,8 +37,16 @@ from tmde.documents.mining import (
     retrieved_pairs,
     scored_neighbors,
 )
-from tmde.documents.neighbor_graph import LAST_EFFORT, SAMPLE, SHARD, NeighborGraph
-from tmde.documents.neighbors import EXACT_COST
+from tmde.documents.neighbors import (
+    EXACT_COST,
+    LAST_EFFORT,
+    SAMPLE,
+    SHARD,
+    NeighborGraph,
+    check_scoring,
+    exact_neighbors,
+    merge_neighbors,
+)
 from tmde.documents.ray_embedding import embed_dataset
 from tmde.documents.unit_rows import UnitRows
 from tmde.embedding.progress import progress_bar
@@ -136,7 +142,7 @@ def mine_datasets(
     """Return pairs of texts of two datasets that are likely translations.
 
     Up to n m d = 1e13 the pairs are those of [`~tmde.documents.mining.mine_bitext`]. Beyond, each
-    shard is searched by a graph; see [`~tmde.documents.neighbor_graph`].
+    shard is searched by a graph; see [`~tmde.documents.neighbors`].
 
     Args:
         first: Any Ray dataset with a column of texts.
@@ -144,11 +150,11 @@ def mine_datasets(
         model: The folder of a saved model that every machine can read, or a Hub id.
         column: The column of the texts. Empty and repeated ones are left out.
         id_column: The column of the ids. Without it, texts are numbered from 0.
-        scoring: See `mine_bitext`, as the next arguments.
-        k: See there.
-        retrieval: See there.
-        threshold: See there.
-        max_pairs: See there.
+        scoring: How pairs are scored, see `mine_bitext`.
+        k: The number of neighbors of a margin.
+        retrieval: How pairs are chosen, see `mine_bitext`.
+        threshold: The least score of a pair; None for all.
+        max_pairs: The most pairs, of the highest scores; None for all.
         shard_size: The most vectors that an actor searches. With 384 numbers, a million need 1.4
             GiB, and their graph 0.6 GiB.
         concurrency: The number of actors that embed; see

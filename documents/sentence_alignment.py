@@ -23,8 +23,14 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.documents.alignment_path import Move, Node, cheapest_path
-from tmde.documents.bead_costs import BeadCosts, unit_sentences, unit_spans, weights_of
-from tmde.documents.bead_scores import BeadScores, center_of
+from tmde.documents.beads import (
+    BeadCosts,
+    BeadScores,
+    center_of,
+    unit_sentences,
+    unit_spans,
+    weights_of,
+)
 
 Lengths = tuple[Sequence[int] | np.ndarray, Sequence[int] | np.ndarray]
 
@@ -41,7 +47,7 @@ class Bead(NamedTuple):
         similarity: The cosine of both sides; None where one side is empty.
         score: 1 where the vectors of both sides are equal, and about 0 for two unrelated
             sentences; None where one side is empty. See
-            [`~tmde.documents.bead_scores.BeadScores`].
+            [`~tmde.documents.beads.BeadScores`].
     """
 
     first: range
@@ -75,7 +81,7 @@ def align_sentences(
     - The factor is (a + b) / 2, where vecalign has a b: the vectors of many sentences are no
       farther apart than those of a few.
     - Distances to the other document are those to all its sentences and to some near ones; see
-      [`~tmde.documents.bead_costs.BeadCosts`]. vecalign takes random ones.
+      [`~tmde.documents.beads.BeadCosts`]. vecalign takes random ones.
     - The vector of several sentences is the sum of theirs, where vecalign embeds them again as one
       text. The sum changes more by a short sentence that does not belong to it.
     - `skip` is a number. vecalign takes the first quintile of the costs of all pairs. But right

@@ -145,7 +145,7 @@ def website(url: str, languages: Sequence[str] | None = None) -> str:
 
     Args:
         url: As for [`strip_language_markers`].
-        languages: See there.
+        languages: See [`strip_language_markers`].
     """
     host, _, _ = _split(url)
     return _site(host, _marks(languages))

@@ -13,6 +13,7 @@ import pytest
 
 from tests.cli.conftest import ok, read_rows, run, write_rows
 from tmde.data.sample import sample_sentences
+from tmde.embedding import DocumentEmbedder
 
 TEXTS = [
     "The bridge is closed until Friday.",
@@ -110,13 +111,22 @@ def test_ctrl_c_leaves_nothing(tmp_path):
         # A shell lets processes in its background ignore it.
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
     )
-    while process.poll() is None and not list(tmp_path.glob(".*/.*/vectors.npy")):
+    while process.poll() is None and not list(tmp_path.glob(".*/.*/signatures.npy")):
         time.sleep(0.05)
     os.kill(process.pid, signal.SIGINT)
     _, messages = process.communicate()
     assert process.returncode == 130, messages
     assert "Interrupted" in messages
     assert [path.name for path in tmp_path.iterdir()] == ["a.txt"]
+
+
+def test_copies_need_no_model(documents, tmp_path, monkeypatch):
+    def fail(*arguments, **options):
+        raise AssertionError("a model was loaded")
+
+    monkeypatch.setattr(DocumentEmbedder, "from_pretrained", fail)
+    result = ok("dedupe", documents, "-o", tmp_path / "unique.jsonl")
+    assert "4 documents: 1 copy, 1 near-duplicate" in result.stderr
 
 
 @pytest.mark.parametrize("column", ["lang", None])
@@ -141,9 +151,15 @@ def test_translations(tmp_path, column):
 
 def test_errors(documents, bag, tmp_path):
     out = tmp_path / "unique.jsonl"
-    result = run("dedupe", documents, "-o", out, "--share", 0.5)
-    assert result.exit_code == 1
-    assert "need --across-languages" in result.stderr
+    for option in (
+        ["--share", 0.5],
+        ["--model", bag],
+        ["--long-documents", "truncate"],
+        ["--language-field", "topic"],
+    ):
+        result = run("dedupe", documents, "-o", out, *option)
+        assert result.exit_code == 1
+        assert f"{option[0]} needs --across-languages" in result.stderr
     result = run("dedupe", documents, "-o", out, "-m", bag, "--across-languages")
     assert result.exit_code == 1
     assert f"{bag}: found no calibration" in result.stderr
@@ -153,7 +169,4 @@ def test_errors(documents, bag, tmp_path):
     result = run("dedupe", documents, "-o", out, "--groups", out)
     assert result.exit_code == 1
     assert "--output and --groups are the same file" in result.stderr
-    result = run("dedupe", documents, "-o", out, "--language", "de", "--across-languages")
-    assert result.exit_code == 1
-    assert "--language says that all documents are in one language" in result.stderr
     assert not out.exists()

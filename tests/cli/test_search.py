@@ -58,16 +58,16 @@ def made(docs, bag, tmp_path):
 def test_an_index_of_small_vectors(docs, bag, made, tmp_path):
     """The size is chosen once; a later update may repeat it, and not change it."""
     out = tmp_path / "small.index"
-    sizes = ("--precision", "int8", "--truncate-dim", "5")
+    sizes = ("--precision", "float16", "--truncate-dim", "5")
     ok("index", docs, "-o", out, "-m", bag, *sizes)
     assert "4 unchanged" in ok("index", docs, "-o", out).stderr
     assert "4 unchanged" in ok("index", docs, "-o", out, *sizes).stderr
     assert "1 deleted" in ok("index", "-o", out, *sizes, "--delete", "d").stderr
     index = DocumentIndex.open(out)
-    assert (index.precision, index.vectors(["a"]).shape) == ("int8", (1, 5))
+    assert (index.precision, index.vectors(["a"]).shape) == ("float16", (1, 5))
     for source in ([docs], ["--delete", "a"]):
-        message = refused("index", *source, "-o", out, "--precision", "ubinary")
-        assert "--precision is ubinary, and the index was made with int8" in message
+        message = refused("index", *source, "-o", out, "--precision", "float32")
+        assert "--precision is float32, and the index was made with float16" in message
         message = refused("index", *source, "-o", made, "--truncate-dim", "5")
         assert "--truncate-dim is 5, and the index was made with" in message
     assert "a" in DocumentIndex.open(out)

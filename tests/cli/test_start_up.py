@@ -13,7 +13,7 @@ from tmde.cli.main import COMMANDS
 from tmde.data import documents
 from tmde.documents import word_mapping
 from tmde.documents.index_settings import SETTINGS
-from tmde.documents.margins import SCORINGS
+from tmde.documents.neighbors import SCORINGS
 from tmde.embedding.quantization import PRECISIONS
 from tmde.eval import correlations
 from tmde.eval.classification import PROTOCOLS

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from tests.documents.plain import plain_scores
 from tmde.documents import competitive_matching
 from tmde.documents.alignment import AlignedPair, align_documents
-from tmde.documents.margins import SCORINGS
+from tmde.documents.neighbors import SCORINGS
 from tmde.documents.quality import alignment_quality
 from tmde.documents.urls import match_urls, strip_language_markers, website
 

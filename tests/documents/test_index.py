@@ -1,5 +1,6 @@
 """A document index against plain loops: what it holds, finds and embeds, and its errors."""
 
+import warnings
 from types import SimpleNamespace
 
 import datasets
@@ -302,6 +303,20 @@ def test_an_empty_index(tmp_path):
     assert index.values("language") == set()
     assert index.upsert([], []) == Changes()
     assert index.delete([]) == 0
+
+
+@pytest.mark.parametrize("mode", ["meaning", "words", "both"])
+def test_an_empty_index_is_searched_without_warnings(tmp_path, mode):
+    index = DocumentIndex.create(tmp_path / "index", WordCounts())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert index.search("a dog", mode=mode) == []
+        assert index.search(["a dog", "a cat"], mode=mode) == [[], []]
+    index.upsert(["a"], ["a dog"])
+    index.delete("a")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert index.search("a dog", mode=mode) == []
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores
-from tmde.documents.margins import SCORINGS
 from tmde.documents.mining import (
     ScoredPairs,
     best_threshold,
@@ -16,6 +15,7 @@ from tmde.documents.mining import (
     retrieved_pairs,
     scored_pairs,
 )
+from tmde.documents.neighbors import SCORINGS
 from tmde.documents.quality import pair_quality
 
 # cosines (products of unit rows):

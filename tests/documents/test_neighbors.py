@@ -7,10 +7,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from tests.documents.plain import plain_scores, unit
-from tmde.documents import neighbor_graph, neighbors, unit_rows
-from tmde.documents.exact_search import exact_neighbors
-from tmde.documents.margins import SCORINGS
-from tmde.documents.neighbors import find_neighbors
+from tmde.documents import neighbors, unit_rows
+from tmde.documents.neighbors import SCORINGS, exact_neighbors, find_neighbors
 from tmde.documents.ranks import target_ranks, tied_ranks
 from tmde.documents.unit_rows import UnitRows
 
@@ -124,7 +122,7 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
 
     The one taken finds as much as it says.
     """
-    monkeypatch.setattr(neighbor_graph, "FIRST_EFFORT", 1)
+    monkeypatch.setattr(neighbors, "FIRST_EFFORT", 1)
     rng = np.random.default_rng(0)
     queries = rng.normal(size=(300, 24))
     candidates = rng.normal(size=(3000, 24))
@@ -155,7 +153,7 @@ def test_the_effort_grows_until_enough_is_found(monkeypatch, caplog):
 @pytest.mark.parametrize("k", [1, 4, 40])
 def test_graphs_of_shards_are_searched_one_after_the_other(monkeypatch, caplog, k):
     """Rows of 25 clusters, with at most 30 candidates in a graph, some fewer than k."""
-    monkeypatch.setattr(neighbor_graph, "SHARD", 30)
+    monkeypatch.setattr(neighbors, "SHARD", 30)
     rng = np.random.default_rng(k)
     centers = rng.normal(size=(25, 8))
     queries = centers + 0.1 * rng.normal(size=(25, 8))
@@ -172,8 +170,8 @@ def test_graphs_of_shards_are_searched_one_after_the_other(monkeypatch, caplog, 
 @given(count=st.integers(1, 500), size=st.integers(1, 60))
 def test_shards_hold_all_rows(count, size):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbor_graph, "SHARD", size)
-        slices = neighbor_graph.shards(count)
+        patch.setattr(neighbors, "SHARD", size)
+        slices = neighbors.shards(count)
     rows = [row for shard in slices for row in range(shard.start, shard.stop)]
     assert rows == list(range(count))
     lengths = [shard.stop - shard.start for shard in slices]
@@ -203,7 +201,7 @@ def test_a_query_whose_walk_ends_early_is_searched_exactly():
     rng = np.random.default_rng(3)
     queries = UnitRows("queries", rng.normal(size=(2, 8)))
     candidates = UnitRows("candidates", rng.normal(size=(30, 8)))
-    graph = neighbor_graph.NeighborGraph(candidates)
+    graph = neighbors.NeighborGraph(candidates)
     graph._graph = InterruptedWalk()
     cosines, numbers = graph.nearest(queries[:], 3)
     exact_cosines, exact_numbers = exact_neighbors(queries, candidates, 3)

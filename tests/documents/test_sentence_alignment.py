@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tmde.documents import alignment_path, bead_costs
+from tmde.documents import alignment_path
+from tmde.documents import beads as beads_module
 from tmde.documents.sentence_alignment import align_sentences
 
 
@@ -148,8 +149,8 @@ def test_costs_by_hand():
     .5286, 1, .7643.
     """
     units = TWO / np.linalg.norm(TWO, axis=1, keepdims=True)
-    spans = [bead_costs.unit_spans(side, np.ones((len(side), 1)), 2) for side in (THREE, units)]
-    costs = bead_costs.BeadCosts(spans, merge=0.25)
+    spans = [beads_module.unit_spans(side, np.ones((len(side), 1)), 2) for side in (THREE, units)]
+    costs = beads_module.BeadCosts(spans, merge=0.25)
     place = slice(1, 2)
     assert costs(1, 1, place, place).item() == pytest.approx(0.29289 / 0.79377, abs=1e-4)
     assert costs(2, 1, place, place).item() == pytest.approx(0.25, abs=1e-6)
@@ -179,8 +180,8 @@ def test_neighbors_of_a_long_document_are_those_of_a_sample(monkeypatch):
     rng = np.random.default_rng(0)
     units = np.array([unit(row) for row in rng.normal(size=(20, 5))])
     others = np.array([unit(row) for row in rng.normal(size=(9, 5))])
-    monkeypatch.setattr(bead_costs, "LARGEST_SAMPLE", 5)
-    costs = bead_costs.BeadCosts([[units], [others]])
+    monkeypatch.setattr(beads_module, "LARGEST_SAMPLE", 5)
+    costs = beads_module.BeadCosts([[units], [others]])
     for x, distance in zip(units, costs.first_distances[0], strict=True):
         to_all = np.mean([1 - x @ other for other in others])
         to_sample = sorted(1 - x @ other for other in others[[0, 2, 4, 6, 8]])

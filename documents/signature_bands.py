@@ -1,0 +1,171 @@
+"""Which of many texts may resemble each other: locality-sensitive hashing of MinHash signatures.
+
+A signature has 384 numbers. Two texts of resemblance s have the same number at a place with the
+probability s (Broder 1997, "On the resemblance and containment of documents"). Each r numbers are a
+band, and texts that may be similar share one: of pairs of resemblance s, the share
+
+    (1 - s^r)^(384 / r)
+
+has no band in common (Leskovec, Rajaraman & Ullman, "Mining of Massive Datasets", section 3.4).
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+from rensa import RMinHash
+
+from tmde.documents.shingles import MULTIPLIER, shingle_hashes
+from tmde.documents.unit_rows import slices, slices_with_bar
+
+SIGNATURE_LENGTH = 384
+MISSED_PAIRS = 1e-3  # share of the pairs of the least resemblance that may share no band
+# A pair is not compared if its signatures agree in fewer numbers than those of a pair of the least
+# resemblance do, by so many standard deviations.
+_DEVIATIONS = 3
+_BLOCK = 4096  # texts whose signatures are in memory at once
+_SEED = 1  # of the hash functions
+_NO_BUCKET = 0  # the number in place of a bucket for a band that no other text has
+_KEY_SHIFT = np.uint64(32)
+
+
+class SignatureBands:
+    """The bands of n texts, in files that are mapped into memory.
+
+    Texts that have the same band are in one bucket. Of each bucket, the texts that are kept are
+    noted: only these are compared with later ones.
+
+    Args:
+        texts: The texts, (n,). They are read once.
+        count: n.
+        least_resemblance: The resemblance from which on pairs are looked for, above 0, at most 1.
+        folder: The folder of the files, which have 640 bytes a text for a resemblance of 0.7.
+    """
+
+    def __init__(
+        self, texts: Iterable[str], count: int, least_resemblance: float, folder: Path
+    ) -> None:
+        band_length = longest_band(least_resemblance)
+        band_count = SIGNATURE_LENGTH // band_length
+        self._least_agreement = _least_agreement(least_resemblance)
+        # Bands come first, because each is compared over all texts.
+        self._buckets = np.lib.format.open_memmap(
+            folder / "bands.npy", "w+", np.uint32, (band_count, count)
+        )
+        # The last 8 bits of the numbers say nearly as well as all 32 how many of them are equal.
+        self._low_bytes = np.lib.format.open_memmap(
+            folder / "signatures.npy", "w+", np.uint8, (count, SIGNATURE_LENGTH)
+        )
+        unread_texts = iter(texts)
+        for rows in slices(count, _BLOCK):
+            block = itertools.islice(unread_texts, rows.stop - rows.start)
+            signatures = np.array([_signature(text) for text in block], np.uint32)
+            self._low_bytes[rows] = signatures.astype(np.uint8)
+            bands = signatures[:, : band_count * band_length]
+            self._buckets[:, rows] = _keys(bands.reshape(-1, band_count, band_length)).T
+        sizes = [np.zeros(_NO_BUCKET + 1, np.int64)]
+        for band in slices_with_bar(band_count, 1, "Grouping"):
+            sizes.append(_number_buckets(self._buckets[band][0], sum(map(len, sizes))))
+        # The kept texts of a bucket stand from its beginning on, where all its texts have room.
+        ends = np.cumsum(np.concatenate(sizes))
+        self._begins = np.concatenate([[0], ends[:-1]])
+        self._kept_counts = np.zeros(len(ends), np.int32)
+        self._kept_rows = np.empty(ends[-1], np.int32)
+
+    def shared(self) -> Iterator[tuple[int, np.ndarray]]:
+        """Yield each text that shares bands with another, and its buckets, (buckets,)."""
+        for rows in slices_with_bar(self._buckets.shape[1], _BLOCK, "Comparing"):
+            block = self._buckets[:, rows].T  # (texts, bands)
+            for row in np.flatnonzero(block.any(axis=1)).tolist():
+                buckets = block[row]
+                yield rows.start + row, buckets[buckets != _NO_BUCKET]
+
+    def keep(self, row: int, buckets: np.ndarray) -> None:
+        """Note that a text is kept, so that later ones are compared with it.
+
+        Args:
+            row: The text.
+            buckets: All its buckets.
+        """
+        self._kept_rows[self._begins[buckets] + self._kept_counts[buckets]] = row
+        self._kept_counts[buckets] += 1
+
+    def similar_kept_rows(self, row: int, buckets: np.ndarray) -> list[int]:
+        """Return the kept texts that may resemble a text, in their order in the collection.
+
+        Args:
+            row: The text.
+            buckets: All its buckets.
+        """
+        begins = self._begins[buckets]
+        ends = begins + self._kept_counts[buckets]
+        candidates: set[int] = set()
+        for begin, end in zip(begins.tolist(), ends.tolist(), strict=True):
+            if begin < end:
+                candidates.update(self._kept_rows[begin:end].tolist())
+        rows = np.array(sorted(candidates), np.int64)
+        agreement = np.count_nonzero(self._low_bytes[rows] == self._low_bytes[row], axis=1)
+        similar: list[int] = rows[agreement >= self._least_agreement].tolist()
+        return similar
+
+
+def longest_band(least_resemblance: float) -> int:
+    """Return how many numbers a band may have at most, so that few pairs share none."""
+    length = 1
+    while length < SIGNATURE_LENGTH:
+        band_count = SIGNATURE_LENGTH // (length + 1)
+        missed = (1 - least_resemblance ** (length + 1)) ** band_count
+        if missed > MISSED_PAIRS:
+            break
+        length += 1
+    return length
+
+
+def _least_agreement(least_resemblance: float) -> float:
+    """Return in how many numbers the signatures of a pair of the least resemblance agree."""
+    mean = SIGNATURE_LENGTH * least_resemblance
+    return mean - _DEVIATIONS * math.sqrt(mean * (1 - least_resemblance))
+
+
+def _signature(text: str) -> list[int]:
+    """Return the signature of a text, numbers of 32 bits."""
+    hashes = shingle_hashes(text)
+    begins_and_ends = np.array([0, len(hashes)], np.uint64)
+    (signature,) = RMinHash.digest_matrix_from_flat_token_hashes(
+        hashes, begins_and_ends, SIGNATURE_LENGTH, _SEED
+    ).to_rows()
+    return signature
+
+
+def _number_buckets(keys: np.ndarray, first_number: int) -> np.ndarray:
+    """Put the number of a bucket in place of each key, or `_NO_BUCKET` if only one text has it.
+
+    Args:
+        keys: One band of all texts, (n,), which are overwritten.
+        first_number: The number of the first bucket.
+
+    Returns:
+        The number of texts in each new bucket.
+    """
+    _, places, counts = np.unique(keys, return_inverse=True, return_counts=True)
+    is_bucket = counts > 1
+    numbers = np.full(len(counts), _NO_BUCKET, np.int64)
+    numbers[is_bucket] = np.arange(np.count_nonzero(is_bucket)) + first_number
+    keys[:] = numbers[places]
+    return counts[is_bucket]
+
+
+def _keys(bands: np.ndarray) -> np.ndarray:
+    """Return a number of 32 bits for each band of numbers, (texts, bands).
+
+    Args:
+        bands: (texts, bands, numbers) uint32.
+    """
+    keys = np.zeros(bands.shape[:2], np.uint64)
+    for place in range(bands.shape[2]):
+        keys = keys * MULTIPLIER + bands[:, :, place]
+    return keys >> _KEY_SHIFT

@@ -15,7 +15,6 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli.language_columns import (
     LANGUAGE_COLUMNS,
-    column_values,
     language_or_none,
     named_like_language,
 )
@@ -176,10 +175,10 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
             ids.append(pa.array(chunk_ids, pa.large_string()))
             has_text = has_text or any(text.strip() for text in chunk.texts)
             if options.url_field is not None:
-                chunk_urls = column_values(chunk, options.url_field)
+                chunk_urls = chunk.values(options.url_field)
                 urls += [_without_spaces(url) for url in chunk_urls]
             if language_column is not None:
-                languages.update(map(language_or_none, column_values(chunk, language_column)))
+                languages.update(map(language_or_none, chunk.values(language_column)))
     if not has_text:
         raise TmdeError(f"{documents.name}: found no document with text, expected at least one")
     return DocumentSet(
@@ -261,7 +260,7 @@ def checked_ids(chunk: Chunk, id_field: str, id_places: IdPlaces) -> list[str]:
         TmdeError: A value is no id, or it occurs twice.
     """
     ids = []
-    values = column_values(chunk, id_field)
+    values = chunk.values(id_field)
     for position, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             place = chunk.place(position, id_field)

@@ -145,7 +145,8 @@ def embed_file(job: EmbedJob) -> None:
         documents = _open_documents(stack, job, target.suffix)
         embedder = load_embedder(job.model, **loading)
         width, dtype = _kind_of_vectors(job, embedder)
-        shards = SHARDS_OF_SUFFIX[target.suffix](folder, documents.schema, width, dtype)
+        schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
+        shards = SHARDS_OF_SUFFIX[target.suffix](folder, schema, width, dtype)
         if keeps_shards:
             settings = _describe_run(job, documents, embedder, target.suffix)
             if worker.is_first:

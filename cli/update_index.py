@@ -14,12 +14,12 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids, default_ids, places_of
-from tmde.cli.language_columns import column_values, language_column, tell_language_folders
+from tmde.cli.language_columns import language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
-from tmde.data.files import read_lines
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.languages import language_of_locale
+from tmde.data.lines import read_lines
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding.loading import reading
@@ -326,7 +326,7 @@ def _add_documents(
 def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> Iterator[IndexRow]:
     """Yield the documents of a chunk; all fields but text, id and vector are metadata."""
     codes = _codes_of(job, chunk, columns)
-    rows = chunk.columns.to_pylist()
+    rows = chunk.rows()
     places = places_of(chunk)
     for number, id in enumerate(ids):
         row = rows[number]
@@ -347,7 +347,7 @@ def _codes_of(job: IndexJob, chunk: Chunk, columns: _Columns) -> list[str | None
     if columns.language is None:
         return [None] * len(chunk.texts)
     codes: list[str | None] = []
-    for value in column_values(chunk, columns.language):
+    for value in chunk.values(columns.language):
         is_filled = isinstance(value, str) and value != ""
         codes.append(language_of_locale(value) if is_filled else None)
     return codes

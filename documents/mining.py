@@ -20,7 +20,7 @@ from typing import overload
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.data.files import read_lines
+from tmde.data.lines import read_lines
 from tmde.documents.margins import check_scoring, ranked_scores, warn_without_ratio
 from tmde.documents.neighbors import find_neighbors
 from tmde.documents.quality import PairQuality

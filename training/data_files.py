@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tmde.data.files import find_files
 from tmde.data.io import digests
+from tmde.data.tables import find_tables
 
 SAMPLE = "sample"
 
@@ -77,7 +77,7 @@ def data_paths(train: Any) -> list[Path]:
     """
     paths: list[Path] = []
     for source in _sources(train):
-        for file in find_files(source) or ():
+        for file in find_tables(source) or ():
             paths.extend(Path(path) for path in file.paths)
     return paths
 

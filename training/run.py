@@ -14,7 +14,7 @@ from transformers import PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
-from tmde.data.files import AnyDataset
+from tmde.data.parts import AnyDataset
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks
 from tmde.eval.tasks import ClassificationData

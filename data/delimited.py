@@ -238,11 +238,13 @@ class _Lines:
         blocks: The blocks after it.
 
     Attributes:
+        text: The block.
         all: The lines of the blocks that were begun.
     """
 
     def __init__(self, block: str, blocks: Iterator[str]) -> None:
         self._blocks = blocks
+        self.text = block
         self.all: list[str] = list(io.StringIO(block, newline="\n"))
 
     def __iter__(self) -> Iterator[str]:
@@ -264,7 +266,7 @@ def _records(lines: _Lines, layout: _Layout) -> Iterator[_Record]:
     """
     if not layout.is_quoted:
         return _plain_records(lines, layout.separator)
-    if layout.kind == "tsv" or not _has_blanks_before_quotes(lines, layout.separator):
+    if layout.kind == "tsv" or f'{layout.separator} "' not in lines.text:
         return _quoted_records(lines, layout)
     records = list(_quoted_records(lines, layout))
     if any(any(map(_is_quoted_after_blanks, fields)) for _, _, fields in records):
@@ -276,11 +278,6 @@ def _plain_records(lines: _Lines, separator: str) -> Iterator[_Record]:
     for position, line in enumerate(lines.all):
         if line.strip(" \n"):
             yield position, position + 1, line.removesuffix("\n").split(separator)
-
-
-def _has_blanks_before_quotes(lines: _Lines, separator: str) -> bool:
-    """Return whether a field may be quoted after blanks: `a, "b"`."""
-    return any(f'{separator} "' in line for line in lines.all)
 
 
 def _is_quoted_after_blanks(field: str) -> bool:
@@ -362,13 +359,14 @@ def _columns_of(records: Iterable[_Record], first_number: int, layout: _Layout) 
     """
     width = len(layout.names)
     starts = []
-    rows = []
+    columns: list[list[str]] = [[] for _ in layout.names]
     for start, _, fields in records:
         if len(fields) != width:
             raise _wrong_width(fields, first_number + start, layout)
         starts.append(start)
-        rows.append(fields)
-    columns = zip(*rows, strict=True) if rows else [()] * width
+        # Lists of strings, and not of rows: Python's garbage collector would go through those.
+        for values, field in zip(columns, fields, strict=True):
+            values.append(field)
     arrays = {}
     for name, values in zip(layout.names, columns, strict=True):
         if name:

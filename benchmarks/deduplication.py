@@ -123,6 +123,7 @@ def deduplicate(documents: Path, model: str) -> None:
         groups_target=folder / "groups.jsonl",
         model=model,
         loading={"long_documents": "sentences"},
+        quoting=None,
         format=None,
         field=None,
         id_field=None,

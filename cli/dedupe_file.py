@@ -18,6 +18,7 @@ from tmde.cli.language_columns import language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.cli.stored_documents import StoredDocuments, Strings
+from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
@@ -55,6 +56,7 @@ class DedupeJob:
     model: str
     loading: dict[str, Any]
     format: InputFormat | None
+    quoting: Quoting | None
     field: list[str] | None
     id_field: str | None
     language: str | None
@@ -109,6 +111,7 @@ def _read(job: DedupeJob) -> Iterator[tuple[Chunk, list[str], list[str | None]]]
             _CHUNK,
             job.language_field,
             required,
+            quoting=job.quoting,
         )
         column = documents.language_field or language_column(documents)
         bar = progress_bar(total=documents.rows, desc="Reading", unit=" documents")

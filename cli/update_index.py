@@ -16,6 +16,7 @@ from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids, default_ids, places_of
 from tmde.cli.language_columns import language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
+from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.languages import language_of_locale
@@ -45,6 +46,7 @@ class IndexJob:
     model: str | None
     loading: dict[str, Any]
     format: InputFormat | None
+    quoting: Quoting | None
     field: list[str] | None
     id_field: str | None
     language: str | None
@@ -182,6 +184,7 @@ def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
         language_field=job.language_field,
         required=required,
         left_out=job.folder,
+        quoting=job.quoting,
     )
 
 

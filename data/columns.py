@@ -257,9 +257,7 @@ def header_of_rows(
         texts = texts_of(row)
         if isinstance(texts, Mapping):
             fields |= dict.fromkeys(texts)
-            for name, field in fields_by_name(tuple(texts), names, columns, place).items():
-                if not _is_other_name(name) or name in names:
-                    name_of[field] = name
+            name_of |= _names_of_fields(texts, names, columns, place)
             _add_first_values(values, texts)
         if rows_differ and _has_all_names(names, name_of.values()):
             break
@@ -276,6 +274,17 @@ def header_of_rows(
     if not languages:
         raise missing_languages_error(place, list(fields), requested)
     return Header(list(dict.fromkeys(languages)), list(fields))
+
+
+def _names_of_fields(
+    texts: Collection[str], names: tuple[str, ...], columns: ColumnPairs, place: str
+) -> dict[str, str]:
+    """Return the name of each field of a row that the run or the user asks for."""
+    name_of = {}
+    for name, field in fields_by_name(tuple(texts), names, columns, place).items():
+        if not _is_other_name(name) or name in names:
+            name_of[field] = name
+    return name_of
 
 
 def _add_first_values(values: dict[str, list], texts: Mapping[str, Any]) -> None:
@@ -310,9 +319,9 @@ def _languages_by_looks(
         if field.strip().lower() not in KEY_FIELDS or _are_sentences(values[field]):
             candidates.append(field)
     languages = named_languages(candidates, columns, name_of.values())
-    # `ts` with numbers is no Tsonga where other columns have words.
+    # `ts` with numbers is no Tsonga where two other columns have words.
     with_words = [field for field in languages if _have_letters(values[field])]
-    if with_words or name_of:
+    if len(with_words) + len(name_of) >= FEWEST_LANGUAGES:
         languages = {field: languages[field] for field in with_words}
     return languages
 

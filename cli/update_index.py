@@ -3,10 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -304,16 +304,13 @@ def _add_documents(
     update: Update,
 ) -> None:
     """Add the documents that are not empty to the index, batch by batch."""
-    id_places = IdPlaces()
+    # All are read before the first is embedded: a bad row leaves the index as it was.
+    rows_to_come = chain.from_iterable(_rows_of_chunks(job, documents.read(BATCH), columns))
+    index.expect((row.id, row.metadata) for row in rows_to_come if row.text.strip())
     bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
-    for chunk in bar:
-        if columns.id is None:
-            ids = default_ids(chunk)
-        else:
-            names = checked_ids(chunk, columns.id, id_places)
-            ids = [columns.id_prefix + name for name in names]
-        rows = [row for row in _rows_of(job, chunk, ids, columns) if row.text.strip()]
-        update.empty += len(ids) - len(rows)
+    for all_rows in _rows_of_chunks(job, bar, columns):
+        rows = [row for row in all_rows if row.text.strip()]
+        update.empty += len(all_rows) - len(rows)
         if not rows:
             continue
         update.changes += index.upsert(
@@ -324,6 +321,24 @@ def _add_documents(
         )
         if job.prune:
             update.present_ids.add([row.id for row in rows], [row.place for row in rows])
+
+
+def _rows_of_chunks(
+    job: IndexJob, chunks: Iterable[Chunk], columns: _Columns
+) -> Iterator[list[IndexRow]]:
+    """Yield the documents of each chunk.
+
+    Raises:
+        TmdeError: A value is no id, or an id occurs twice.
+    """
+    id_places = IdPlaces()
+    for chunk in chunks:
+        if columns.id is None:
+            ids = default_ids(chunk)
+        else:
+            names = checked_ids(chunk, columns.id, id_places)
+            ids = [columns.id_prefix + name for name in names]
+        yield list(_rows_of(job, chunk, ids, columns))
 
 
 def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> Iterator[IndexRow]:

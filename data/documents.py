@@ -111,7 +111,7 @@ class Documents:
             fields |= dict.fromkeys(reader.fields)
         self.fields: list[str] = list(fields)
         _tell_renamed(self._readers, self.name)
-        chunks = self._chunks(size)
+        chunks = self.read(size)
         # The first chunk is read now, before a model is loaded, because most mistakes show there.
         first_chunks = list(islice(chunks, 1))
         self.first_chunk: Chunk | None = None
@@ -119,8 +119,8 @@ class Documents:
             self.first_chunk = first_chunks[0]
         self.chunks: Iterator[Chunk] = chain(first_chunks, chunks)
 
-    def _chunks(self, size: int) -> Iterator[Chunk]:
-        """Yield chunks of `size` documents; only the last one may have fewer.
+    def read(self, size: int) -> Iterator[Chunk]:
+        """Yield all documents from the first, `size` at a time; the last chunk may have fewer.
 
         A folder may have thousands of files of a few documents, and a model works on many at once.
         """

@@ -62,9 +62,14 @@ def text_blocks(path: str, place: str | None = None, name: str | None = None) ->
     try:
         with open_binary(path) as file:
             for block in _byte_blocks(file):
-                text = _decoded(block, number, place, name)
-                yield text
-                number += block.count(b"\n")
+                if number == 1:
+                    _check_no_utf_16(block, place, name)
+                text, bad_lines = _decoded(block)
+                if text:
+                    yield text
+                number += text.count("\n")
+                if bad_lines:
+                    raise _not_utf8(place, number, name, _bad_bytes(bad_lines), "cp1252")
     except GZIP_ERRORS as error:
         raise damaged_file_error(place, number, name, error) from error
 
@@ -91,30 +96,36 @@ def _byte_blocks(file: BinaryIO) -> Iterator[bytes]:
         yield last_line.removesuffix(b"\r")
 
 
-def _decoded(block: bytes, number: int, place: str, name: str | None) -> str:
-    """Return the text of a block whose first line has this number.
-
-    Raises:
-        CorpusError: It is not UTF-8.
-    """
-    if number == 1:
-        encoding = _utf_16_of(block[:_UTF_16_SAMPLE])
-        if encoding is not None:
-            raise _not_utf8(place, 1, name, "bytes of UTF-16", encoding)
+def _decoded(block: bytes) -> tuple[str, bytes]:
+    """Return the text of a block, and the lines from the first one that is not UTF-8."""
     try:
         text = block.decode()
+        bad_lines = b""
     except UnicodeDecodeError as error:
-        bad_bytes = block[error.start : error.end]
-        line_start = block.rfind(b"\n", 0, error.start) + 1
-        line_end = block.find(b"\n", error.end)
-        first = max(error.start - CONTEXT_BYTES, line_start)
-        last = error.end + CONTEXT_BYTES
-        if line_end >= 0:
-            last = min(last, line_end)
-        description = f"the undecodable bytes {bad_bytes!r} in {block[first:last]!r}"
-        row = number + block.count(b"\n", 0, error.start)
-        raise _not_utf8(place, row, name, description, "cp1252") from None
-    return text.replace("\r\n", "\n")
+        end = block.rfind(b"\n", 0, error.start) + 1
+        text = block[:end].decode()
+        bad_lines = block[end:]
+    return text.replace("\r\n", "\n"), bad_lines
+
+
+def _bad_bytes(lines: bytes) -> str:
+    """Describe the bytes that can't be decoded in the first of some lines."""
+    line, _, _ = lines.partition(b"\n")
+    try:
+        line.decode()
+    except UnicodeDecodeError as error:
+        bad_bytes = line[error.start : error.end]
+        first = max(error.start - CONTEXT_BYTES, 0)
+        context = line[first : error.end + CONTEXT_BYTES]
+        return f"the undecodable bytes {bad_bytes!r} in {context!r}"
+    raise AssertionError("the line is UTF-8")
+
+
+def _check_no_utf_16(block: bytes, place: str, name: str | None) -> None:
+    """Raise CorpusError if the first block of a file is UTF-16."""
+    encoding = _utf_16_of(block[:_UTF_16_SAMPLE])
+    if encoding is not None:
+        raise _not_utf8(place, 1, name, "bytes of UTF-16", encoding)
 
 
 def _utf_16_of(sample: bytes) -> str | None:

@@ -20,6 +20,7 @@ from modeling_tmde import TmdeError
 from .checks import CorpusError, Unquoted, bad_value
 from .document_fields import Chunk, FieldSelection, missing_columns
 from .document_files import InputFormat, TextFolder, find_documents
+from .lines import shown_path
 from .tables import FILE, LINE, ROW, Quoting, Table, fields_of, is_json, values_of
 from .usual_columns import same_name
 
@@ -91,7 +92,7 @@ class Documents:
     ) -> None:
         text_fields = text_fields_of(field)
         _check_language_field(text_fields, language_field)
-        self.name = "stdin" if source == "-" else source
+        self.name = "stdin" if source == "-" else shown_path(source)
         tables = find_documents(stack, source, format, left_out, quoting)
         self.files: list[Path] = [Path(path) for table in tables for path in table.paths]
         self.text_folder: TextFolder | None = None

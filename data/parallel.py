@@ -16,6 +16,7 @@ from .columns import (
     missing_languages_error,
     shown_fields,
 )
+from .lines import shown_path
 from .mixing import limits_of, mix
 from .parts import AnyDataset, Part, PartOpener, RowSource
 from .report import CorpusReport
@@ -261,7 +262,9 @@ def _place_of(sources: Sequence[RowSource]) -> str:
     names = []
     for source in sources:
         is_dataset = isinstance(source, datasets.Dataset | datasets.IterableDataset)
-        names.append(_DATASET if is_dataset else str(source))
+        is_path = isinstance(source, str | os.PathLike)
+        name = shown_path(source) if is_path else str(source)
+        names.append(_DATASET if is_dataset else name)
     return " + ".join(names)
 
 

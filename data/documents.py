@@ -150,6 +150,10 @@ class Documents:
         Raises:
             CorpusError: A column has values of different types.
         """
+        if len(self._readers) == 1 and self._readers[0].is_parquet:
+            # As it is in the file, with the features of `datasets` in its metadata.
+            (batch,) = self._readers[0].typed_batches()
+            return batch.schema
         types: dict[str, _ColumnType] = {}
         for reader in self._readers:
             for batch in reader.typed_batches():
@@ -194,6 +198,7 @@ class _Reader:
         fields: The names of all columns, kept or not.
         field_of_column: The fields of columns that differ from them by case alone. These columns
             are read by the names of their fields.
+        is_parquet: Whether the table is a file of parquet.
 
     Raises:
         CorpusError: The file cannot be read, or lacks columns.
@@ -202,6 +207,7 @@ class _Reader:
     def __init__(self, table: Table, selection: FieldSelection) -> None:
         self._table = table
         self._selection = selection
+        self.is_parquet = table.format == "parquet"
         names = table.fields()
         self.field_of_column: Mapping[str, str] = {}
         if names:  # An empty file has no columns, and no documents that lack them.
@@ -231,7 +237,7 @@ class _Reader:
 
     def typed_batches(self) -> Iterator[pa.RecordBatch]:
         """Yield rows that tell the types of the kept columns: all rows of JSON Lines, or none."""
-        if self._table.format == "parquet":
+        if self.is_parquet:
             schema = self._table.parquet_file().schema_arrow
             yield self._kept(pa.RecordBatch.from_pylist([], schema))
         elif self._table.has_different_rows:
@@ -249,7 +255,8 @@ class _Reader:
             if column.name in (FILE, ROW, LINE) or self._selection.keeps(name):
                 names.append(column.with_name(name))
                 columns.append(batch[column.name])
-        return pa.RecordBatch.from_arrays(columns, schema=pa.schema(names))
+        schema = pa.schema(names, batch.schema.metadata)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
 @dataclass

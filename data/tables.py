@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from tmde.embedding.hub_names import is_possible_hub_id
 
 from .checks import CorpusError, Unquoted, bad_value
-from .delimited import Quoting, header_of, read_delimited
+from .delimited import Quoting, TableKind, header_of, read_delimited
 from .json_lines import read_json_lines
 from .lines import read_lines, shown_path
 from .locales import names_a_language
@@ -62,6 +62,7 @@ _GZIPPED_FORMATS = {
 }
 FORMATS = _PLAIN_FORMATS | _GZIPPED_FORMATS
 NAMED_FORMATS = FORMATS | {SETTINGS_SUFFIX: "jsonl", f"{SETTINGS_SUFFIX}.gz": "jsonl"}
+TABLES_OF_TEXT = ("csv", "tsv")
 # Rows of these formats have fields of their own.
 FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")
 EXPECTED_FILES = (
@@ -104,6 +105,10 @@ class Table:
         """Whether each row has fields of its own."""
         return self.format in FORMATS_OF_DIFFERENT_ROWS
 
+    @property
+    def _kind(self) -> TableKind:
+        return "csv" if self.format == "csv" else "tsv"
+
     def fields(self) -> list[str]:
         """Return the names of the columns; of rows that differ, those of the first rows.
 
@@ -116,10 +121,10 @@ class Table:
             return list(self.languages)
         if self.format == "parquet":
             return self.parquet_file().schema_arrow.names
-        if self.format == "csv" or self.format == "tsv":
+        if self.format in TABLES_OF_TEXT:
             if self.header:
                 return list(self.header)
-            return header_of(self.paths[0], self.format, self.place, self.quoting)
+            return header_of(self.paths[0], self._kind, self.place, self.quoting)
         names: dict[str, None] = {}
         for batch in islice(self.batches(1000), 1):
             names |= dict.fromkeys(fields_of(batch))
@@ -148,12 +153,11 @@ class Table:
             CorpusError: The file is damaged, or a row has no right form.
             OSError: There is no such file.
         """
-        path = self.paths[0]
         if self.format == "parquet":
             yield from self._parquet_batches(size)
-        elif self.format == "csv" or self.format == "tsv":
+        elif self.format in TABLES_OF_TEXT:
             columns_of_blocks = read_delimited(
-                path, self.format, self.place, self.header, self.quoting
+                self.paths[0], self._kind, self.place, self.header, self.quoting
             )
             for numbers, arrays in columns_of_blocks:
                 block = self._batch(numbers, arrays)
@@ -172,7 +176,7 @@ class Table:
         Raises:
             CorpusError: See `batches`.
         """
-        if self.format not in ("parquet", "csv", "tsv"):
+        if self.format != "parquet" and self.format not in TABLES_OF_TEXT:
             for number, row in self._numbered_rows():
                 row.pop(LINE, None)
                 yield number, row

@@ -121,6 +121,7 @@ def deduplicate(documents: Path) -> None:
         groups_target=folder / "groups.jsonl",
         model="default",
         loading={},
+        quoting=None,
         format=None,
         field=None,
         id_field=None,

@@ -42,6 +42,7 @@ def clean(
         str | None, Option(help="Codes such as de,en. Default: all that the sources have.")
     ] = None,
     columns: common.ColumnsOption = None,
+    quoting: common.QuotingOption = None,
     skip: Annotated[
         list[str] | None,
         Option(metavar="REASON", help=f"Do not remove for this reason: {', '.join(REASONS)}."),
@@ -86,6 +87,7 @@ def clean(
         sources=sources,
         languages=None if languages is None else languages.split(","),
         columns=common.columns_of(columns),
+        quoting=quoting,
         output=out,
         target=target,
         removed_output=removed,

@@ -14,6 +14,7 @@ from tmde.cli.corpus_writer import corpus_writer, json_lines_writer
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
+from tmde.data.delimited import Quoting
 from tmde.documents.cleaning import FEWEST_TEXTS, CheckedRow, RowCleaner
 from tmde.documents.pair_checker import Reason
 from tmde.embedding import DocumentEmbedder
@@ -41,6 +42,7 @@ class CleaningJob:
     sources: list[str]
     languages: list[str] | None
     columns: dict[str, str] | None
+    quoting: Quoting | None
     output: Path
     target: Path
     removed_output: Path | None
@@ -60,7 +62,12 @@ def clean_files(job: CleaningJob) -> None:
         TmdeError: A source, the model or an option cannot be used.
     """
     rows = load_parallel(
-        job.sources, job.languages, columns=job.columns, document_ids=True, places=True
+        job.sources,
+        job.languages,
+        columns=job.columns,
+        document_ids=True,
+        places=True,
+        quoting=job.quoting,
     )
     codes = sorted(rows.features["translation"])
     merged = MergedLanguages(codes, is_chosen=job.languages is not None or job.columns is not None)

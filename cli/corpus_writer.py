@@ -24,8 +24,8 @@ def corpus_writer(
 ) -> Iterator[WriteRow]:
     """Yield a function that writes a row: its texts by language, and the id of its document.
 
-    The format is that of the suffix. TSV has a column for each language and no ids, and what is a
-    tab or a line end in a text becomes a space.
+    The format is that of the suffix. TSV has a column for each language and no ids; fields that
+    hold a tab, a line end or a quote are quoted.
 
     Args:
         target: The file: .jsonl, .parquet or .tsv. It appears when all rows are written.
@@ -45,7 +45,10 @@ def corpus_writer(
 @contextmanager
 def json_lines_writer(target: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield a function that writes an object as a line of JSON, dates and the like as strings."""
-    with replacing(target) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with (
+        replacing(target) as temporary,
+        open(temporary, "w", encoding="utf-8") as file,
+    ):
 
         def write(row: Mapping[str, Any]) -> None:
             print(json.dumps(row, ensure_ascii=False, default=str), file=file)
@@ -68,7 +71,10 @@ def _json_rows(target: Path, has_documents: bool) -> Iterator[WriteRow]:
 
 @contextmanager
 def _tsv_rows(target: Path, languages: Sequence[str]) -> Iterator[WriteRow]:
-    with replacing(target) as temporary, open(temporary, "w", encoding="utf-8") as file:
+    with (
+        replacing(target) as temporary,
+        open(temporary, "w", encoding="utf-8") as file,
+    ):
         print("\t".join(languages), file=file)
 
         def write(texts: Mapping[str, str], doc_id: str | None) -> None:

@@ -25,6 +25,7 @@ def dedupe(
         Option(help="File of the groups of documents that say the same: .jsonl."),
     ] = None,
     format: common.FormatOption = None,
+    quoting: common.QuotingOption = None,
     field: common.FieldOption = None,
     id_field: common.IdFieldOption = None,
     min_similarity: Annotated[
@@ -84,6 +85,7 @@ def dedupe(
         model=model or DEFAULT_MODEL,
         loading={"long_documents": "sentences"} | loading,
         format=format,
+        quoting=quoting,
         field=field,
         id_field=id_field,
         language_field=language_field,

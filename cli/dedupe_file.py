@@ -14,12 +14,14 @@ import typer
 
 from tmde.cli.corpus_writer import json_lines_writer
 from tmde.cli.document_sets import checked_ids, default_ids
-from tmde.cli.language_columns import column_values, language_column, language_or_none
+from tmde.cli.language_columns import language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.cli.stored_documents import StoredDocuments, Strings
+from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces
+from tmde.data.io import replacing
 from tmde.documents.deduplication import (
     MIN_PROBABILITY,
     UNKNOWN_LANGUAGE,
@@ -53,6 +55,7 @@ class DedupeJob:
     model: str
     loading: dict[str, Any]
     format: InputFormat | None
+    quoting: Quoting | None
     field: list[str] | None
     id_field: str | None
     language_field: str | None
@@ -105,6 +108,7 @@ def _read(job: DedupeJob) -> Iterator[tuple[Chunk, list[str], list[str | None]]]
             _CHUNK,
             job.language_field,
             required,
+            quoting=job.quoting,
         )
         column = documents.language_field or language_column(documents)
         bar = progress_bar(total=documents.rows, desc="Reading", unit=" documents")
@@ -127,7 +131,7 @@ def _languages_of(chunk: Chunk, column: str | None) -> list[str | None]:
     """
     if column is None:
         return [None] * len(chunk.texts)
-    values = chunk.languages or column_values(chunk, column)
+    values = chunk.languages or chunk.values(column)
     return [language_or_none(value) for value in values]
 
 
@@ -197,17 +201,18 @@ def _write(job: DedupeJob, documents: StoredDocuments, groups: list[Group]) -> N
         for match in group.duplicates:
             is_kept[match.document] = False
     with ExitStack() as stack:
-        write_document = stack.enter_context(json_lines_writer(job.target))
+        temporary = stack.enter_context(replacing(job.target))
+        output = stack.enter_context(open(temporary, "w", encoding="utf-8", newline="\n"))
         if job.groups_target is not None:
             write_group = stack.enter_context(json_lines_writer(job.groups_target))
             for group in groups:
                 write_group(_described_group(group, documents.ids))
         rows = progress_bar(
-            documents.rows(), total=len(documents), desc="Writing", unit=" documents"
+            documents.json_rows(), total=len(documents), desc="Writing", unit=" documents"
         )
         for row, row_is_kept in zip(rows, is_kept.tolist(), strict=True):
             if row_is_kept:
-                write_document(row)
+                output.write(f"{row}\n")
 
 
 def _described_group(group: Group, ids: Sequence[str]) -> dict[str, Any]:

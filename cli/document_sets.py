@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -15,13 +16,13 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli.language_columns import (
     LANGUAGE_COLUMNS,
-    column_values,
     language_or_none,
     named_like_language,
 )
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.stored_documents import Strings
 from tmde.data.checks import is_code
+from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.io import replacing
@@ -29,6 +30,7 @@ from tmde.documents.quality import PairQuality
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file
 
+_NEEDS_QUOTES = re.compile(r'[\t\n\r"]')
 _CHUNK_SIZE = 8192  # documents that are read at once
 
 
@@ -103,6 +105,7 @@ class SidesOptions:
     """
 
     format: InputFormat | None = None
+    quoting: Quoting | None = None
     field: list[str] | None = None
     id_field: str | None = None
     language_a: str | None = None
@@ -162,6 +165,7 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
             kept_columns,
             _CHUNK_SIZE,
             required=required,
+            quoting=options.quoting,
         )
         language_column = documents.language_field or named_like_language(documents.fields)
         texts: list[pa.Array] = []  # one for each chunk, as the ids
@@ -176,10 +180,10 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
             ids.append(pa.array(chunk_ids, pa.large_string()))
             has_text = has_text or any(text.strip() for text in chunk.texts)
             if options.url_field is not None:
-                chunk_urls = column_values(chunk, options.url_field)
+                chunk_urls = chunk.values(options.url_field)
                 urls += [_without_spaces(url) for url in chunk_urls]
             if language_column is not None:
-                languages.update(map(language_or_none, column_values(chunk, language_column)))
+                languages.update(map(language_or_none, chunk.values(language_column)))
     if not has_text:
         raise TmdeError(f"{documents.name}: found no document with text, expected at least one")
     return DocumentSet(
@@ -261,7 +265,7 @@ def checked_ids(chunk: Chunk, id_field: str, id_places: IdPlaces) -> list[str]:
         TmdeError: A value is no id, or it occurs twice.
     """
     ids = []
-    values = column_values(chunk, id_field)
+    values = chunk.values(id_field)
     for position, value in enumerate(values):
         if isinstance(value, bool) or not isinstance(value, str | int):
             place = chunk.place(position, id_field)
@@ -336,10 +340,13 @@ def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -
 
 
 def tsv_field(value: str | float) -> str:
-    """Return a field of TSV: whatever is a tab or a line end to some reader becomes a space."""
+    """Return a field of TSV, quoted if it holds a tab, a line end or a quote, as pandas does."""
     if isinstance(value, float):
         return f"{value:.6f}"
-    return " ".join(value.replace("\t", " ").splitlines())
+    if _NEEDS_QUOTES.search(value) is None:
+        return value
+    doubled = value.replace('"', '""')
+    return f'"{doubled}"'
 
 
 def report_no_pair(threshold: float) -> None:

@@ -26,6 +26,7 @@ from tmde.cli.language_columns import named_like_language, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
+from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.io import locked
 from tmde.data.languages import language_of_locale
@@ -56,6 +57,7 @@ class EmbedJob:
     model: str
     loading: dict[str, Any]
     format: InputFormat | None
+    quoting: Quoting | None
     field: list[str] | None
     language: str | None
     language_field: str | None
@@ -145,7 +147,8 @@ def embed_file(job: EmbedJob) -> None:
         documents = _open_documents(stack, job, target.suffix)
         embedder = load_embedder(job.model, **loading)
         width, dtype = _kind_of_vectors(job, embedder)
-        shards = SHARDS_OF_SUFFIX[target.suffix](folder, documents.schema, width, dtype)
+        schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
+        shards = SHARDS_OF_SUFFIX[target.suffix](folder, schema, width, dtype)
         if keeps_shards:
             settings = _describe_run(job, documents, embedder, target.suffix)
             if worker.is_first:
@@ -312,6 +315,7 @@ def _open_documents(stack: ExitStack, job: EmbedJob, output_suffix: str) -> Docu
         keeps_columns,
         job.shard_size,
         job.language_field,
+        quoting=job.quoting,
     )
     if job.language is None:
         tell_language_folders(documents)
@@ -337,6 +341,7 @@ def _describe_run(
         "field": ", ".join(job.field or ()),
         "language": job.language,
         "language_field": job.language_field,
+        "quoting": job.quoting,
         "output": output_suffix,
         "input": _version_of_input(job.source, documents.files),
         "model": _version_of(job.model),

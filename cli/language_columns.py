@@ -9,7 +9,7 @@ import typer
 
 from tmde.data.checks import is_code
 from tmde.data.columns import shown_fields
-from tmde.data.documents import Chunk, Documents
+from tmde.data.documents import Documents
 from tmde.data.languages import language_of_locale
 from tmde.data.usual_columns import same_name
 
@@ -37,7 +37,7 @@ def language_column(documents: Documents) -> str | None:
     column = named_like_language(documents.fields)
     if column is None or documents.first_chunk is None:
         return None
-    values = column_values(documents.first_chunk, column)
+    values = documents.first_chunk.values(column)
     filled_values = [value for value in values if value not in (None, "")]
     if not filled_values:
         return None
@@ -57,13 +57,6 @@ def tell_language_folders(documents: Documents) -> None:
         "languages of their texts",
         err=True,
     )
-
-
-def column_values(chunk: Chunk, column: str) -> list:
-    """Return the values of a column of a chunk; None for a file that lacks the column."""
-    if column not in chunk.columns.column_names:
-        return [None] * len(chunk.texts)
-    return chunk.columns.column(column).to_pylist()
 
 
 def language_or_none(value: object) -> str | None:

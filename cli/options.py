@@ -22,6 +22,7 @@ from tmde.embedding.packaged_models import packaged_folder
 # compares them.
 INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is known
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
+Quoting = Literal["minimal", "none"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
 IndexPrecision = Literal["float32", "float16"]
 Scoring = Literal["cosine", "ratio", "distance"]
@@ -89,6 +90,13 @@ FormatOption = Annotated[
         help="Format of a file. Default: by the suffix, such as .csv or .csv.gz; text for stdin."
     ),
 ]
+QuotingOption = Annotated[
+    Quoting | None,
+    _input(
+        help="Quotes of CSV and TSV: minimal if they enclose fields, none if they are plain "
+        "characters. Default: found out."
+    ),
+]
 FieldOption = Annotated[
     list[str] | None,
     _input(
@@ -112,6 +120,7 @@ LanguageFieldOption = Annotated[
 # Options of two files of documents, for `with_options`; the fields of `SidesOptions`.
 SIDES_OPTIONS = {
     "format": FormatOption,
+    "quoting": QuotingOption,
     "field": FieldOption,
     "id_field": IdFieldOption,
     "language_a": Annotated[str | None, _input(help="Code of A's language.")],

@@ -125,6 +125,7 @@ def _find_or_make_index(job: DemoJob, folder: Path) -> Path:
         documents=documents,
         model=job.model,
         loading=job.loading,
+        quoting=None,
         format=job.format,
         field=job.field,
         id_field=job.id_field,

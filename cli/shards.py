@@ -227,7 +227,7 @@ class ParquetShards(Shards):
         """Write the columns and the vectors of a shard."""
         values = pa.array(vectors.reshape(-1))
         column = pa.FixedSizeListArray.from_arrays(values, self.dimension)
-        table = chunk.columns.append_column(VECTOR_COLUMN, column)
+        table = chunk.table(self.schema).append_column(VECTOR_COLUMN, column)
         with replacing(self.path(number)) as path:
             pq.write_table(table, path)
 

@@ -7,7 +7,7 @@ temporary files in Arrow's format, from which it is read as often as needed.
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, overload
+from typing import overload
 
 import pyarrow as pa
 
@@ -17,6 +17,7 @@ from tmde.data.documents import Chunk
 _TEXT_SCHEMA = pa.schema(
     [("text", pa.large_string()), ("id", pa.string()), ("language", pa.string())]
 )
+_ROW_SCHEMA = pa.schema([("json", pa.large_string())])
 
 
 class Strings(Sequence[str]):
@@ -79,23 +80,19 @@ class StoredDocuments:
         with ExitStack() as stack:
             texts_file = folder / "texts.arrow"
             texts_writer = stack.enter_context(pa.ipc.new_stream(str(texts_file), _TEXT_SCHEMA))
-            rows_writer = None
+            rows_file = folder / "rows.arrow"
+            rows_writer = stack.enter_context(pa.ipc.new_stream(str(rows_file), _ROW_SCHEMA))
             for chunk, ids, languages in chunks:
                 columns = {"text": chunk.texts, "id": ids, "language": languages}
                 texts_writer.write_table(pa.table(columns, schema=_TEXT_SCHEMA))
-                if rows_writer is None:
-                    rows_file = pa.ipc.new_stream(str(folder / "rows.arrow"), chunk.columns.schema)
-                    rows_writer = stack.enter_context(rows_file)
-                rows_writer.write_table(chunk.columns)
+                rows_writer.write_table(pa.table({"json": chunk.json_rows()}, schema=_ROW_SCHEMA))
         return cls(folder)
 
     def __len__(self) -> int:
         return len(self.texts)
 
-    def rows(self) -> Iterator[dict[str, Any]]:
-        """Yield all columns of each document."""
-        if not len(self):
-            return
+    def json_rows(self) -> Iterator[str]:
+        """Yield the JSON of each document: all columns, as the input has them."""
         with pa.memory_map(str(self._rows)) as file:
             for batch in pa.ipc.open_stream(file):
-                yield from batch.to_pylist()
+                yield from batch["json"].to_pylist()

@@ -3,10 +3,10 @@
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +14,13 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids, default_ids, places_of
-from tmde.cli.language_columns import column_values, language_column, tell_language_folders
+from tmde.cli.language_columns import language_column, tell_language_folders
 from tmde.cli.models import load_embedder, without_truncation_warnings
+from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
-from tmde.data.files import read_lines
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.languages import language_of_locale
+from tmde.data.lines import read_lines
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding.loading import errors_about
@@ -45,6 +46,7 @@ class IndexJob:
     model: str | None
     loading: dict[str, Any]
     format: InputFormat | None
+    quoting: Quoting | None
     field: list[str] | None
     id_field: str | None
     language: str | None
@@ -186,6 +188,7 @@ def _open_documents(stack: ExitStack, source: str, job: IndexJob) -> Documents:
         language_field=job.language_field,
         required=required,
         left_out=job.folder,
+        quoting=job.quoting,
     )
 
 
@@ -305,16 +308,13 @@ def _add_documents(
     update: Update,
 ) -> None:
     """Add the documents that are not empty to the index, batch by batch."""
-    id_places = IdPlaces()
+    # All are read before the first is embedded: a bad row leaves the index as it was.
+    rows_to_come = chain.from_iterable(_rows_of_chunks(job, documents.read(BATCH), columns))
+    index.expect((row.id, row.metadata) for row in rows_to_come if row.text.strip())
     bar = progress_bar(documents.chunks, desc="Indexing", unit=f" x {BATCH:,} texts")
-    for chunk in bar:
-        if columns.id is None:
-            ids = default_ids(chunk)
-        else:
-            names = checked_ids(chunk, columns.id, id_places)
-            ids = [columns.id_prefix + name for name in names]
-        rows = [row for row in _rows_of(job, chunk, ids, columns) if row.text.strip()]
-        update.empty += len(ids) - len(rows)
+    for all_rows in _rows_of_chunks(job, bar, columns):
+        rows = [row for row in all_rows if row.text.strip()]
+        update.empty += len(all_rows) - len(rows)
         if not rows:
             continue
         update.changes += index.upsert(
@@ -327,10 +327,28 @@ def _add_documents(
             update.present_ids.add([row.id for row in rows], [row.place for row in rows])
 
 
+def _rows_of_chunks(
+    job: IndexJob, chunks: Iterable[Chunk], columns: _Columns
+) -> Iterator[list[IndexRow]]:
+    """Yield the documents of each chunk.
+
+    Raises:
+        TmdeError: A value is no id, or an id occurs twice.
+    """
+    id_places = IdPlaces()
+    for chunk in chunks:
+        if columns.id is None:
+            ids = default_ids(chunk)
+        else:
+            names = checked_ids(chunk, columns.id, id_places)
+            ids = [columns.id_prefix + name for name in names]
+        yield list(_rows_of(job, chunk, ids, columns))
+
+
 def _rows_of(job: IndexJob, chunk: Chunk, ids: list[str], columns: _Columns) -> Iterator[IndexRow]:
     """Yield the documents of a chunk; all fields but text, id and vector are metadata."""
     codes = _codes_of(job, chunk, columns)
-    rows = chunk.columns.to_pylist()
+    rows = chunk.rows()
     places = places_of(chunk)
     for number, id in enumerate(ids):
         row = rows[number]
@@ -351,7 +369,7 @@ def _codes_of(job: IndexJob, chunk: Chunk, columns: _Columns) -> list[str | None
     if columns.language is None:
         return [None] * len(chunk.texts)
     codes: list[str | None] = []
-    for value in column_values(chunk, columns.language):
+    for value in chunk.values(columns.language):
         is_filled = isinstance(value, str) and value != ""
         codes.append(language_of_locale(value) if is_filled else None)
     return codes

@@ -57,6 +57,17 @@ def bad_value(
     return CorpusError(f"{where}: found {text}, expected {expected}. {advice}")
 
 
+def check_text(value: object, place: str, number: int, name: str) -> None:
+    """Raise [`CorpusError`] if a value is not a text that UTF-8 can hold."""
+    if isinstance(value, str):
+        try:
+            value.encode()
+            return
+        except UnicodeError:  # A lone surrogate has no code in UTF-8.
+            pass
+    raise bad_value(place, number, name, value, "a text", "Correct or delete the row.")
+
+
 def is_code(name: str) -> bool:
     """Return whether a name has the form of a language code, whatever language it is."""
     return LANGUAGE_CODE.fullmatch(name) is not None and name not in NOT_LANGUAGES

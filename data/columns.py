@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import lru_cache
+from itertools import islice
 from typing import Any, NamedTuple
 
 from .checks import NOT_LANGUAGES, CorpusError, Unquoted, bad_value
@@ -19,8 +20,9 @@ ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
 SEGMENT = "segment"  # The number of a row in its document, as `tmde align` writes it.
 OTHER_NAMES = (DOCUMENT_ID, SEGMENT, LABEL, *NLI_TEXTS)  # what a field may hold beside languages
 FEWEST_LANGUAGES = 2
-# Usual names of columns of numbers, of which some are codes of languages too.
-NUMBER_FIELDS = frozenset({"id", "nr", "no", "#", ""})
+# Usual names of columns of keys and numbers, of which some are codes of languages too.
+KEY_FIELDS = frozenset({"id", "nr", "no", "#", ""})
+SEEN_ROWS = 100  # the rows of a table that tell what its columns hold
 SHOWN_FIELDS = 40
 LONGEST_NAME = 40  # characters
 
@@ -246,18 +248,18 @@ def header_of_rows(
     names = requested or ()
     name_of: dict[str, str] = {}  # the name of each field that the run or the user asks for
     fields: dict[str, None] = {}  # all fields, in order of appearance
-    text_fields: dict[str, None] = {}  # those that may be languages
+    values: dict[str, list] = {}  # the first values of the fields that may be languages
     row: Mapping[str, Any] | None = None
+    if not rows_differ:
+        rows = islice(rows, SEEN_ROWS)
     for row in rows:
-        texts = texts_of(row)
         fields |= dict.fromkeys(row)
+        texts = texts_of(row)
         if isinstance(texts, Mapping):
             fields |= dict.fromkeys(texts)
-            for name, field in fields_by_name(tuple(texts), names, columns, place).items():
-                if not _is_other_name(name) or name in names:
-                    name_of[field] = name
-            text_fields |= dict.fromkeys(_text_fields(texts, columns))
-        if not rows_differ or _has_all_names(names, name_of.values()):
+            name_of |= _names_of_fields(texts, names, columns, place)
+            _add_first_values(values, texts)
+        if rows_differ and _has_all_names(names, name_of.values()):
             break
     if row is None:
         advice = "Fetch or write the file again."
@@ -265,7 +267,7 @@ def header_of_rows(
     triples = _requested_triple_texts(fields, columns, requested)
     if triples:
         return Header(list(triples), list(fields))
-    name_of |= _languages_by_looks(row, text_fields, name_of, columns)
+    name_of |= _languages_by_looks(row, values, name_of, columns)
     languages = _names_in_order(fields, name_of)
     if len(languages) < FEWEST_LANGUAGES:
         check_columns(columns, fields, place)
@@ -274,18 +276,75 @@ def header_of_rows(
     return Header(list(dict.fromkeys(languages)), list(fields))
 
 
+def _names_of_fields(
+    texts: Collection[str], names: tuple[str, ...], columns: ColumnPairs, place: str
+) -> dict[str, str]:
+    """Return the name of each field of a row that the run or the user asks for."""
+    name_of = {}
+    for name, field in fields_by_name(tuple(texts), names, columns, place).items():
+        if not _is_other_name(name) or name in names:
+            name_of[field] = name
+    return name_of
+
+
+def _add_first_values(values: dict[str, list], texts: Mapping[str, Any]) -> None:
+    """Append the texts of a row to the first values of their fields."""
+    for field, text in texts.items():
+        first_values = values.setdefault(field, [])
+        if len(first_values) < SEEN_ROWS:
+            first_values.append(text)
+
+
 def _languages_by_looks(
     row: Mapping[str, Any],
-    text_fields: Collection[str],
+    values: Mapping[str, list],
     name_of: Mapping[str, str],
     columns: ColumnPairs,
 ) -> dict[str, str]:
-    """Return the language of each text of a row that looks like one and has no name yet."""
-    other_fields = [field for field in text_fields if field not in name_of]
-    is_language = names_a_language
+    """Return the language of each text of rows that looks like one and has no name yet.
+
+    Args:
+        row: One of the rows.
+        values: The first values of each field.
+        name_of: The fields that have a name.
+        columns: Names, and the fields that the user says hold them.
+    """
+    other_fields = [field for field in values if field not in name_of]
     if row is not texts_of(row):
-        is_language = may_name_a_language
-    return named_languages(other_fields, columns, name_of.values(), is_language)
+        return named_languages(other_fields, columns, name_of.values(), may_name_a_language)
+    candidates = []
+    for field in other_fields:
+        if not _are_texts(values[field]):
+            continue
+        if field.strip().lower() not in KEY_FIELDS or _are_sentences(values[field]):
+            candidates.append(field)
+    languages = named_languages(candidates, columns, name_of.values())
+    # `ts` with numbers is no Tsonga where two other columns have words.
+    with_words = [field for field in languages if _have_letters(values[field])]
+    if len(with_words) + len(name_of) >= FEWEST_LANGUAGES:
+        languages = {field: languages[field] for field in with_words}
+    return languages
+
+
+def _are_texts(values: Sequence) -> bool:
+    """Return whether there is a text, or no value at all; the check of rows finds other values."""
+    filled_values = [value for value in values if value is not None]
+    return not filled_values or any(isinstance(value, str) for value in filled_values)
+
+
+def _have_letters(values: Sequence) -> bool:
+    """Return whether some text has a letter, or there is no text at all."""
+    texts = [value for value in values if isinstance(value, str) and value]
+    if not texts:
+        return True
+    return any(character.isalpha() for text in texts for character in text)
+
+
+def _are_sentences(values: Sequence) -> bool:
+    """Return whether most texts have several words, as those in Indonesian and not keys have."""
+    texts = [value for value in values if isinstance(value, str) and value]
+    sentence_count = sum(" " in text.strip() for text in texts)
+    return sentence_count > len(texts) / 2
 
 
 def _has_all_names(requested: Collection[str], known: Collection[str]) -> bool:
@@ -311,24 +370,6 @@ def _requested_triple_texts(
 def texts_of(row: Mapping[str, Any]) -> Any:
     """Return the texts of a row by language: its `translation`, or else the row itself."""
     return row.get("translation", row)
-
-
-def _text_fields(texts: Mapping[str, Any], columns: ColumnPairs) -> list[str]:
-    """Return the fields of texts or None, without numbers of rows."""
-    renamed = dict(columns).values()
-    names = []
-    for name, text in texts.items():
-        if not isinstance(text, str | None):
-            continue
-        if name in NUMBER_FIELDS and name not in renamed and _is_identifier(text):
-            continue
-        names.append(name)
-    return names
-
-
-def _is_identifier(text: str | None) -> bool:
-    """Return whether a text is none, such as Indonesian in a column `id`: a word with a digit."""
-    return text is not None and bool(text) and " " not in text and any(map(str.isdigit, text))
 
 
 def missing_languages_error(
@@ -393,13 +434,22 @@ def check_columns(columns: ColumnPairs, fields: Collection[str], place: str) -> 
 
 
 def proposed_columns(fields: Sequence[str], languages: Sequence[str]) -> str:
-    """Return what `--columns` may be: `de=Source,en=Target` for the fields Source and Target."""
-    no_texts = NOT_LANGUAGES.union(NUMBER_FIELDS, OTHER_NAMES)
-    texts = [field for field in fields if field.lower() not in no_texts]
-    pairs = []
-    for language, field in zip(languages, texts or fields, strict=False):
-        pairs.append(f"{language}={field}")
-    proposal = ",".join(pairs)
+    """Return what `--columns` may be: `de=Source,en=Target` for the fields Source and Target.
+
+    A field whose name is that of a language is proposed for it alone.
+    """
+    no_texts = NOT_LANGUAGES.union(KEY_FIELDS, OTHER_NAMES)
+    texts = [field for field in fields if field.lower() not in no_texts] or list(fields)
+    field_of: dict[str, str] = {}
+    for language in languages:
+        for field in texts:
+            if fits_language(field, language):
+                field_of.setdefault(language, field)
+    unnamed = [field for field in texts if not names_a_language(field)]
+    for language in languages:
+        if language not in field_of and unnamed:
+            field_of[language] = unnamed.pop(0)
+    proposal = ",".join(f"{language}={field}" for language, field in field_of.items())
     if " " in proposal:
         return f"'{proposal}'"
     return proposal

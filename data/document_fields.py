@@ -1,16 +1,19 @@
 """Chunks of documents, and the fields of a row that make a document."""
 
 import difflib
+import json
+import math
 import shlex
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import pyarrow as pa
 
-from .checks import CorpusError, Unquoted, bad_value
+from .checks import CorpusError, Unquoted, bad_value, check_text
 from .columns import shown_fields
-from .files import check_text
 from .rows import TRANSLATION
+from .tables import FILE, LINE, ROW, Row, fields_of, is_json, values_of
 from .usual_columns import find_column, same_name, usual_column
 
 PART_SEPARATOR = "\n\n"  # between the fields that make one text
@@ -21,22 +24,83 @@ class Chunk:
     """Consecutive documents.
 
     Attributes:
-        files: The file of each document, in messages.
-        numbers: Their rows in the file, as an editor counts lines, from 1.
-        columns: The columns that are kept.
+        batches: Their rows, with the columns that are kept.
         texts: The text of each document.
         languages: The language of each text, if a field of the input holds it.
     """
 
-    files: Sequence[str]
-    numbers: Sequence[int]
-    columns: pa.Table
+    batches: Sequence[pa.RecordBatch]
     texts: list[str]
     languages: list[str] | None = None
+
+    @property
+    def files(self) -> list[str]:
+        """The file of each document, in messages."""
+        return self.values(FILE)
+
+    @property
+    def numbers(self) -> list[int]:
+        """The row of each document in its file, as an editor counts lines, from 1."""
+        return self.values(ROW)
+
+    def values(self, column: str) -> list:
+        """Return the values of a column; None for each document of a file that lacks it."""
+        values = []
+        for batch in self.batches:
+            values += values_of(batch, column)
+        return values
+
+    def rows(self) -> list[Row]:
+        """Return the columns of each document, as far as its file has them."""
+        rows: list[Row] = []
+        for batch in self.batches:
+            names = fields_of(batch)
+            columns = [values_of(batch, name) for name in names]
+            for values in zip(*columns, strict=True):
+                rows.append(dict(zip(names, values, strict=True)))
+        return rows
+
+    def table(self, schema: pa.Schema) -> pa.Table:
+        """Return the columns of a schema; those that a file lacks are null."""
+        return pa.concat_tables(_with_schema(batch, schema) for batch in self.batches)
+
+    def json_rows(self) -> list[str]:
+        """Return the JSON of each document, as JSON Lines have it or as an object of its columns.
+
+        Dates and the like are strings. NaN and infinities, which are no JSON, are null.
+        """
+        if all(LINE in batch.schema.names for batch in self.batches):
+            return self.values(LINE)
+        return [json.dumps(_finite(row), ensure_ascii=False, default=str) for row in self.rows()]
 
     def place(self, position: int, field: str) -> str:
         """Return where a value of a document of the chunk stands, for an error."""
         return f"{self.files[position]}, row {self.numbers[position]}, field '{field}'"
+
+
+def _with_schema(batch: pa.RecordBatch, schema: pa.Schema) -> pa.Table:
+    """Return the columns of a schema; those that a batch lacks are null."""
+    columns = []
+    for column in schema:
+        position = batch.schema.get_field_index(column.name)
+        if position < 0:
+            columns.append(pa.nulls(len(batch), column.type))
+        elif is_json(batch.schema.field(position)):
+            columns.append(pa.array(values_of(batch, column.name), column.type))
+        else:
+            columns.append(batch.column(position).cast(column.type))
+    return pa.table(columns, schema=schema)
+
+
+def _finite(value: Any) -> Any:
+    """Return a value in which NaN and infinities are None."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    if isinstance(value, list):
+        return [_finite(element) for element in value]
+    if isinstance(value, dict):
+        return {name: _finite(element) for name, element in value.items()}
+    return value
 
 
 @dataclass(frozen=True)
@@ -101,48 +165,26 @@ class FieldSelection:
             raise missing_columns(place, missing, columns, advice)
         return field_of_column
 
-    def check_row(self, row: Iterable[str], place: str, number: int) -> None:
-        """Raise [`CorpusError`] if a row lacks a field that every row must have.
-
-        A row may lack some of several fields of the text: `texts_of` leaves them out.
-        """
-        needed = self.strings
-        if len(self.texts) > 1:
-            needed = self.strings[len(self.texts) :]
-        for name in needed:
-            if name not in row:
-                description = Unquoted(f"no such field among {list(row)}")
-                advice = "Correct or delete the row."
-                raise bad_value(place, number, name, description, "a text", advice)
-
-    def texts_of(
-        self, columns: Mapping[str, list], place: str, numbers: Sequence[int]
-    ) -> list[str]:
+    def texts_of(self, batch: pa.RecordBatch, place: str) -> list[str]:
         """Return the text of each row.
 
         Args:
-            columns: The values of each field of `texts`.
+            batch: The rows.
             place: The file in messages.
-            numbers: The rows of the values.
 
         Raises:
             CorpusError: A value is no text, or a row has none at all.
         """
         if len(self.texts) == 1:
-            values = columns[self.texts[0]]
-            for number, value in zip(numbers, values, strict=True):
-                _check_no_texts_by_language(value, place, number, self.texts[0])
-                check_text(value, place, number, self.texts[0])
-            return values
+            return _checked_texts(batch, self.texts[0], place)
+        columns = {name: values_of(batch, name) for name in self.texts}
         texts = []
-        for position, number in enumerate(numbers):
+        for position, number in enumerate(values_of(batch, ROW)):
             parts = {name: columns[name][position] for name in self.texts}
             texts.append(_joined(parts, place, number))
         return texts
 
-    def languages_of(
-        self, columns: Mapping[str, list], place: str, numbers: Sequence[int]
-    ) -> list[str] | None:
+    def languages_of(self, batch: pa.RecordBatch, place: str) -> list[str] | None:
         """Return the language of each row; None if no field holds it.
 
         Raises:
@@ -150,10 +192,22 @@ class FieldSelection:
         """
         if self.language is None:
             return None
-        values = columns[self.language]
-        for number, value in zip(numbers, values, strict=True):
-            check_text(value, place, number, self.language)
+        return _checked_texts(batch, self.language, place)
+
+
+def _checked_texts(batch: pa.RecordBatch, name: str, place: str) -> list[str]:
+    """Return the texts of a column.
+
+    Raises:
+        CorpusError: A value is no text.
+    """
+    values = values_of(batch, name)
+    if all(type(value) is str for value in values):
         return values
+    for number, value in zip(values_of(batch, ROW), values, strict=True):
+        _check_no_texts_by_language(value, place, number, name)
+        check_text(value, place, number, name)
+    return values
 
 
 def _joined(parts: Mapping[str, object], place: str, number: int) -> str:

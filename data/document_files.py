@@ -16,9 +16,9 @@ from typing import Literal
 from modeling_tmde import TmdeError
 
 from .checks import Unquoted, bad_value
-from .files import SETTINGS_SUFFIX, TABLE_FORMATS, NumberedRows, read_lines
-from .lines import GZIP_ERRORS
+from .lines import GZIP_ERRORS, read_lines, shown_path
 from .locales import language_of_locale, names_a_language
+from .tables import SETTINGS_SUFFIX, TABLE_FORMATS, Quoting, Row, Table, files_in
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -55,31 +55,19 @@ _GZIP_MAGIC = b"\x1f\x8b"
 
 
 @dataclass(frozen=True)
-class DocumentFile:
-    """A file of documents.
-
-    Attributes:
-        path: Where it can be read, more than once.
-        name: Its name in messages.
-        format: What it holds.
-    """
-
-    path: str
-    name: str
-    format: InputFormat
-
-
-@dataclass(frozen=True)
-class TextFolder:
+class TextFolder(Table):
     """A folder whose files are one document each.
 
     Attributes:
         folder: The folder.
-        names: Its files, relative to the folder with `/` between the parts, sorted.
     """
 
-    folder: str
-    names: tuple[str, ...]
+    folder: str = ""
+
+    @property
+    def names(self) -> list[str]:
+        """The files, relative to the folder with `/` between the parts."""
+        return [_name_in(self.folder, path) for path in self.paths]
 
     @property
     def subfolders(self) -> tuple[str, ...]:
@@ -95,27 +83,34 @@ class TextFolder:
         """Whether all files stand in folders that are named by language codes: `de/a.txt`."""
         return all(map(_is_language_folder, self.subfolders))
 
-    @property
-    def fields(self) -> tuple[str, ...]:
-        """The fields of its rows."""
+    def fields(self) -> list[str]:
+        """Return the fields of its rows."""
         if self.has_languages:
-            return ("id", "text", "language")
-        return ("id", "text")
+            return ["id", "text", "language"]
+        return ["id", "text"]
 
-    def rows(self) -> NumberedRows:
+    def row_count(self) -> int | None:
+        """Return the number of files."""
+        return len(self.paths)
+
+    def _numbered_rows(self) -> Iterator[tuple[int, Row]]:
         """Yield the documents, numbered from 1, with their name without suffix as `id`.
 
         Raises:
             CorpusError: A file is damaged or not UTF-8.
         """
         has_languages = self.has_languages
-        for number, name in enumerate(self.names, 1):
-            path = os.path.join(self.folder, *name.split("/"))
+        for number, (path, name) in enumerate(zip(self.paths, self.names, strict=True), 1):
             lines = [line for _, line in read_lines(path)]
             row = {"id": _without_suffixes(name), "text": "\n".join(lines)}
             if has_languages:
                 row["language"] = language_of_locale(name.partition("/")[0])
             yield number, row
+
+
+def _name_in(folder: str, path: str) -> str:
+    """Return a path relative to a folder, with `/` between the parts."""
+    return shown_path(os.path.relpath(path, folder)).replace(os.sep, "/")
 
 
 def _is_language_folder(name: str) -> bool:
@@ -124,15 +119,23 @@ def _is_language_folder(name: str) -> bool:
 
 
 def find_documents(
-    stack: ExitStack, source: str, format: InputFormat | None, left_out: Path | None = None
-) -> list[DocumentFile] | TextFolder:
-    """Find the files of a source.
+    stack: ExitStack,
+    source: str,
+    format: InputFormat | None,
+    left_out: Path | None = None,
+    quoting: Quoting | None = None,
+) -> list[Table]:
+    """Find the tables of a source.
 
     Args:
         stack: Removes the temporary files that are made of stdin, pipes and gzipped parquet.
         source: A file, `-` for stdin, or a folder.
         format: None for the format of the suffix, or text for stdin.
         left_out: A folder whose files are none of the source.
+        quoting: What the quotes of CSV and TSV are; None to find out.
+
+    Returns:
+        The tables; of a folder of texts, one `TextFolder`.
 
     Raises:
         TmdeError: The source has no documents, or an unknown format.
@@ -144,10 +147,10 @@ def find_documents(
                 f"--format {format}: found the folder {source}, expected a file; the files of a "
                 "folder are read by their suffixes"
             )
-        return _find_in_folder(stack, source, left_out)
+        return _find_in_folder(stack, source, left_out, quoting)
     kind = format or format_of(source)
-    name = "stdin" if source == "-" else source
-    return [DocumentFile(_readable_path(stack, source, kind), name, kind)]
+    name = "stdin" if source == "-" else shown_path(source)
+    return [Table(kind, (_readable_path(stack, source, kind),), name=name, quoting=quoting)]
 
 
 def format_of(source: str) -> InputFormat:
@@ -192,54 +195,57 @@ def _without_suffixes(name: str) -> str:
 
 
 def _find_in_folder(
-    stack: ExitStack, folder: str, left_out: Path | None
-) -> list[DocumentFile] | TextFolder:
+    stack: ExitStack, folder: str, left_out: Path | None, quoting: Quoting | None
+) -> list[Table]:
     """Return the texts or the tables of a folder.
 
     Raises:
         TmdeError: There are none, there are both, or two texts have one id.
     """
     known_suffixes = (*_FORMAT_BY_SUFFIX, *_TEXT_SUFFIXES)
-    names = [name for name in _names_in(folder, left_out) if _suffix_of(name) in known_suffixes]
+    paths = [path for path in _paths_in(folder, left_out) if _suffix_of(path) in known_suffixes]
     texts: list[str] = []
     tables: list[str] = []
-    for name in without_side_files(names):
-        if _suffix_of(name) in _TEXT_SUFFIXES:
-            texts.append(name)
+    for path in without_side_files(paths):
+        if _suffix_of(path) in _TEXT_SUFFIXES:
+            texts.append(path)
         else:
-            tables.append(name)
+            tables.append(path)
+    place = shown_path(folder)
     if texts and tables:
+        first_text = _name_in(folder, texts[0])
+        first_table = _name_in(folder, tables[0])
         raise TmdeError(
-            f"{folder}: found texts such as {texts[0]} and tables such as {tables[0]}, expected "
+            f"{place}: found texts such as {first_text} and tables such as {first_table}, expected "
             "one kind; move one of them to another folder"
         )
     if tables:
-        return [_table_in(stack, folder, name) for name in tables]
+        return [_table_in(stack, path, quoting) for path in tables]
     if not texts:
         table_suffixes = ", ".join(_FORMAT_BY_SUFFIX)
         raise TmdeError(
-            f"{folder}: found no documents in this folder, expected files that end in "
+            f"{place}: found no documents in this folder, expected files that end in "
             f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({table_suffixes}), any "
             "of them with .gz"
         )
-    _check_ids(folder, texts)
-    return TextFolder(folder, tuple(texts))
+    text_folder = TextFolder("texts", tuple(texts), name=place, folder=folder)
+    _check_ids(place, text_folder.names)
+    return [text_folder]
 
 
-def _names_in(folder: str, left_out: Path | None) -> list[str]:
-    """Return the files in a folder and its subfolders, sorted, but those in a folder left out."""
-    root = Path(folder)
-    paths = [path for path in root.rglob("*") if path.is_file()]
-    if left_out is not None and left_out.resolve() != root.resolve():
-        other_folder = left_out.resolve()
-        paths = [path for path in paths if not path.resolve().is_relative_to(other_folder)]
-    return sorted(path.relative_to(root).as_posix() for path in paths)
+def _paths_in(folder: str, left_out: Path | None) -> list[str]:
+    """Return the files in a folder and its subfolders, but those in a folder left out."""
+    paths = files_in(folder)
+    if left_out is None or left_out.resolve() == Path(folder).resolve():
+        return paths
+    other_folder = left_out.resolve()
+    return [path for path in paths if not Path(path).resolve().is_relative_to(other_folder)]
 
 
-def _table_in(stack: ExitStack, folder: str, name: str) -> DocumentFile:
-    path = os.path.join(folder, *name.split("/"))
-    kind = format_of(name)
-    return DocumentFile(_readable_path(stack, path, kind), path, kind)
+def _table_in(stack: ExitStack, path: str, quoting: Quoting | None) -> Table:
+    kind = format_of(path)
+    readable_path = _readable_path(stack, path, kind)
+    return Table(kind, (readable_path,), name=shown_path(path), quoting=quoting)
 
 
 def _check_ids(folder: str, names: Sequence[str]) -> None:
@@ -304,35 +310,21 @@ def _unpacked(stack: ExitStack, source: str) -> str:
     return str(path)
 
 
-def files_of(documents: list[DocumentFile] | TextFolder) -> Iterator[Path]:
-    """Yield the files that are read."""
-    if isinstance(documents, TextFolder):
-        for name in documents.names:
-            yield Path(documents.folder, name)
-        return
-    for file in documents:
-        yield Path(file.path)
-
-
 def without_side_files(names: Sequence[str]) -> list[str]:
     """Return the files of a folder that hold its data.
 
-    Hidden files hold none. Neither does README.md, LICENSE.txt or the like, nor .json, which is
-    often settings; but they are data where a folder has nothing else.
+    README.md, LICENSE.txt and the like hold none, nor does .json, which is often settings; but they
+    are data where a folder has nothing else.
 
     Args:
-        names: Files of known suffixes, relative to the folder, with `/` between the parts.
+        names: Files of known suffixes, without hidden ones.
     """
-    data_names = [name for name in names if not _is_hidden(name)]
+    data_names = list(names)
     for is_side_file in (_is_about_the_folder, _is_json):
         remaining_names = [name for name in data_names if not is_side_file(name)]
         if remaining_names:
             data_names = remaining_names
     return data_names
-
-
-def _is_hidden(name: str) -> bool:
-    return any(part.startswith(".") for part in name.split("/"))
 
 
 def _is_about_the_folder(name: str) -> bool:

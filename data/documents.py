@@ -5,23 +5,37 @@ file, or tables.
 """
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
 from modeling_tmde import TmdeError
 
-from .checks import Unquoted, bad_value
+from .checks import CorpusError, Unquoted, bad_value
 from .document_fields import Chunk, FieldSelection, missing_columns
-from .document_files import DocumentFile, InputFormat, TextFolder, files_of, find_documents
-from .document_readers import Reader, open_folder_reader, open_reader
+from .document_files import InputFormat, TextFolder, find_documents
+from .lines import shown_path
+from .tables import FILE, LINE, ROW, Quoting, Table, fields_of, is_json, values_of
+from .usual_columns import same_name
 
 __all__ = ["VECTOR_COLUMN", "Chunk", "Documents", "InputFormat", "missing_columns"]
 
 VECTOR_COLUMN = "embedding"
+_TSV_FIELDS = ("id", "text")  # those of TSV without a header
+_ADVICE_OF_FORMAT = {
+    "text": "A line of text is a document; see --format.",
+    "texts": "A file is a document; its name is the id, and the folder `de/` names the language.",
+    "tsv": (
+        "The first row must hold the names of the columns; --format tsv also reads lines of id, "
+        "tab, text without such a row."
+    ),
+}
 
 logger = logging.getLogger("tmde.data")
 
@@ -44,12 +58,13 @@ class Documents:
             `en/` ... of a folder of texts that has them.
         required: Further columns that must be there, each with the option that names it.
         left_out: A folder whose files are no documents, though it may be in that of the source.
+        quoting: Whether fields of CSV and TSV may be quoted (`"minimal"`), or quotes are plain
+            characters (`"none"`). None to find out.
 
     Attributes:
         name: The source in messages.
         chunks: Its documents, read as they are asked for.
         first_chunk: The first of them; None if there is no document.
-        schema: The schema of the columns that are kept.
         rows: The number of documents, if it is known.
         fields: The names of all columns, kept or not.
         files: The files that are read.
@@ -73,38 +88,78 @@ class Documents:
         language_field: str | None = None,
         required: Mapping[str, str] | None = None,
         left_out: Path | None = None,
+        quoting: Quoting | None = None,
     ) -> None:
         text_fields = text_fields_of(field)
         _check_language_field(text_fields, language_field)
-        self.name = "stdin" if source == "-" else source
-        source_files = find_documents(stack, source, format, left_out)
-        self.files: list[Path] = list(files_of(source_files))
+        self.name = "stdin" if source == "-" else shown_path(source)
+        tables = find_documents(stack, source, format, left_out, quoting)
+        self.files: list[Path] = [Path(path) for table in tables for path in table.paths]
         self.text_folder: TextFolder | None = None
-        if isinstance(source_files, TextFolder):
-            self.text_folder = source_files
-        if language_field is None:
-            language_field = _language_field_of(source_files)
+        if isinstance(tables[0], TextFolder):
+            self.text_folder = tables[0]
+            if language_field is None and tables[0].has_languages:
+                language_field = "language"
         self.language_field = language_field
         selection = FieldSelection(text_fields, language_field, keep_columns, required or {})
-        # A user who names the format knows the file; a suffix alone does not tell of a header.
-        names_are_optional = format == "tsv" and field is None
-        readers = _open_readers(source_files, selection, size, names_are_optional)
-        self.schema = _common_schema(readers, self.name)
-        self.rows = _row_count(readers)
+        if format == "tsv" and field is None:
+            # A user who names the format knows the file; a suffix alone does not tell of a header.
+            tables = [_with_header(tables[0])]
+        self._readers = [_Reader(table, selection) for table in tables]
+        self.rows = _row_count(tables)
         fields: dict[str, None] = {}  # in order of appearance
-        for reader in readers:
+        for reader in self._readers:
             fields |= dict.fromkeys(reader.fields)
         self.fields: list[str] = list(fields)
-        _tell_renamed(readers, self.name)
-        chunks = readers[0].chunks()
-        if len(readers) > 1:
-            chunks = _filled(_chunks_of(readers, self.schema), size)
+        _tell_renamed(self._readers, self.name)
+        chunks = self.read(size)
         # The first chunk is read now, before a model is loaded, because most mistakes show there.
         first_chunks = list(islice(chunks, 1))
         self.first_chunk: Chunk | None = None
         if first_chunks:
             self.first_chunk = first_chunks[0]
         self.chunks: Iterator[Chunk] = chain(first_chunks, chunks)
+
+    def read(self, size: int) -> Iterator[Chunk]:
+        """Yield all documents from the first, `size` at a time; the last chunk may have fewer.
+
+        A folder may have thousands of files of a few documents, and a model works on many at once.
+        """
+        parts = chain.from_iterable(reader.chunks(size) for reader in self._readers)
+        waiting: list[Chunk] = []
+        waiting_count = 0
+        for chunk in parts:
+            waiting.append(chunk)
+            waiting_count += len(chunk.texts)
+            if waiting_count >= size:
+                surplus = waiting_count - size
+                end = len(chunk.texts) - surplus
+                waiting[-1] = _slice(chunk, 0, end)
+                yield _joined(waiting)
+                waiting = [_slice(chunk, end, len(chunk.texts))]
+                waiting_count = surplus
+        if waiting_count:
+            yield _joined(waiting)
+
+    @cached_property
+    def schema(self) -> pa.Schema:
+        """The columns that are kept, with a type for the values of all files.
+
+        Files of JSON Lines are read whole.
+
+        Raises:
+            CorpusError: A column has values of different types.
+        """
+        if len(self._readers) == 1 and self._readers[0].is_parquet:
+            # As it is in the file, with the features of `datasets` in its metadata.
+            (batch,) = self._readers[0].typed_batches()
+            return batch.schema
+        types: dict[str, _ColumnType] = {}
+        for reader in self._readers:
+            for batch in reader.typed_batches():
+                for name in fields_of(batch):
+                    types.setdefault(name, _ColumnType(name)).widen(batch)
+        return pa.schema([column.field for column in types.values()])
 
 
 def text_fields_of(field: str | Sequence[str] | None) -> tuple[str, ...]:
@@ -125,25 +180,147 @@ def _check_language_field(text_fields: Sequence[str], language_field: str | None
         )
 
 
-def _language_field_of(source_files: list[DocumentFile] | TextFolder) -> str | None:
-    """Return the field of the languages that a folder of texts names by its folders."""
-    if isinstance(source_files, TextFolder) and source_files.has_languages:
-        return "language"
-    return None
+def _with_header(table: Table) -> Table:
+    """Return a table of TSV with the names of its columns, if its first row does not hold them."""
+    if same_name("text", table.fields()) is None:
+        return replace(table, header=_TSV_FIELDS)
+    return table
 
 
-def _open_readers(
-    source_files: list[DocumentFile] | TextFolder,
-    selection: FieldSelection,
-    size: int,
-    names_are_optional: bool,
-) -> list[Reader]:
-    if isinstance(source_files, TextFolder):
-        return [open_folder_reader(source_files, selection, size)]
-    return [open_reader(file, selection, size, names_are_optional) for file in source_files]
+class _Reader:
+    """Reads the documents of a table.
+
+    Args:
+        table: The table.
+        selection: The fields that are read and kept.
+
+    Attributes:
+        fields: The names of all columns, kept or not.
+        field_of_column: The fields of columns that differ from them by case alone. These columns
+            are read by the names of their fields.
+        is_parquet: Whether the table is a file of parquet.
+
+    Raises:
+        CorpusError: The file cannot be read, or lacks columns.
+    """
+
+    def __init__(self, table: Table, selection: FieldSelection) -> None:
+        self._table = table
+        self._selection = selection
+        self.is_parquet = table.format == "parquet"
+        names = table.fields()
+        self.field_of_column: Mapping[str, str] = {}
+        if names:  # An empty file has no columns, and no documents that lack them.
+            advice = _ADVICE_OF_FORMAT.get(table.format, "")
+            self.field_of_column = self._find_columns(names, advice)
+        self.fields = [self.field_of_column.get(name, name) for name in names]
+
+    def _find_columns(self, names: list[str], advice: str) -> dict[str, str]:
+        """Return the field of each column; rows of JSON Lines may have it further down alone."""
+        try:
+            return self._selection.find_columns(names, self._table.place, advice)
+        except CorpusError:
+            if not self._table.has_different_rows:
+                raise
+        all_names: dict[str, None] = {}
+        for _, row in self._table.rows():
+            all_names |= dict.fromkeys(row)
+        return self._selection.find_columns(list(all_names), self._table.place, advice)
+
+    def chunks(self, size: int) -> Iterator[Chunk]:
+        """Yield the documents, at most `size` at a time."""
+        for batch in self._table.batches(size):
+            kept = self._kept(batch)
+            texts = self._selection.texts_of(kept, self._table.place)
+            languages = self._selection.languages_of(kept, self._table.place)
+            yield Chunk([kept], texts, languages)
+
+    def typed_batches(self) -> Iterator[pa.RecordBatch]:
+        """Yield rows that tell the types of the kept columns: all rows of JSON Lines, or none."""
+        if self.is_parquet:
+            schema = self._table.parquet_file().schema_arrow
+            yield self._kept(pa.RecordBatch.from_pylist([], schema))
+        elif self._table.has_different_rows:
+            yield from map(self._kept, self._table.batches())
+        else:
+            columns = dict.fromkeys(self.fields, pa.array([], pa.string()))
+            yield self._kept(pa.RecordBatch.from_pydict(columns))
+
+    def _kept(self, batch: pa.RecordBatch) -> pa.RecordBatch:
+        """Return the columns of a batch that are kept, by the names of their fields."""
+        names = []
+        columns = []
+        for column in batch.schema:
+            name = self.field_of_column.get(column.name, column.name)
+            if column.name in (FILE, ROW, LINE) or self._selection.keeps(name):
+                names.append(column.with_name(name))
+                columns.append(batch[column.name])
+        schema = pa.schema(names, batch.schema.metadata)
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
 
-def _tell_renamed(readers: Sequence[Reader], place: str) -> None:
+@dataclass
+class _ColumnType:
+    """The type of the values of a column in all files.
+
+    Attributes:
+        name: The column.
+        type: The type of the values so far.
+    """
+
+    name: str
+    type: pa.DataType = pa.null()
+
+    @property
+    def field(self) -> pa.Field:
+        """The column as a field of a schema."""
+        return pa.field(self.name, self.type)
+
+    def widen(self, batch: pa.RecordBatch) -> None:
+        """Let the type hold the values of some rows, too.
+
+        Raises:
+            CorpusError: It cannot.
+        """
+        field = batch.schema.field(self.name)
+        if not is_json(field):
+            self._widen_to(field.type, batch)
+            return
+        values = values_of(batch, self.name)
+        try:
+            self._widen_to(pa.array(values).type, batch)
+        except (pa.ArrowException, OverflowError, CorpusError):
+            for number, value in zip(values_of(batch, ROW), values, strict=True):
+                self._widen_to(pa.array([value]).type, batch, number, value)
+
+    def _widen_to(
+        self, type: pa.DataType, batch: pa.RecordBatch, number: int | None = None, value: Any = None
+    ) -> None:
+        own_schema = pa.schema([self.field])
+        other_schema = pa.schema([pa.field(self.name, type)])
+        try:
+            schema = pa.unify_schemas([own_schema, other_schema], promote_options="permissive")
+        except pa.ArrowException:
+            found = Unquoted(f"values of type {type}") if number is None else value
+            advice = "Write the column in the same way in all rows and files."
+            raise bad_value(
+                _place_of(batch),
+                number,
+                self.name,
+                found,
+                f"{self.type} values as in the rows before",
+                advice,
+            ) from None
+        self.type = schema.field(0).type
+
+
+def _place_of(batch: pa.RecordBatch) -> str:
+    """Return the file of a batch in messages."""
+    files = values_of(batch, FILE)
+    return files[0] if files else "the input"
+
+
+def _tell_renamed(readers: Sequence[_Reader], place: str) -> None:
     """Log each column that is taken for a field although it differs from it by case."""
     field_of_column: dict[str, str] = {}
     for reader in readers:
@@ -152,102 +329,34 @@ def _tell_renamed(readers: Sequence[Reader], place: str) -> None:
         logger.warning("%s: the column %r is read as %r", place, column, field)
 
 
-def _common_schema(readers: Sequence[Reader], place: str) -> pa.Schema:
-    """Return the schema of the kept columns of all files.
-
-    Raises:
-        CorpusError: A column has values of different types.
-    """
-    if len(readers) == 1:
-        return readers[0].schema
-    schemas = [reader.schema.remove_metadata() for reader in readers]
-    try:
-        return pa.unify_schemas(schemas, promote_options="permissive")
-    except pa.ArrowException as error:
-        description = Unquoted(f"files whose columns differ ({error})")
-        advice = "Write the column in the same way in all files."
-        raise bad_value(place, None, None, description, "one type a column", advice) from None
-
-
-def _row_count(readers: Sequence[Reader]) -> int | None:
+def _row_count(tables: Sequence[Table]) -> int | None:
     """Return the number of all documents; None if it is not known of one file."""
     total = 0
-    for reader in readers:
-        if reader.rows is None:
+    for table in tables:
+        count = table.row_count()
+        if count is None:
             return None
-        total += reader.rows
+        total += count
     return total
-
-
-def _chunks_of(readers: Iterable[Reader], schema: pa.Schema) -> Iterator[Chunk]:
-    """Yield the chunks of all files with the columns of one schema."""
-    for reader in readers:
-        for chunk in reader.chunks():
-            columns = _with_schema(chunk.columns, schema)
-            yield Chunk(chunk.files, chunk.numbers, columns, chunk.texts, chunk.languages)
-
-
-def _with_schema(table: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Return a table with the columns of a schema; those that it lacks are null."""
-    columns = []
-    for field in schema:
-        if field.name in table.column_names:
-            columns.append(table[field.name].cast(field.type))
-        else:
-            columns.append(pa.nulls(len(table), field.type))
-    return pa.table(columns, schema=schema)
-
-
-def _filled(chunks: Iterable[Chunk], size: int) -> Iterator[Chunk]:
-    """Yield chunks of `size` documents that hold those of smaller ones, in the same order.
-
-    A folder may have thousands of files of a few documents, and a model works on many at once.
-    """
-    waiting: list[Chunk] = []
-    waiting_count = 0
-    for chunk in chunks:
-        waiting.append(chunk)
-        waiting_count += len(chunk.texts)
-        if waiting_count >= size:
-            joined = _joined(waiting)
-            yield _slice(joined, 0, size)
-            waiting = [_slice(joined, size, waiting_count)]
-            waiting_count -= size
-    if waiting_count:
-        yield _joined(waiting)
 
 
 def _joined(chunks: Sequence[Chunk]) -> Chunk:
     """Return one chunk with the documents of several; either all have languages, or none has."""
-    files: list[str] = []
-    numbers: list[int] = []
-    tables: list[pa.Table] = []
+    batches: list[pa.RecordBatch] = []
     texts: list[str] = []
     languages: list[str] = []
     for chunk in chunks:
-        files += chunk.files
-        numbers += chunk.numbers
-        tables.append(chunk.columns)
+        batches += chunk.batches
         texts += chunk.texts
         if chunk.languages is not None:
             languages += chunk.languages
-    return Chunk(
-        files=files,
-        numbers=numbers,
-        columns=pa.concat_tables(tables),
-        texts=texts,
-        languages=None if chunks[0].languages is None else languages,
-    )
+    return Chunk(batches, texts, None if chunks[0].languages is None else languages)
 
 
 def _slice(chunk: Chunk, start: int, end: int) -> Chunk:
+    """Return some documents of a chunk of one batch."""
     languages = None
     if chunk.languages is not None:
         languages = chunk.languages[start:end]
-    return Chunk(
-        files=chunk.files[start:end],
-        numbers=chunk.numbers[start:end],
-        columns=chunk.columns[start:end],
-        texts=chunk.texts[start:end],
-        languages=languages,
-    )
+    batches = [batch.slice(start, end - start) for batch in chunk.batches]
+    return Chunk(batches, chunk.texts[start:end], languages)

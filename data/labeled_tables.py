@@ -15,7 +15,7 @@ from tmde.embedding.hub_names import check_repository, is_possible_hub_id
 
 from .checks import Unquoted, bad_value, check_languages
 from .columns import shown_fields
-from .files import find_files, is_hub_layout
+from .tables import class_names_of, find_tables, is_hub_layout
 
 logger = logging.getLogger("tmde.data")
 
@@ -24,7 +24,7 @@ _READ_ROWS = 1000  # Rows that are read from a dataset at a time, several times 
 
 
 @dataclass(frozen=True)
-class Table:
+class LabeledTable:
     """Rows of a file or of a split.
 
     Args:
@@ -50,7 +50,7 @@ def is_dataset(source: str) -> bool:
     """
     if source == "sample" or os.path.exists(source):
         return is_hub_layout(source)
-    return find_files(source) is None
+    return find_tables(source) is None
 
 
 def is_hub_source(source: str) -> bool:
@@ -71,7 +71,7 @@ def config_names(dataset: str) -> list[str]:
 
 def open_splits(
     source: str, config: str, names: Iterable[str], streaming: bool = False
-) -> dict[str, Table]:
+) -> dict[str, LabeledTable]:
     """Open the named splits that a config has; the Hub's `validation` is `dev`.
 
     Args:
@@ -90,7 +90,7 @@ def open_splits(
     return tables
 
 
-def open_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
+def open_split(source: str, config: str, split: str, streaming: bool = False) -> LabeledTable:
     """Open one split of a config of a dataset.
 
     Args:
@@ -104,7 +104,7 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
     return table_of(dataset, f"{source} (config {config}, split {split})", split)
 
 
-def open_named_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
+def open_named_split(source: str, config: str, split: str, streaming: bool = False) -> LabeledTable:
     """Open a split that the user names, by the name of the dataset or by ours.
 
     Args:
@@ -127,14 +127,10 @@ def open_named_split(source: str, config: str, split: str, streaming: bool = Fal
 
 def table_of(
     dataset: datasets.Dataset | datasets.IterableDataset, place: str, split: str | None = None
-) -> Table:
+) -> LabeledTable:
     """Return the table of a dataset, whose name in messages is `place`."""
-    features = dataset.features or {}
-    class_names = {}
-    for name, feature in features.items():
-        if isinstance(feature, datasets.ClassLabel):
-            class_names[name] = feature.names
-    return Table(place, enumerate(_dataset_rows(dataset), 1), split, class_names)
+    class_names = class_names_of(dataset.features or {})
+    return LabeledTable(place, enumerate(_dataset_rows(dataset), 1), split, class_names)
 
 
 def _dataset_rows(
@@ -146,7 +142,7 @@ def _dataset_rows(
 
 
 def read_columns(
-    table: Table,
+    table: LabeledTable,
     texts: Sequence[str],
     values: Sequence[str] = (),
     empty_texts: bool = False,
@@ -224,7 +220,7 @@ def _check_texts(
 
 
 def read_labels(
-    table: Table,
+    table: LabeledTable,
     column: str,
     numbers: Sequence[int],
     values: Sequence[object],

@@ -13,10 +13,9 @@ from typing import Any
 import datasets
 
 from .checks import Unquoted, bad_value, check_language
-from .files import AnyDataset
 from .iso_codes import iso_of_flores
 from .labeled_tables import (
-    Table,
+    LabeledTable,
     choose_languages,
     config_names,
     is_hub_source,
@@ -27,6 +26,7 @@ from .labeled_tables import (
 )
 from .mldoc import LABELS as MLDOC_LABELS
 from .mldoc import open_mldoc_split, read_mldoc
+from .parts import AnyDataset
 from .rows import CLASSES
 
 XNLI = "facebook/xnli"
@@ -155,13 +155,13 @@ def load_sib200(
 # ---- Opening
 
 
-def _open_config(source: str, language: str, split: str, streaming: bool) -> Table:
+def _open_config(source: str, language: str, split: str, streaming: bool) -> LabeledTable:
     _check_dataset(source)
     check_language(language, config_names(source), source)
     return open_named_split(source, language, split, streaming)
 
 
-def _open_sib200(source: str, language: str, split: str, streaming: bool) -> Table:
+def _open_sib200(source: str, language: str, split: str, streaming: bool) -> LabeledTable:
     _check_dataset(source)
     configs = sib200_configs(source)
     code = iso_of_flores(language)
@@ -193,7 +193,7 @@ def open_sib200(
     splits: Sequence[str],
     streaming: bool,
     defaults: Sequence[str],
-) -> dict[str, dict[str, Table]]:
+) -> dict[str, dict[str, LabeledTable]]:
     """Open the splits of several languages, by language and split.
 
     Args:
@@ -213,17 +213,17 @@ def open_sib200(
 # ---- Reading
 
 
-def _mldoc_columns(clean: bool, table: Table) -> Columns:
+def _mldoc_columns(clean: bool, table: LabeledTable) -> Columns:
     texts, labels = read_mldoc(table, clean)
     return {"text": texts, "label": labels}
 
 
-def _xnli_columns(table: Table) -> Columns:
+def _xnli_columns(table: LabeledTable) -> Columns:
     _, columns = read_nli(table)
     return columns
 
 
-def read_nli(table: Table, head: tuple[int, int] | None = None) -> tuple[list[int], Columns]:
+def read_nli(table: LabeledTable, head: tuple[int, int] | None = None) -> tuple[list[int], Columns]:
     """Return the numbers of the rows, and their columns `premise`, `hypothesis` and `label`.
 
     Args:
@@ -244,7 +244,7 @@ def read_nli(table: Table, head: tuple[int, int] | None = None) -> tuple[list[in
     return numbers, columns
 
 
-def sib200_columns(table: Table) -> Columns:
+def sib200_columns(table: LabeledTable) -> Columns:
     """Return the checked columns `index_id`, `category` and `text` of a table."""
     numbers, rows = read_columns(table, ["text"], ["index_id", "category"])
     return {
@@ -255,8 +255,8 @@ def sib200_columns(table: Table) -> Columns:
 
 
 def _dataset_of(
-    opener: Callable[[], Table],
-    read: Callable[[Table], Columns],
+    opener: Callable[[], LabeledTable],
+    read: Callable[[LabeledTable], Columns],
     features: datasets.Features,
     streaming: bool,
 ) -> AnyDataset:
@@ -278,7 +278,7 @@ def _dataset_of(
 
 
 def _read_rows(
-    opener: Callable[[], Table], read: Callable[[Table], Columns]
+    opener: Callable[[], LabeledTable], read: Callable[[LabeledTable], Columns]
 ) -> Iterator[dict[str, object]]:
     """Yield the checked rows of a table, read in blocks."""
     table = opener()

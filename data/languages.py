@@ -6,11 +6,11 @@ from itertools import islice
 
 import datasets
 
-from .columns import ColumnPairs, column_pairs, header_of_rows, languages_in, one_of_each
-from .files import AnyDataset, FileSource, find_files, open_parquet, read_rows
+from .columns import SEEN_ROWS, ColumnPairs, column_pairs, header_of_rows, languages_in, one_of_each
 from .locales import language_of_locale, names_a_language
-from .parts import Source, language_pairs
+from .parts import AnyDataset, Source, language_pairs
 from .sample import LANGUAGES
+from .tables import Table, find_tables
 
 __all__ = ["language_of_locale", "languages_of"]
 
@@ -55,31 +55,27 @@ def _languages_of_source(source: Source, columns: ColumnPairs, split: str) -> li
     if source == "sample":
         return list(LANGUAGES)
     if isinstance(source, Mapping):
-        return _languages_of_files(find_files(source), columns)
+        return _languages_of_files(find_tables(source), columns)
     path = os.path.expanduser(os.fspath(source))
-    files = find_files(path)
+    files = find_tables(path)
     if files is None:
         return _languages_of_dataset(path, columns, split)
     return _languages_of_files(files, columns)
 
 
-def _languages_of_files(files: Sequence[FileSource], columns: ColumnPairs) -> list[str]:
+def _languages_of_files(files: Sequence[Table], columns: ColumnPairs) -> list[str]:
     languages: dict[str, None] = {}
     for file in files:
         languages |= dict.fromkeys(_languages_of_file(file, columns))
     return list(languages)
 
 
-def _languages_of_file(file: FileSource, columns: ColumnPairs) -> list[str]:
+def _languages_of_file(file: Table, columns: ColumnPairs) -> list[str]:
     if file.format == "moses":
         return one_of_each(languages_in(file.languages, columns), file.place)
-    if file.format == "parquet":
-        rows = open_parquet(file.paths[0], streaming=True)
-        header = header_of_rows(rows.take(1), file.place, None, columns)
-        return one_of_each(header.languages, file.place)
-    numbered_rows = islice(read_rows(file), FIRST_ROWS)
+    numbered_rows = islice(file.rows(FIRST_ROWS), FIRST_ROWS)
     texts = (row for _, row in numbered_rows)
-    header = header_of_rows(texts, file.place, None, columns, rows_differ=True)
+    header = header_of_rows(texts, file.place, None, columns, file.has_different_rows)
     return one_of_each(header.languages, file.place)
 
 
@@ -94,5 +90,5 @@ def _languages_of_dataset(path: str, columns: ColumnPairs, split: str) -> list[s
     if languages:
         return list(languages)
     rows: AnyDataset = datasets.load_dataset(path, configs[0], split=split, streaming=True)
-    header = header_of_rows(rows.take(1), path, None, columns)
+    header = header_of_rows(rows.take(SEEN_ROWS), path, None, columns)
     return one_of_each(header.languages, path)

@@ -6,8 +6,7 @@ from collections.abc import Sequence
 
 import datasets
 
-from .files import AnyDataset
-from .parts import Part
+from .parts import AnyDataset, Part
 from .rows import DOCUMENT_ID, with_reading_orders
 
 logger = logging.getLogger("tmde.data")

@@ -9,10 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from .checks import bad_value, check_language
-from .files import read_lines
 from .labeled_tables import (
     SPLIT_NAMES,
-    Table,
+    LabeledTable,
     choose_languages,
     config_names,
     is_hub_source,
@@ -21,6 +20,8 @@ from .labeled_tables import (
     read_columns,
     read_labels,
 )
+from .lines import read_lines, shown_path
+from .tables import files_in
 
 LABELS = ("CCAT", "ECAT", "GCAT", "MCAT")
 # Names of languages in file names and configs.
@@ -68,7 +69,7 @@ def open_mldoc(
     splits: Sequence[str],
     streaming: bool = False,
     defaults: Sequence[str] = (),
-) -> dict[str, dict[str, Table]]:
+) -> dict[str, dict[str, LabeledTable]]:
     """Open the splits that a source has, by language and split.
 
     Args:
@@ -81,7 +82,7 @@ def open_mldoc(
     Raises:
         CorpusError: There are no such files, or a language is missing.
     """
-    tables: dict[str, dict[str, Table]] = {}
+    tables: dict[str, dict[str, LabeledTable]] = {}
     if is_hub_source(source):
         configs = _configs(source)
         for language in choose_languages(source, languages, configs, defaults):
@@ -96,7 +97,9 @@ def open_mldoc(
     return tables
 
 
-def open_mldoc_split(source: str, language: str, split: str, streaming: bool = False) -> Table:
+def open_mldoc_split(
+    source: str, language: str, split: str, streaming: bool = False
+) -> LabeledTable:
     """Open one split in one language.
 
     Args:
@@ -134,7 +137,7 @@ def mldoc_split(name: str) -> str:
     return _SPLITS.get(name.replace(".", ""), name)
 
 
-def read_mldoc(table: Table, clean: bool = True) -> tuple[list[str], list[str]]:
+def read_mldoc(table: LabeledTable, clean: bool = True) -> tuple[list[str], list[str]]:
     """Return the texts and the labels of a table.
 
     Args:
@@ -152,14 +155,14 @@ def read_mldoc(table: Table, clean: bool = True) -> tuple[list[str], list[str]]:
     return texts, labels
 
 
-def _find_files(folder: str) -> Mapping[str, Mapping[str, Table]]:
+def _find_files(folder: str) -> Mapping[str, Mapping[str, LabeledTable]]:
     """Return the files of a folder by language and split.
 
     Raises:
         CorpusError: There are none.
     """
-    files: dict[str, dict[str, Table]] = defaultdict(dict)
-    for path in sorted(Path(folder).rglob("*")):
+    files: dict[str, dict[str, LabeledTable]] = defaultdict(dict)
+    for path in map(Path, files_in(folder)):
         languages = []
         split_parts = []
         for part in path.name.lower().split("."):
@@ -169,8 +172,8 @@ def _find_files(folder: str) -> Mapping[str, Mapping[str, Table]]:
             elif part not in _IGNORED_PARTS:
                 split_parts.append(part)
         split = _SPLITS.get("".join(split_parts))
-        if len(languages) == 1 and split is not None and path.is_file():
-            files[languages[0]][split] = Table(str(path), _read_file(str(path)))
+        if len(languages) == 1 and split is not None:
+            files[languages[0]][split] = LabeledTable(shown_path(path), _read_file(str(path)))
     if not files:
         raise bad_value(folder, None, "source", folder, "a folder with MLDoc's files", ADVICE)
     return files

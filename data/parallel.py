@@ -7,6 +7,7 @@ from functools import partial
 
 import datasets
 
+from .checked_files import open_checked
 from .checks import CorpusError, Unquoted, bad_value, check_languages
 from .columns import (
     ColumnPairs,
@@ -15,9 +16,9 @@ from .columns import (
     missing_languages_error,
     shown_fields,
 )
-from .files import AnyDataset, FileSource
+from .lines import shown_path
 from .mixing import limits_of, mix
-from .parts import Part, PartOpener, RowSource
+from .parts import AnyDataset, Part, PartOpener, RowSource
 from .report import CorpusReport
 from .row_checks import (
     BATCH_ROWS,
@@ -25,7 +26,6 @@ from .row_checks import (
     FEWEST_TEXTS,
     Columns,
     RowChecker,
-    check_file,
     check_table,
 )
 from .rows import (
@@ -38,6 +38,7 @@ from .rows import (
     features_of,
     triple_texts,
 )
+from .tables import Quoting, Table, class_names_of
 
 # Rows of a dataset that are checked at a time. A stream takes fewer, because its reader waits for
 # the first one.
@@ -67,6 +68,7 @@ def load_parallel(
     places: bool = False,
     target_columns: Sequence[str] = (),
     fewest_texts: int = FEWEST_TEXTS,
+    quoting: Quoting | None = None,
 ) -> AnyDataset:
     r"""Load a parallel corpus and check every row of it.
 
@@ -78,7 +80,7 @@ def load_parallel(
               one (a README.md that lists `configs`).
             - A parquet or JSONL file, with a column `translation` = `{language: text}` or one
               column per language; a CSV or TSV file with the language codes as header (see
-              `data/tables.py` for the quotes of TSV); a translation memory, TMX. All but parquet
+              `data/delimited.py` for the quotes of TSV); a translation memory, TMX. All but parquet
               may be gzipped. Or a glob of, or a folder with, such files.
             - Moses files: by language, `{"de": "corpus.de", "en": "corpus.en"}`, or by prefix,
               `"corpus"`.
@@ -124,6 +126,8 @@ def load_parallel(
             They are read from where those of the languages stand, `translation` or columns of their
             own, and go into `translation`.
         fewest_texts: How many texts a row needs, 2 or 1; `target_columns` count.
+        quoting: Whether fields of CSV and TSV may be quoted (`"minimal"`), or quotes are plain
+            characters (`"none"`). None to find out.
 
     Returns:
         A dataset with the one column `translation`, a struct with a nullable string for each
@@ -180,6 +184,7 @@ def load_parallel(
         token=token,
         max_rows=max_rows,
         columns=pairs,
+        quoting=quoting,
     )
     parts: list[Part] = []
     for number, element in enumerate(sources, 1):
@@ -257,7 +262,9 @@ def _place_of(sources: Sequence[RowSource]) -> str:
     names = []
     for source in sources:
         is_dataset = isinstance(source, datasets.Dataset | datasets.IterableDataset)
-        names.append(_DATASET if is_dataset else str(source))
+        is_path = isinstance(source, str | os.PathLike)
+        name = shown_path(source) if is_path else str(source)
+        names.append(_DATASET if is_dataset else name)
     return " + ".join(names)
 
 
@@ -352,8 +359,8 @@ class _PartLoader:
         counts as it is read.
         """
         checker = self._checker(part)
-        if isinstance(part.source, FileSource):
-            checked = self._check_file(part.source, limit, checker)
+        if isinstance(part.source, Table):
+            checked = open_checked(part.source, limit, checker, self.streaming)
         else:
             checked = self._check_dataset(part.source, limit, checker)
         if self.streaming:
@@ -390,19 +397,6 @@ class _PartLoader:
             needed_texts=needed_texts,
         )
 
-    def _check_file(self, file: FileSource, limit: int | None, checker: RowChecker) -> AnyDataset:
-        arguments = {
-            "file": file,
-            "limit": limit,
-            "stamps": _stamps_of(file),
-            "checker": checker,
-        }
-        kind = datasets.IterableDataset if self.streaming else datasets.Dataset
-        try:
-            return kind.from_generator(check_file, checker.features, gen_kwargs=arguments)
-        except datasets.exceptions.DatasetGenerationError as error:
-            raise error.__cause__ from None
-
     def _check_dataset(
         self, rows: AnyDataset, limit: int | None, checker: RowChecker
     ) -> AnyDataset:
@@ -418,27 +412,18 @@ class _PartLoader:
         return checked.with_format(None)
 
 
-def _class_names(source: FileSource | AnyDataset) -> tuple[str, ...]:
+def _class_names(source: Table | AnyDataset) -> tuple[str, ...]:
     """Return the names of the classes that the numbers of labels mean, in lower case."""
-    features = getattr(source, "features", None) or {}
-    label_feature = features.get(LABEL)
-    if isinstance(label_feature, datasets.ClassLabel):
-        return tuple(name.lower() for name in label_feature.names)
-    return CLASSES
+    if isinstance(source, Table):
+        class_names = source.class_names()
+    else:
+        class_names = class_names_of(source.features or {})
+    return tuple(name.lower() for name in class_names.get(LABEL, CLASSES))
 
 
-def _has_cells(source: FileSource | AnyDataset) -> bool:
+def _has_cells(source: Table | AnyDataset) -> bool:
     """Return whether a row of a source says by an empty cell or line that it lacks a language."""
-    return isinstance(source, FileSource) and source.format in FORMATS_WITH_CELLS
-
-
-def _stamps_of(file: FileSource) -> str:
-    """Return the sizes and times of the files, which tell whether one has changed."""
-    stamps = []
-    for path in file.paths:
-        status = os.stat(path)
-        stamps.append((status.st_size, status.st_mtime_ns))
-    return str(stamps)
+    return isinstance(source, Table) and source.format in FORMATS_WITH_CELLS
 
 
 def _keep_rows(

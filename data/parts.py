@@ -3,21 +3,22 @@
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
 
 import datasets
-import pyarrow.parquet as pq
 
 from tmde.embedding.hub_names import check_repository
 
 from .checks import CorpusError, Unquoted, bad_value, check_languages, is_code
-from .columns import ColumnPairs, header_of_rows
-from .files import AnyDataset, FileSource, find_files, open_parquet, read_lines, read_rows
+from .columns import SEEN_ROWS, ColumnPairs, header_of_rows
 from .sample import LANGUAGES, sample_parallel
+from .tables import Quoting, Table, find_tables
 
+AnyDataset: TypeAlias = datasets.Dataset | datasets.IterableDataset
 Source = str | os.PathLike | Mapping[str, str | os.PathLike]
 RowSource = Source | AnyDataset
 
-FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")  # Rows have languages of their own.
 SAMPLE_ROWS = 20_000
 SAMPLE_SPLITS = {"validation": "dev"}  # other names of its splits
 
@@ -27,7 +28,7 @@ class Part:
     """What temperature mixes: a file, or a config of a Hub dataset.
 
     Attributes:
-        source: A text file, or rows with `translation` or one column per language.
+        source: A file, or rows with `translation` or one column per language.
         place: Its name in messages.
         languages: The languages it holds; of a JSONL file at least the requested ones.
         fields: Its fields; empty if they are not looked at.
@@ -35,7 +36,7 @@ class Part:
         is_config: Whether it is a config of a Hub dataset.
     """
 
-    source: FileSource | AnyDataset
+    source: Table | AnyDataset
     place: str
     languages: Sequence[str]
     fields: Sequence[str] = ()
@@ -60,6 +61,7 @@ class PartOpener:
         token: The token for private Hub datasets.
         max_rows: How many rows of the sample to make.
         columns: Names, and the fields that the user says hold them.
+        quoting: What the quotes of CSV and TSV are; None to find out.
     """
 
     text_names: tuple[str, ...] | None
@@ -73,6 +75,7 @@ class PartOpener:
     token: str | bool | None
     max_rows: int | None
     columns: ColumnPairs = ()
+    quoting: Quoting | None = None
 
     def open(self, source: RowSource, place: str) -> list[Part]:
         """Return the parts of one source.
@@ -89,16 +92,16 @@ class PartOpener:
             return [self._dataset_part(source, place)]
         if source == "sample":
             return [self._sample_part()]
-        files: list[FileSource] | None
+        tables: list[Table] | None
         if isinstance(source, Mapping):
-            files = find_files(source)
+            tables = find_tables(source)
         else:
             source = os.path.expanduser(os.fspath(source))
-            files = find_files(source)
-            if files is None:
+            tables = find_tables(source, self.quoting)
+            if tables is None:
                 return self._config_parts(source)
         self._check_file_options(str(source))
-        return [self._file_part(file) for file in files]
+        return [self._file_part(table) for table in tables]
 
     def _sample_part(self) -> Part:
         split = SAMPLE_SPLITS.get(self.split, self.split)
@@ -110,11 +113,13 @@ class PartOpener:
 
     def _dataset_part(self, rows: AnyDataset, place: str) -> Part:
         count = None
+        seen_rows = 1  # Nobody knows what a row of a stream costs.
         if isinstance(rows, datasets.Dataset):
             count = len(rows)
+            seen_rows = SEEN_ROWS
             if self.streaming:
                 rows = rows.to_iterable_dataset()
-        first_rows = rows.with_format(None).take(1)
+        first_rows = islice(rows.with_format(None), seen_rows)
         header = header_of_rows(first_rows, place, self.text_names, self.columns)
         return Part(rows, place, header.languages, header.fields, count)
 
@@ -143,8 +148,9 @@ class PartOpener:
             token=self.token,
         )
         place = f"{path} (config {config}, split {self.split})"
-        header = header_of_rows(rows.take(1), place, self.text_names, self.columns)
         count = self._row_count(rows)
+        first_rows = islice(rows, SEEN_ROWS)
+        header = header_of_rows(first_rows, place, self.text_names, self.columns)
         return Part(rows, place, header.languages, header.fields, count, is_config=True)
 
     def _row_count(self, rows: AnyDataset) -> int | None:
@@ -172,39 +178,13 @@ class PartOpener:
         )
         raise bad_value(place, None, "config", options, expected, advice)
 
-    def _file_part(self, file: FileSource) -> Part:
-        if file.format == "parquet":
-            path = file.paths[0]
-            rows = open_parquet(path, self.streaming)
-            header = header_of_rows(rows.take(1), file.place, self.text_names, self.columns)
-            count = pq.read_metadata(path).num_rows
-            return Part(rows, file.place, header.languages, header.fields, count)
-        count = None
-        if file.format == "moses":
-            count = _count_lines(file)
-        texts = (row for _, row in read_rows(file))
-        rows_differ = file.format in FORMATS_OF_DIFFERENT_ROWS
-        header = header_of_rows(texts, file.place, self.text_names, self.columns, rows_differ)
-        return Part(file, file.place, header.languages, header.fields, count)
-
-
-def _count_lines(file: FileSource) -> int:
-    """Return the number of lines that all Moses files have.
-
-    Raises:
-        CorpusError: Their numbers of lines differ.
-    """
-    counts: dict[str, int] = {}
-    for path in file.paths:
-        counts[path] = sum(1 for _ in read_lines(path))
-    if len(set(counts.values())) > 1:
-        description = Unquoted(f"different numbers of lines {counts}")
-        advice = (
-            "Line n of each must be a translation of line n of the others: "
-            "fetch or align the files again."
+    def _file_part(self, table: Table) -> Part:
+        count = table.row_count()
+        rows = (row for _, row in table.rows(SEEN_ROWS))
+        header = header_of_rows(
+            rows, table.place, self.text_names, self.columns, table.has_different_rows
         )
-        raise bad_value(file.place, None, None, description, "equal ones", advice)
-    return counts[file.paths[0]]
+        return Part(table, table.place, header.languages, header.fields, count)
 
 
 def select_configs(

@@ -10,11 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from .checks import CorpusError, Unquoted, bad_value
+from .checks import CorpusError, Unquoted, bad_value, check_text
 from .columns import ColumnPairs, fields_by_name, texts_of
-from .files import FileSource, Row, blocks_of, check_text, read_rows
 from .report import BAD_STATES, MAX_EXAMPLES, RowState
 from .rows import CLASSES, DOCUMENT_ID, LABEL, SOURCE_FILE, SOURCE_ROW, features_of
+from .tables import ROW, Row, Table, blocks_of, fields_of, values_of
 
 Columns = Mapping[str, list | pa.Array]
 
@@ -239,40 +239,62 @@ def _as_strings(values: Sequence) -> list[str | None]:
     return [None if value is None else str(value) for value in values]
 
 
-def check_file(
-    file: FileSource, limit: int | None, stamps: str, checker: RowChecker
-) -> Iterator[Row]:
+def check_file(file: Table, limit: int | None, checker: RowChecker) -> Iterator[pa.Table]:
     """Yield the checked rows of a file.
 
     Args:
-        file: Its format is JSONL, TSV or Moses.
+        file: The file.
         limit: How many rows to read; None for all.
-        stamps: Size and time of the file. They are arguments so that a file that has changed gets
-            another cache.
         checker: What checks the rows.
     """
-    rows_read = islice(read_rows(file), limit)
-    for numbers, rows in blocks_of(rows_read, BATCH_ROWS):
-        columns: dict[str, list] = {}
-        for name in (*checker.languages, DOCUMENT_ID, LABEL):
-            columns[name] = []
-        for number, row in zip(numbers, rows, strict=True):
-            texts = _checked_texts(row, file.place, number)
-            _add_values(columns, texts, checker.languages, checker)
-            _add_values(columns, row, (DOCUMENT_ID, LABEL), checker)
-        yield from checker.check(columns, numbers).to_pylist()
+    if file.has_different_rows:
+        for numbers, rows in blocks_of(islice(file.rows(), limit), BATCH_ROWS):
+            yield checker.check(_columns_of_rows(rows, numbers, checker), numbers)
+        return
+    left = limit
+    for batch in file.batches(BATCH_ROWS):
+        if left is not None:
+            batch = batch.slice(0, left)
+            left -= len(batch)
+        numbers = batch.column(ROW).to_pylist()
+        if numbers:
+            yield checker.check(_columns_of_batch(batch, checker), numbers)
+        if left == 0:
+            return
+
+
+def check_table(table: pa.Table, indices: Sequence[int], checker: RowChecker) -> pa.Table:
+    """Return the checked rows of a table, whose first row has the number `indices[0] + 1`."""
+    (batch,) = table.combine_chunks().to_batches()
+    return checker.check(_columns_of_batch(batch, checker), [index + 1 for index in indices])
+
+
+# ---- The columns of a corpus
+
+
+def _columns_of_rows(
+    rows: Sequence[Row], numbers: Sequence[int], checker: RowChecker
+) -> dict[str, list | pa.Array]:
+    """Return the values of each language, of `doc_id` and `label` in rows with their own fields."""
+    columns: dict[str, list | pa.Array] = {}
+    values: dict[str, list] = {name: [] for name in (*checker.languages, DOCUMENT_ID, LABEL)}
+    for number, row in zip(numbers, rows, strict=True):
+        texts = _checked_texts(row, checker.place, number)
+        _add_values(values, texts, checker.languages, checker)
+        _add_values(values, row, (DOCUMENT_ID, LABEL), checker)
+    return columns | values
 
 
 def _add_values(
-    columns: Mapping[str, list], row: Row, names: tuple[str, ...], checker: RowChecker
+    values: Mapping[str, list], row: Row, names: tuple[str, ...], checker: RowChecker
 ) -> None:
-    """Append what a row has of each name, or None, to the columns."""
+    """Append what a row has of each name, or None, to the values."""
     field_of = fields_by_name(tuple(row), names, checker.columns, checker.place)
     for name in names:
         value = None
         if name in field_of:
             value = row[field_of[name]]
-        columns[name].append(value)
+        values[name].append(value)
 
 
 def _checked_texts(row: Row, place: str, number: int) -> dict[str, Any]:
@@ -287,31 +309,36 @@ def _checked_texts(row: Row, place: str, number: int) -> dict[str, Any]:
     return texts
 
 
-def check_table(table: pa.Table, indices: Sequence[int], checker: RowChecker) -> pa.Table:
-    """Return the checked rows of a table, whose first row has the number `indices[0] + 1`."""
-    prefix = ""
-    text_fields = table.column_names
-    if "translation" in table.column_names:
-        prefix = "translation."
-        text_fields = [field.name for field in table.schema.field("translation").type]
-    row_fields = tuple(table.column_names)
-    table = table.flatten()
+def _columns_of_batch(batch: pa.RecordBatch, checker: RowChecker) -> dict[str, list | pa.Array]:
+    """Return the values of each language, of `doc_id` and `label` in a batch."""
+    text_fields = fields_of(batch)
+    texts = batch
+    if "translation" in text_fields:
+        translations = batch["translation"]
+        texts = pa.RecordBatch.from_arrays(
+            translations.flatten(), [field.name for field in translations.type]
+        )
+        text_fields = texts.schema.names
     columns: dict[str, list | pa.Array] = {}
     text_field_of = fields_by_name(
         tuple(text_fields), checker.languages, checker.columns, checker.place
     )
-    for language in checker.languages:
-        if language not in text_field_of:
-            continue
-        column = table[prefix + text_field_of[language]]
-        if column.type == pa.string():
-            # Texts stay in Arrow's memory: as Python objects they take twice the time.
-            columns[language] = column.combine_chunks()
-        else:
-            columns[language] = column.to_pylist()
+    for language, field in text_field_of.items():
+        if language in checker.languages:
+            columns[language] = _text_values(texts, field)
     names = (DOCUMENT_ID, LABEL)
-    field_of = fields_by_name(row_fields, names, checker.columns, checker.place)
+    field_of = fields_by_name(tuple(fields_of(batch)), names, checker.columns, checker.place)
     for name in names:
         if name in field_of:
-            columns[name] = table[field_of[name]].to_pylist()
-    return checker.check(columns, [index + 1 for index in indices])
+            columns[name] = values_of(batch, field_of[name])
+    return columns
+
+
+def _text_values(batch: pa.RecordBatch, field: str) -> list | pa.Array:
+    """Return the texts of a column: in Arrow's memory, as Python objects take twice the time."""
+    column = batch[field]
+    if pa.types.is_string(column.type):
+        return column
+    if pa.types.is_large_string(column.type) or pa.types.is_dictionary(column.type):
+        return column.cast(pa.string())
+    return values_of(batch, field)

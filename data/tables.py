@@ -1,362 +1,545 @@
-"""Read tables of text: CSV with any of three separators, and TSV, with quotes or without.
+"""Read tables: CSV, TSV, JSON Lines, parquet, translation memories, text and Moses files.
 
-In CSV, a field may be quoted, and then hold separators, line ends and doubled quotes. A TSV file
-may be quoted in the same way, as pandas and Excel write it. Or its quotes are plain characters, as
-in most files of sentences: a reader that believes in those would lose all rows between two of them.
+There is one reader. Whatever the format is, it yields record batches of the rows of a file, with
+two more columns: `FILE`, the name of the file, and `ROW`, the number of the row in it. Parallel
+rows, documents and labeled texts are views: they choose columns and check what they hold.
 
-The quotes of a TSV file are decided where a field first begins with one; before that, both ways to
-read are the same. From there on, 4 million characters are read in both ways. The file is quoted if
-
-- each of those quotes is closed before a tab or a line end, and doubled within a quoted field;
-- then all rows have as many fields as the first row;
-- the first row is quoted, or a quoted field holds a tab, a line end, a doubled quote or a comma,
-  for which pandas or Excel quote;
-- and no row is lost: where all lines have as many tabs as the first row, each of them is a row, and
-  no quoted field may hold a line end.
+```python
+for batch in tables.open("reviews.csv"):
+    print(batch[ROW], values_of(batch, "text"))
+```
 """
 
-import csv
-import re
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import chain
-from typing import Any, Literal
+import glob
+import json
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, Literal, overload
+
+import datasets
+import huggingface_hub
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from tmde.embedding.hub_names import is_possible_hub_id
 
 from .checks import CorpusError, Unquoted, bad_value
-from .lines import NumberedRows, read_lines
+from .delimited import Quoting, TableKind, header_of, read_delimited
+from .json_lines import read_json_lines
+from .lines import read_lines, shown_path
+from .locales import names_a_language
+from .translation_memories import read_units
 
-TableKind = Literal["csv", "tsv"]
+TableFormat = Literal["jsonl", "csv", "tsv", "parquet"]
+Row = dict[str, Any]
 
-_TAB = "\t"
-_SEPARATOR_LINE = "sep="  # Excel reads and writes it before the header: `sep=;`.
-_SEPARATORS = (",", ";", _TAB)  # The first one is taken where all occur equally often.
-# A document is longer than the 131,072 characters that the csv module allows by default. This is
-# the largest number that it takes on every system.
-_LONGEST_FIELD = 2**31 - 1
-# Characters of a TSV file that tell what its quotes are: thousands of sentences or documents.
-_DECIDING_CHARACTERS = 4_000_000
-_QUOTED_CHARACTERS = re.compile(r'[\t\n,"]')  # Excel quotes fields with commas also in TSV.
-_CSV_ADVICE = (
-    "Correct the quotes of this row. If quotes are plain characters and tabs separate the fields, "
-    "read the file as TSV."
+# The columns that every batch has beside those of its file.
+FILE = "\0file"
+ROW = "\0row"
+LINE = "\0line"  # The JSON of a row, if the file is JSON Lines.
+_OWN_COLUMNS = (FILE, ROW, LINE)
+
+BATCH_ROWS = 8192
+# A column of JSON Lines whose values are not all strings holds the JSON of each value.
+_IS_JSON = {"tmde": "json"}
+
+TABLE_FORMATS: dict[str, TableFormat] = {
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+}
+# Such a file of rows is read if the user names it. In folders, it is often one of settings.
+SETTINGS_SUFFIX = ".json"
+_PLAIN_FORMATS: dict[str, str] = {**TABLE_FORMATS, ".tmx": "tmx"}
+_GZIPPED_FORMATS = {
+    f"{suffix}.gz": format for suffix, format in _PLAIN_FORMATS.items() if format != "parquet"
+}
+FORMATS = _PLAIN_FORMATS | _GZIPPED_FORMATS
+NAMED_FORMATS = FORMATS | {SETTINGS_SUFFIX: "jsonl", f"{SETTINGS_SUFFIX}.gz": "jsonl"}
+TABLES_OF_TEXT = ("csv", "tsv")
+# Rows of these formats have fields of their own.
+FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")
+EXPECTED_FILES = (
+    "files ending in .parquet, .jsonl, .ndjson, .csv, .tsv, .tab or .tmx (all but parquet also "
+    "gzipped, .gz), or two or more Moses files"
 )
-_TSV_ADVICE = "Correct the quotes of this row; the rows before it are quoted as in CSV."
-_Record = tuple[int, list[str]]  # the number of its first line, from 1, and its fields
+ADVICE = (
+    "Pass a file of these, a folder of them, or Moses files by their prefix or as "
+    "{'de': 'corpus.de', ...}."
+)
 
 
-def open_table(
-    path: str, kind: TableKind, place: str | None = None, names: Sequence[str] | None = None
-) -> NumberedRows:
-    """Yield the rows of a table, each with the number of the line on which it begins.
+@dataclass(frozen=True)
+class Table:
+    """The file, or the Moses files, that hold one table of rows.
 
-    Columns without a name, such as the index that pandas writes, are left out. Blank lines and rows
-    of empty fields are skipped.
-
-    Args:
-        path: A file, plain or gzipped, in UTF-8.
-        kind: `"csv"` for commas, semicolons or tabs, whichever makes most columns of the header (of
-            those that fit the second row, if some do), or the separator of a first line `sep=;`;
-            `"tsv"` for tabs, and quotes as the file
-            has them (see the top of this module).
-        place: Its name in messages.
-        names: The names of the columns; None if the first row holds them.
-
-    Raises:
-        CorpusError: The file is damaged or not UTF-8, two columns have one name, or a row has too
-            many or too few fields.
-        OSError: There is no such file.
+    Attributes:
+        format: `"parquet"`, `"jsonl"`, `"csv"`, `"tsv"`, `"tmx"`, `"text"` or `"moses"`.
+        paths: The files: one, or one per language.
+        languages: The language of each file, for `"moses"`.
+        name: The name in messages, if it is not that of the files.
+        header: The names of the columns of CSV or TSV; () if the first row holds them.
+        quoting: What the quotes of CSV or TSV are; None to find out.
     """
-    place = place or path
-    records = _records(path, kind, place)
-    if names is None:
-        header = next(records, None)
-        if header is None:
-            return
-        names = _checked_names(header, place)
-    for number, fields in records:
-        if len(fields) != len(names):
-            raise _wrong_width(fields, names, kind, place, number)
-        row = dict(zip(names, fields, strict=True))
-        row.pop("", None)
-        yield number, row
 
+    format: str
+    paths: tuple[str, ...]
+    languages: tuple[str, ...] = ()
+    name: str = ""
+    header: tuple[str, ...] = ()
+    quoting: Quoting | None = None
 
-def header_of(path: str, kind: TableKind, place: str | None = None) -> list[str]:
-    """Return the names of the columns, those without a name left out; none for an empty file.
+    @property
+    def place(self) -> str:
+        """The files in error messages."""
+        return self.name or " + ".join(map(shown_path, self.paths))
 
-    Raises:
-        CorpusError: See `open_table`.
-    """
-    place = place or path
-    header = next(_records(path, kind, place), None)
-    if header is None:
-        return []
-    return [name for name in _checked_names(header, place) if name]
+    @property
+    def has_different_rows(self) -> bool:
+        """Whether each row has fields of its own."""
+        return self.format in FORMATS_OF_DIFFERENT_ROWS
 
+    @property
+    def _kind(self) -> TableKind:
+        return "csv" if self.format == "csv" else "tsv"
 
-def _records(path: str, kind: TableKind, place: str) -> Iterator[_Record]:
-    """Return the records that are not empty, the header among them."""
-    lines = _lines_of(path, place)
-    if kind == "tsv":
-        return _tsv_records(lines, place)
-    return _csv_records(lines, place)
+    def fields(self) -> list[str]:
+        """Return the names of the columns; of rows that differ, those of the first rows.
 
+        Raises:
+            CorpusError: The file cannot be read.
+        """
+        if self.format == "text":
+            return ["text"]
+        if self.format == "moses":
+            return list(self.languages)
+        if self.format == "parquet":
+            return self.parquet_file().schema_arrow.names
+        if self.format in TABLES_OF_TEXT:
+            if self.header:
+                return list(self.header)
+            return header_of(self.paths[0], self._kind, self.place, self.quoting)
+        names: dict[str, None] = {}
+        for batch in islice(self.batches(1000), 1):
+            names |= dict.fromkeys(fields_of(batch))
+        return list(names)
 
-def _lines_of(path: str, place: str) -> Iterator[str]:
-    """Yield the lines of a table with their ends, all of them as a line feed.
+    def row_count(self) -> int | None:
+        """Return the number of rows, if it can be told without reading them.
 
-    A carriage return in the first line tells that it ends lines, as old Macs wrote them.
-    """
-    lines = (line for _, line in read_lines(path, place))
-    first_line = next(lines, None)
-    if first_line is None:
-        return
-    has_old_ends = "\r" in first_line
-    for line in chain([first_line], lines):
-        if has_old_ends:
-            for part in line.split("\r"):
-                yield f"{part}\n"
+        Raises:
+            CorpusError: Moses files have different numbers of lines.
+        """
+        if self.format == "parquet":
+            count: int = self.parquet_file().metadata.num_rows
+            return count
+        if self.format == "moses":
+            return self._line_count()
+        return None
+
+    def batches(self, size: int = BATCH_ROWS) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, at most `size` at a time, with the columns `FILE` and `ROW`.
+
+        Texts are strings. A column of JSON Lines that has other values, too, holds JSON;
+        `values_of` returns its values.
+
+        Raises:
+            CorpusError: The file is damaged, or a row has no right form.
+            OSError: There is no such file.
+        """
+        if self.format == "parquet":
+            yield from self._parquet_batches(size)
+        elif self.format in TABLES_OF_TEXT:
+            columns_of_blocks = read_delimited(
+                self.paths[0], self._kind, self.place, self.header, self.quoting
+            )
+            for numbers, arrays in columns_of_blocks:
+                block = self._batch(numbers, arrays)
+                for start in range(0, len(numbers), size):
+                    yield block.slice(start, size)
         else:
-            yield f"{line}\n"
+            for numbers, rows in blocks_of(self._numbered_rows(), size):
+                arrays = {}
+                for name in dict.fromkeys(name for row in rows for name in row):
+                    arrays[name] = [row.get(name) for row in rows]
+                yield self._batch(numbers, arrays)
 
+    def rows(self, size: int = BATCH_ROWS) -> Iterator[tuple[int, Row]]:
+        """Yield the rows, each with its number.
 
-def _checked_names(header: _Record, place: str) -> list[str]:
-    """Return the names of the columns, "" for one without.
-
-    Raises:
-        CorpusError: Two columns have one name.
-    """
-    number, fields = header
-    names = [field.strip() for field in fields]
-    filled_names = [name for name in names if name]
-    if len(set(filled_names)) < len(filled_names):
-        advice = "Rename or take out columns."
-        raise bad_value(place, number, "header", filled_names, "different names", advice)
-    return names
-
-
-def _wrong_width(
-    fields: Sequence[str], names: Sequence[str], kind: TableKind, place: str, number: int
-) -> CorpusError:
-    description = Unquoted(f"{len(fields)} field(s)")
-    expected = f"{len(names)} ({', '.join(names)})"
-    advice = "Correct the separators or quotes of the row, or delete it."
-    if kind == "tsv":
-        advice = (
-            "Correct the tabs of the row, or delete it. If fields with line ends are quoted, read "
-            "the file as CSV, which may have tabs too (--format csv)."
-        )
-    return bad_value(place, number, None, description, expected, advice)
-
-
-# ---- CSV
-
-
-def _csv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
-    first_line = next(lines, None)
-    if first_line is None:
-        return iter(())
-    if not first_line.lower().startswith(_SEPARATOR_LINE):
-        return _records_of_unknown_separator(first_line, lines, 1, place)
-    separator = first_line[len(_SEPARATOR_LINE) :].removesuffix("\n")
-    if separator:
-        separator = _checked_separator(separator, place)
-        return _quoted_records(lines, 2, separator, place)
-    header_line = next(lines, None)
-    if header_line is None:
-        return iter(())
-    return _records_of_unknown_separator(header_line, lines, 2, place)
-
-
-def _checked_separator(text: str, place: str) -> str:
-    """Return the separator that stands after `sep=`: the first character.
-
-    Raises:
-        CorpusError: It is a quote.
-    """
-    separator = text[0]
-    if separator == '"':
-        expected = "a separator, such as sep=;"
-        advice = "Correct or delete the line."
-        raise bad_value(place, 1, None, f"{_SEPARATOR_LINE}{text}", expected, advice)
-    return separator
-
-
-def _records_of_unknown_separator(
-    first_line: str, lines: Iterator[str], first_number: int, place: str
-) -> Iterator[_Record]:
-    first_lines = _first_lines(first_line, lines)
-    separator = _separator_of(first_lines)
-    return _quoted_records(chain(first_lines, lines), first_number, separator, place)
-
-
-def _separator_of(first_lines: Sequence[str]) -> str:
-    """Return the separator that cuts the header into most columns.
-
-    One that cuts the second record into as many columns as the header goes before.
-    """
-    scores = {}
-    for separator in _SEPARATORS:
-        header_width, second_width = _first_widths(first_lines, separator)
-        fits = header_width > 1 and second_width == header_width
-        scores[separator] = (fits, header_width)
-    return max(scores, key=scores.__getitem__)
-
-
-def _first_widths(lines: Iterable[str], separator: str) -> tuple[int, int]:
-    """Return the numbers of fields of the first two records; 0 for one that is not there."""
-    csv.field_size_limit(_LONGEST_FIELD)
-    widths: list[int] = []
-    # Broken quotes are not the matter here: the records that follow from the separator tell them.
-    reader = csv.reader(lines, delimiter=separator)
-    while len(widths) < 2:
-        try:
-            fields = next(reader)
-        except (StopIteration, csv.Error):
-            break
-        if _has_content(fields):
-            widths.append(len(fields))
-    widths += [0, 0]
-    return widths[0], widths[1]
-
-
-def _quoted_records(
-    lines: Iterable[str], first_number: int, separator: str, place: str, advice: str = _CSV_ADVICE
-) -> Iterator[_Record]:
-    """Yield the records of lines with quoted fields.
-
-    Args:
-        lines: The lines, with their ends.
-        first_number: The number of the first of them.
-        separator: The character between two fields.
-        place: The name of the file in messages.
-        advice: What to do about broken quotes.
-
-    Raises:
-        CorpusError: A quote is not closed, or not doubled within a quoted field.
-    """
-    reader = _csv_reader(lines, separator)
-    number = first_number
-    while True:
-        try:
-            fields = next(reader)
-        except StopIteration:
+        Raises:
+            CorpusError: See `batches`.
+        """
+        if self.format != "parquet" and self.format not in TABLES_OF_TEXT:
+            for number, row in self._numbered_rows():
+                row.pop(LINE, None)
+                yield number, row
             return
-        except csv.Error as error:
-            description = Unquoted(f"a broken quotation ({error})")
-            expected = "quotes doubled within quoted fields, and closed"
-            raise bad_value(place, number, None, description, expected, advice) from None
-        if _has_content(fields):
-            yield number, fields
-        number = first_number + reader.line_num
+        for batch in self.batches(size):
+            columns = {name: values_of(batch, name) for name in fields_of(batch)}
+            numbers = batch.column(ROW).to_pylist()
+            for number, *values in zip(numbers, *columns.values(), strict=True):
+                yield number, dict(zip(columns, values, strict=True))
+
+    def _batch(
+        self, numbers: Sequence[int] | np.ndarray, columns: Mapping[str, list | pa.Array]
+    ) -> pa.RecordBatch:
+        """Return rows with their file and their numbers."""
+        arrays = []
+        fields = []
+        for name, values in columns.items():
+            array, metadata = _array_of(values)
+            arrays.append(array)
+            fields.append(pa.field(name, array.type, metadata=metadata))
+        arrays += [_repeated(self.place, len(numbers)), pa.array(numbers, pa.int64())]
+        fields += [pa.field(FILE, arrays[-2].type), pa.field(ROW, pa.int64())]
+        return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
+
+    def _numbered_rows(self) -> Iterator[tuple[int, Row]]:
+        """Yield the rows of text, Moses files, a translation memory or JSON Lines.
+
+        Those of JSON Lines have their line as `LINE`.
+        """
+        path = self.paths[0]
+        if self.format == "moses":
+            yield from self._moses_rows()
+        elif self.format == "text":
+            for number, line in read_lines(path, self.place):
+                yield number, {"text": line}
+        elif self.format == "tmx":
+            yield from read_units(path, self.place)
+        else:
+            for number, row, line in read_json_lines(path, self.place):
+                row[LINE] = line
+                yield number, row
+
+    # ---- Moses
+
+    def _moses_rows(self) -> Iterator[tuple[int, Row]]:
+        readers = []
+        for path, language in zip(self.paths, self.languages, strict=True):
+            readers.append(read_lines(path, name=language))
+        for numbered_lines in zip(*readers, strict=True):
+            number = numbered_lines[0][0]
+            lines = [line for _, line in numbered_lines]
+            yield number, dict(zip(self.languages, lines, strict=True))
+
+    def _line_count(self) -> int:
+        """Return the number of lines that all Moses files have.
+
+        Raises:
+            CorpusError: Their numbers of lines differ.
+        """
+        counts: dict[str, int] = {}
+        for path in self.paths:
+            counts[shown_path(path)] = sum(1 for _ in read_lines(path))
+        if len(set(counts.values())) > 1:
+            description = Unquoted(f"different numbers of lines {counts}")
+            advice = (
+                "Line n of each must be a translation of line n of the others: "
+                "fetch or align the files again."
+            )
+            raise bad_value(self.place, None, None, description, "equal ones", advice)
+        return next(iter(counts.values()))
+
+    # ---- Parquet
+
+    def class_names(self) -> dict[str, list[str]]:
+        """Return the names of the classes of each column of class numbers.
+
+        `datasets` writes them into files of parquet.
+        """
+        if self.format != "parquet":
+            return {}
+        schema = self.parquet_file().schema_arrow
+        if b"huggingface" not in (schema.metadata or {}):
+            return {}
+        features = datasets.Features.from_arrow_schema(schema)
+        return class_names_of(features)
+
+    def parquet_file(self) -> pq.ParquetFile:
+        """Open the file of parquet.
+
+        Raises:
+            CorpusError: It is damaged, or not parquet.
+        """
+        try:
+            return pq.ParquetFile(self.paths[0], memory_map=True)
+        except FileNotFoundError:
+            raise
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error) from None
+
+    def _parquet_batches(self, size: int) -> Iterator[pa.RecordBatch]:
+        file = self.parquet_file()
+        first_number = 1
+        try:
+            for batch in file.iter_batches(size):
+                numbers = np.arange(first_number, first_number + len(batch))
+                batch = batch.append_column(FILE, _repeated(self.place, len(batch)))
+                yield batch.append_column(ROW, pa.array(numbers))
+                first_number += len(batch)
+        except (pa.ArrowException, OSError) as error:
+            raise self._damaged(error, first_number) from None
+
+    def _damaged(self, error: Exception, number: int | None = None) -> CorpusError:
+        description = Unquoted(f"a file that is not parquet, or damaged ({error})")
+        advice = "Fetch or write the file again."
+        return bad_value(self.place, number, None, description, "parquet", advice)
 
 
-def _csv_reader(lines: Iterable[str], separator: str) -> Any:  # noqa: ANN401 - has no public type
-    csv.field_size_limit(_LONGEST_FIELD)
-    return csv.reader(lines, delimiter=separator, strict=True)
+# ---- Batches
 
 
-def _has_content(fields: Iterable[str]) -> bool:
-    return any(field.strip() for field in fields)
+def class_names_of(features: datasets.Features) -> dict[str, list[str]]:
+    """Return the names of the classes of each column that is a `ClassLabel`."""
+    class_names = {}
+    for name, feature in features.items():
+        if isinstance(feature, datasets.ClassLabel):
+            class_names[name] = feature.names
+    return class_names
 
 
-# ---- TSV
+def _repeated(value: str, count: int) -> pa.Array:
+    """Return a value many times, (count,)."""
+    return pa.DictionaryArray.from_arrays(np.zeros(count, np.int32), [value])
 
 
-def _tsv_records(lines: Iterator[str], place: str) -> Iterator[_Record]:
-    """Yield the records of a TSV file: plain ones up to the first quote, which decides the others.
+def _array_of(values: list | pa.Array) -> tuple[pa.Array, dict[str, str] | None]:
+    """Return values as an array, and the metadata of its field.
 
-    Raises:
-        CorpusError: The file is quoted, and a later quote is not closed or not doubled.
+    Strings stay strings. All else becomes JSON, because no type of Arrow holds 1, 2.5 and "n/a".
     """
-    width = None
-    for number, line in enumerate(lines, 1):
-        if _has_quoted_field(line):
-            first_lines = _first_lines(line, lines)
-            other_lines = chain(first_lines, lines)
-            if _are_quoted(first_lines, width):
-                yield from _quoted_records(other_lines, number, _TAB, place, _TSV_ADVICE)
-            else:
-                yield from _plain_records(other_lines, number)
-            return
-        for record in _plain_records([line], number):
-            width = width or len(record[1])
-            yield record
-
-
-def _plain_records(lines: Iterable[str], first_number: int) -> Iterator[_Record]:
-    for number, line in enumerate(lines, first_number):
-        fields = line.removesuffix("\n").split(_TAB)
-        if _has_content(fields):
-            yield number, fields
-
-
-def _has_quoted_field(line: str) -> bool:
-    """Return whether a field of a line begins with a quote."""
-    return line.startswith('"') or '\t"' in line
-
-
-def _first_lines(line: str, lines: Iterator[str]) -> list[str]:
-    """Return a line and those after it that decide how a table is read."""
-    first_lines = [line]
-    characters = len(line)
-    while characters < _DECIDING_CHARACTERS:
-        next_line = next(lines, None)
-        if next_line is None:
-            break
-        first_lines.append(next_line)
-        characters += len(next_line)
-    return first_lines
-
-
-def _are_quoted(lines: Sequence[str], width: int | None) -> bool:
-    """Return whether quotes of a TSV file have a meaning; see the top of this module.
-
-    Args:
-        lines: Lines of the file, the first of which has a field that begins with a quote.
-        width: The number of fields of the rows before them; None if there are none.
-    """
-    record_count = 0
-    quoted_widths = set() if width is None else {width}
-    plain_widths = set(quoted_widths)
-    is_proven = width is None  # The first row is quoted.
-    reader = _csv_reader(lines, _TAB)
-    lines_before = 0
+    if isinstance(values, pa.Array):
+        return values, None
     try:
-        for fields in reader:
-            record_count += 1
-            if _has_content(fields):
-                quoted_widths.add(len(fields))
-            text = "".join(lines[lines_before : reader.line_num])
-            is_proven = is_proven or _needs_quotes(fields, text)
-            lines_before = reader.line_num
-    except csv.Error:
-        # The last record may be cut off, as the lines after it are not read. It has a line end.
-        if reader.line_num < len(lines) or not _is_cut_off(lines):
-            return False
-        is_proven = True
-    if len(quoted_widths) > 1 or not is_proven:
-        return False
-    for _, fields in _plain_records(lines, 1):
-        plain_widths.add(len(fields))
-    return len(plain_widths) > 1 or record_count == len(lines)
+        return pa.array(values, pa.string()), None
+    except (pa.ArrowException, UnicodeError):
+        pass
+    texts = []
+    for value in values:
+        texts.append(None if value is None else json.dumps(value))
+    return pa.array(texts, pa.string()), _IS_JSON
 
 
-def _needs_quotes(fields: Sequence[str], text: str) -> bool:
-    """Return whether a field is quoted because of what it holds.
+def fields_of(batch: pa.RecordBatch) -> list[str]:
+    """Return the names of the columns that a batch has from its file."""
+    return [name for name in batch.schema.names if name not in _OWN_COLUMNS]
+
+
+def values_of(batch: pa.RecordBatch, name: str) -> list:
+    """Return the values of a column; None for each row if the batch has no such column."""
+    position = batch.schema.get_field_index(name)
+    if position < 0:
+        return [None] * len(batch)
+    field = batch.schema.field(position)
+    values: list = batch.column(position).to_pylist()
+    if is_json(field):
+        return [None if value is None else json.loads(value) for value in values]
+    if pa.types.is_map(field.type):
+        return [None if value is None else dict(value) for value in values]
+    if pa.types.is_binary(field.type) or pa.types.is_large_binary(field.type):
+        return list(map(_decoded, values))
+    return values
+
+
+def is_json(field: pa.Field) -> bool:
+    """Return whether a column holds the JSON of values that are not all strings."""
+    return field.metadata == {b"tmde": b"json"}
+
+
+def _decoded(value: bytes | None) -> str | bytes | None:
+    """Return bytes as the text that they are in UTF-8; other bytes as they are."""
+    if value is None:
+        return None
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value
+
+
+def blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[tuple[list[int], list[Row]]]:
+    """Yield the numbers and the rows of numbered rows, `size` at a time."""
+    numbers: list[int] = []
+    block: list[Row] = []
+    for number, row in rows:
+        numbers.append(number)
+        block.append(row)
+        if len(block) == size:
+            yield numbers, block
+            numbers = []
+            block = []
+    if block:
+        yield numbers, block
+
+
+# ---- Finding
+
+
+def open(  # noqa: A001 - read as `tables.open`
+    source: str | os.PathLike | Mapping[str, str | os.PathLike], size: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of all tables of a source; see `find_tables` and `Table.batches`.
+
+    Raises:
+        CorpusError: Nothing matches, a format is unknown, or a row has no right form.
+    """
+    for table in find_tables(source) or ():
+        yield from table.batches(size)
+
+
+@overload
+def find_tables(
+    source: Mapping[str, str | os.PathLike], quoting: Quoting | None = None
+) -> list[Table]: ...
+
+
+@overload
+def find_tables(
+    source: str | os.PathLike, quoting: Quoting | None = None
+) -> list[Table] | None: ...
+
+
+def find_tables(
+    source: str | os.PathLike | Mapping[str, str | os.PathLike], quoting: Quoting | None = None
+) -> list[Table] | None:
+    """Find the tables of a source, in a fixed order.
 
     Args:
-        fields: The fields of a record.
-        text: The record as it stands in the file.
+        source: A file, a folder (searched recursively for parquet, JSONL, CSV, TSV and TMX files),
+            a glob, the prefix of Moses files, or Moses files by language.
+        quoting: What the quotes of CSV and TSV are; None to find out.
+
+    Returns:
+        The tables; None for a Hub dataset: a folder laid out like one, or a name of nothing here
+        that may be its id.
+
+    Raises:
+        CorpusError: Nothing matches, or the format is unknown.
     """
-    for field in fields:
-        if _QUOTED_CHARACTERS.search(field) is None:
+    if isinstance(source, Mapping):
+        if not source:
+            raise _no_files_error("{}", "no file")
+        return [_moses_table(source)]
+    path = os.path.expanduser(os.fspath(source))
+    moses_files = _moses_files(path)
+    if moses_files:
+        return [_moses_table(moses_files)]
+    if is_hub_layout(path):
+        return None
+    paths = _matching_paths(path)
+    if not paths:
+        if is_possible_hub_id(path, needs_owner=True):
+            return None
+        raise _no_files_error(path, "no such file or folder, and no file that matches")
+    return [table_of_file(name, quoting) for name in paths]
+
+
+def table_of_file(path: str, quoting: Quoting | None = None) -> Table:
+    """Return the table of a file of one of the `NAMED_FORMATS`.
+
+    Raises:
+        CorpusError: Its name says none of them.
+    """
+    format = named_format_of(path)
+    if format is None:
+        raise _no_files_error(path, "a file of unknown format")
+    return Table(format, (path,), quoting=quoting)
+
+
+def _moses_table(files: Mapping[str, str | os.PathLike]) -> Table:
+    codes = sorted(files)
+    paths = [os.fspath(files[code]) for code in codes]
+    return Table("moses", tuple(paths), tuple(codes))
+
+
+def _moses_files(prefix: str) -> dict[str, str]:
+    """Return the files `prefix.de`, `prefix.en`, ... by language.
+
+    Their names may also end in `.de.gz`, `.de.txt` or `.de.txt.gz`.
+
+    The result is empty if there are fewer than two, or a file of the name `prefix`.
+    """
+    if os.path.exists(prefix):
+        return {}
+    files: dict[str, str] = {}
+    for path in sorted(glob.glob(glob.escape(prefix) + ".*")):
+        code = path[len(prefix) + 1 :].removesuffix(".gz").removesuffix(".txt")
+        if names_a_language(code):
+            files.setdefault(code, path)
+    return files if len(files) > 1 else {}
+
+
+def is_hub_layout(path: str | os.PathLike) -> bool:
+    """Return whether a local folder has a README.md whose header lists `configs`, as on the Hub."""
+    readme = os.path.join(path, "README.md")
+    if not os.path.isfile(readme):
+        return False
+    metadata = huggingface_hub.metadata_load(readme) or {}
+    return bool(metadata.get("configs"))
+
+
+def _matching_paths(path: str) -> list[str]:
+    """Return the file of a name, the files of known formats in a folder, or those of a glob."""
+    if os.path.isfile(path):
+        return [path]
+    if os.path.isdir(path):
+        return [name for name in files_in(path) if format_of(name)]
+    return _different_files(filter(os.path.isfile, glob.glob(path, recursive=True)))
+
+
+def files_in(folder: str | os.PathLike) -> list[str]:
+    """Return the files in a folder and its subfolders, sorted, without hidden ones.
+
+    Links to folders are followed, but no folder is entered twice: a link may lead back to the
+    folder itself. Of several paths to one file, the shortest is returned.
+    """
+    paths: list[str] = []
+    entered_folders = set()
+    for parent, subfolders, names in os.walk(folder, followlinks=True):
+        real_parent = os.path.realpath(parent)
+        if real_parent in entered_folders:
+            subfolders.clear()
             continue
-        doubled = field.replace('"', '""')
-        if f'"{doubled}"' in text:
-            return True
-    return False
+        entered_folders.add(real_parent)
+        subfolders[:] = sorted(name for name in subfolders if not name.startswith("."))
+        for name in names:
+            path = os.path.join(parent, name)
+            if not name.startswith(".") and os.path.isfile(path):
+                paths.append(path)
+    return _different_files(paths)
 
 
-def _is_cut_off(lines: Sequence[str]) -> bool:
-    """Return whether the file may go on after these lines."""
-    return sum(map(len, lines)) >= _DECIDING_CHARACTERS
+def _different_files(paths: Iterable[str]) -> list[str]:
+    """Return paths, sorted; of several ones to one file, the shortest."""
+    path_of_file: dict[str, str] = {}
+    for path in sorted(sorted(paths), key=len):
+        path_of_file.setdefault(os.path.realpath(path), path)
+    return sorted(path_of_file.values())
+
+
+def format_of(path: str) -> str | None:
+    """Return the format that the name of a file in a folder says; None if it says none."""
+    return _format_by_suffix(path, FORMATS)
+
+
+def named_format_of(path: str) -> str | None:
+    """Return the format of a file that the user names, which may also be .json; None if unknown."""
+    return _format_by_suffix(path, NAMED_FORMATS)
+
+
+def _format_by_suffix(path: str, formats: Mapping[str, str]) -> str | None:
+    for suffix, format in formats.items():
+        if path.lower().endswith(suffix):
+            return format
+    return None
+
+
+def _no_files_error(path: str, description: str) -> CorpusError:
+    return bad_value(shown_path(path), None, None, Unquoted(description), EXPECTED_FILES, ADVICE)

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
@@ -468,6 +468,22 @@ class DocumentIndex:
             unchanged=len(rows) - len(changed),
             report=report,
         )
+
+    def expect(self, documents: Iterable[tuple[str, Mapping[str, Any]]]) -> None:
+        """Prepare the index for documents that will be added in several commits.
+
+        Without it, a column has the type of the first documents, and a list that is empty in all of
+        those becomes one of strings.
+
+        Args:
+            documents: The id and the metadata of each; read once.
+
+        Raises:
+            TmdeError: Metadata of one name have different types. The index stays as it was.
+        """
+        rows = ({"id": id, "metadata": stored_values(values)} for id, values in documents)
+        with self.writing():
+            self._table.expect(rows)
 
     def upsert_table(
         self,

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 from urllib.parse import unquote
 
@@ -159,7 +159,7 @@ def _floats(elements: Sequence[float | None]) -> list[float | None]:
 # ---- Types
 
 
-def widened_types(types: Mapping[str, pa.DataType], rows: Sequence[Row]) -> dict[str, pa.DataType]:
+def widened_types(types: Mapping[str, pa.DataType], rows: Iterable[Row]) -> dict[str, pa.DataType]:
     """Return the types of all names after rows are added.
 
     A column of whole numbers becomes one of numbers if a row has a fraction.

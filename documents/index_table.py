@@ -6,7 +6,7 @@ import functools
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -280,6 +280,14 @@ class DocumentTable:
         return self._table.count_rows(has_value(name, types[name], value)) > 0
 
     # ---- Writing
+
+    def expect(self, rows: Iterable[Row]) -> None:
+        """Add the columns of the metadata of rows that will be written.
+
+        Raises:
+            TmdeError: A value has another type than the column, or than the rows before it.
+        """
+        add_columns(self._table, widened_types(self.metadata_types, rows))
 
     def check_types(self, rows: list[Row]) -> None:
         """Raise TmdeError if rows have metadata of other types than the columns."""

@@ -14,13 +14,14 @@ import hashlib
 import os
 import unicodedata
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import overload
 
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.data.files import read_lines
+from tmde.data.lines import read_lines
+from tmde.data.tables import Table
 from tmde.documents.neighbors import (
     check_scoring,
     find_neighbors,
@@ -35,7 +36,6 @@ GoldPairs = list[tuple[int, int]]  # row numbers of the first and of the second 
 Neighbors = tuple[np.ndarray, np.ndarray]  # cosines and row numbers of neighbors, (n, k) each
 
 GOLD_COLUMNS = ("id_a", "id_b")
-_QUOTED_CHARACTERS = 80  # characters of a line that an error quotes
 _DIGEST_BYTES = 16
 
 
@@ -389,22 +389,13 @@ def _gold_ids(path: str | os.PathLike) -> Iterator[tuple[str, str, str]]:
     Raises:
         TmdeError: A line has not as many fields as the header, or two without one.
     """
-    header = list(GOLD_COLUMNS)
-    for number, line in read_lines(os.fspath(path)):
-        fields = line.split("\t")
-        if number == 1 and set(GOLD_COLUMNS) <= set(fields):
-            header = fields
-            continue
-        if not line.strip():
-            continue
-        place = f"{path}, line {number}"
-        if len(fields) != len(header):
-            raise TmdeError(
-                f"{place}: found {line[:_QUOTED_CHARACTERS]!r}, "
-                f"expected {len(header)} fields with tabs between"
-            )
-        first_name, second_name = GOLD_COLUMNS
-        yield place, fields[header.index(first_name)], fields[header.index(second_name)]
+    table = Table("tsv", (os.fspath(path),))
+    _, first_line = next(read_lines(os.fspath(path)), (1, ""))
+    if not set(GOLD_COLUMNS) <= set(first_line.split("\t")):
+        table = replace(table, header=GOLD_COLUMNS)
+    for number, row in table.rows():
+        first_id, second_id = (row[name] for name in GOLD_COLUMNS)
+        yield f"{path}, row {number}", first_id, second_id
 
 
 def _known_row(id: str, rows: Mapping[str, int], side: str, place: str) -> int:

@@ -11,8 +11,8 @@ from functools import cached_property
 import numpy as np
 
 from tmde.data.checks import CorpusError, Unquoted, bad_value, is_code
-from tmde.data.files import read_lines
 from tmde.data.io import replacing
+from tmde.data.lines import read_lines
 from tmde.documents.unit_rows import unit_vectors
 
 IDENTICAL = "identical"  # stands for a dictionary of the words that both languages have

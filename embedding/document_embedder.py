@@ -819,7 +819,7 @@ class DocumentEmbedder(SentenceTransformer):
         reader = self._reader(self._prompt_of_call(prompt, prompt_name))
         form = self._vector_form(convert_to_tensor, **options)
         is_single_text = isinstance(texts, str)
-        text_list = [texts] if isinstance(texts, str) else list(texts)
+        text_list = [texts] if isinstance(texts, str) else _listed(texts)
         codes = _codes_of_texts(language, len(text_list))
         with self._progress_bar(show_progress_bar, len(text_list)) as bar:
             vectors, report = self._encode_list(reader, text_list, codes, form, bar.update)
@@ -1155,6 +1155,9 @@ class DocumentEmbedder(SentenceTransformer):
             raise TypeError(
                 "texts: found one str, expected an iterable of str; for one text use encode()"
             )
+        if chunk_size < 1:
+            raise TmdeError(f"chunk_size: found {chunk_size}, expected at least 1")
+        _check_no_table(texts)
         codes: Iterator[str | None]
         if language is None or isinstance(language, str):
             codes = itertools.repeat(language)
@@ -1554,6 +1557,26 @@ def _codes_of_texts(language: str | Sequence[str] | None, num_texts: int) -> lis
     if language is None or isinstance(language, str):
         return [language] * num_texts
     return list(language)
+
+
+def _listed(texts: Iterable[str]) -> list[str]:
+    """Return texts as a list.
+
+    Raises:
+        TypeError: They are a table or a mapping.
+    """
+    _check_no_table(texts)
+    return list(texts)
+
+
+def _check_no_table(texts: object) -> None:
+    """Raise TypeError for what iterates over the names of its columns instead of texts."""
+    if isinstance(texts, Mapping) or hasattr(texts, "columns"):
+        kind = type(texts).__name__
+        raise TypeError(
+            f"texts: found a {kind}, expected an iterable of str; give one column, such as "
+            f"{kind.lower()}['text']"
+        )
 
 
 def _check_texts(texts: Sequence[object], first_number: int) -> None:

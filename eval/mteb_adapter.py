@@ -26,7 +26,8 @@ from yaml import YAMLError
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
-from tmde.data.iso_codes import FLORES_CODES, iso_of_flores, iso_of_iso3
+from tmde.data.iso_codes import FLORES_CODES, iso_of_flores
+from tmde.data.locales import two_letter_code
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.model_fingerprint import model_fingerprint
 
@@ -164,7 +165,7 @@ class MtebEncoder(AbsEncoder):
 
     def _language_of_subset(self, task_metadata: TaskMetadata, subset: str) -> str:
         codes = task_metadata.hf_subsets_to_langscripts.get(subset, [])  # such as deu-Latn
-        languages = sorted({iso_of_iso3(code.partition("-")[0]) for code in codes})
+        languages = sorted({two_letter_code(code.partition("-")[0]) for code in codes})
         if len(languages) != 1:
             model_name = type(self.embedder.model).__name__
             raise TmdeError(

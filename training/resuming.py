@@ -12,8 +12,8 @@ from typing import Any
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-from tmde.data.files import find_files
 from tmde.data.io import digests, write_atomically
+from tmde.data.tables import find_tables
 from tmde.training.argument_table import CHANGEABLE, CHANGEABLE_ADDITIONS
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.optimization import METRIC_SCHEDULES, OPEN_SCHEDULES
@@ -347,7 +347,7 @@ def _data_paths(train: Any) -> list[Path]:
     """
     paths: list[Path] = []
     for source in _sources(train):
-        for file in find_files(source) or ():
+        for file in find_tables(source) or ():
             paths.extend(Path(path) for path in file.paths)
     return paths
 

@@ -15,8 +15,8 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, set_seed
 from transformers.utils import logging
 
 from modeling_tmde.inspection import position_limit
-from tmde.data.files import AnyDataset
 from tmde.data.io import write_atomically
+from tmde.data.parts import AnyDataset
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.progress import phase
 from tmde.eval.dev_tasks import load_eval_tasks

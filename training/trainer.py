@@ -41,7 +41,7 @@ from transformers.utils import logging
 
 from modeling_tmde import TmdeError
 from tmde.data import load_parallel
-from tmde.data.files import AnyDataset
+from tmde.data.parts import AnyDataset
 from tmde.data.rows import NLI_TEXTS, TRANSLATION, triples_of
 from tmde.data.tokens import Tokens, open_tokens
 from tmde.embedding.progress import phase

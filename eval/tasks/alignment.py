@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.files import read_lines
 from tmde.data.labeled_tables import choose_languages
+from tmde.data.lines import read_lines
 
 from .base import (
     AlignmentData,

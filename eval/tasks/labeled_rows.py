@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.document_files import without_side_files
-from tmde.data.files import is_hub_layout, named_format_of
-from tmde.data.labeled_tables import Table
+from tmde.data.labeled_tables import LabeledTable
 from tmde.data.locales import known_code, language_of_locale
+from tmde.data.tables import files_in, is_hub_layout, named_format_of
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
@@ -63,7 +62,7 @@ class LabeledRow(NamedTuple):
 # ---- Opening
 
 
-def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table]:
+def open_labeled(task: Task, source: str, streaming: bool = False) -> list[LabeledTable]:
     """Open the tables of a file, a folder of files, or a dataset of the Hub.
 
     The rows of a file in a folder belong to the split that its name says (`train.csv`), if any.
@@ -78,9 +77,9 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     """
     if os.path.isdir(source) and not is_hub_layout(source):
         tables = []
-        for name in _names_in(source):
-            split = SPLIT_NAMES.get(name.partition(".")[0].lower())
-            tables.append(_open_file(task, os.path.join(source, name), split))
+        for path in _files_in(source):
+            split = SPLIT_NAMES.get(os.path.basename(path).partition(".")[0].lower())
+            tables.append(_open_file(task, path, split))
         if not tables:
             raise _unreadable(source, "a folder without such a file")
         return tables
@@ -93,10 +92,9 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
     return open_tables(task, source, streaming)
 
 
-def _names_in(folder: str) -> list[str]:
+def _files_in(folder: str) -> list[str]:
     """Return the files of labeled documents in a folder, sorted."""
-    paths = [path for path in Path(folder).iterdir() if path.is_file()]
-    return without_side_files(sorted(path.name for path in paths if _has_known_suffix(path.name)))
+    return without_side_files(list(filter(_has_known_suffix, files_in(folder))))
 
 
 def is_dataset_of_hub(source: str) -> bool:
@@ -119,16 +117,16 @@ def _unreadable(source: str, description: str) -> Exception:
     )
 
 
-def _open_file(task: Task, path: str, split: str | None) -> Table:
+def _open_file(task: Task, path: str, split: str | None) -> LabeledTable:
     (table,) = open_tables(task, path)
-    return Table(table.place, table.rows, split, table.class_names)
+    return LabeledTable(table.place, table.rows, split, table.class_names)
 
 
 # ---- Columns
 
 
 def read_labeled(
-    tables: Iterable[Table],
+    tables: Iterable[LabeledTable],
     columns: Mapping[str, str],
     known_languages: Collection[str] = (),
     warn: bool = True,
@@ -252,7 +250,7 @@ def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> lis
 
 
 def _warn_of_usual_columns(
-    table: Table, header: Sequence[str], column_of: Mapping[str, str]
+    table: LabeledTable, header: Sequence[str], column_of: Mapping[str, str]
 ) -> None:
     """Warn of columns that seem to hold a field which the table lacks, but for the title."""
     for field in ("language", "split", "id"):
@@ -273,7 +271,7 @@ def _warn_of_usual_columns(
 
 
 def _read_row(
-    table: Table,
+    table: LabeledTable,
     number: int,
     fields: Mapping[str, object],
     column_of: Mapping[str, str],
@@ -311,7 +309,7 @@ def _read_row(
     )
 
 
-def _read_label(table: Table, number: int, value: object, column: str) -> str:
+def _read_label(table: LabeledTable, number: int, value: object, column: str) -> str:
     """Return the name of a class; the columns of datasets may hold numbers of named classes."""
     class_names = table.class_names.get(column, [])
     if isinstance(value, int) and 0 <= value < len(class_names):
@@ -347,7 +345,7 @@ def _read_language(
 
 
 def _read_split(
-    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+    table: LabeledTable, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
 ) -> str | None:
     """Return the name of the split; None if the source names none."""
     if "split" in fields:

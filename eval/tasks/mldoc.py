@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from tmde.data.labeled_tables import Table
+from tmde.data.labeled_tables import LabeledTable
 from tmde.data.mldoc import ADVICE, open_mldoc, read_mldoc
 
 from .base import ClassificationData, Languages, Provenance, Source, Split, Task
@@ -70,7 +70,7 @@ class MLDoc(Task):
         return ClassificationData(splits, provenance, "ffn")
 
 
-def _read_split(table: Table, language: str, name: str, clean: bool) -> Split:
+def _read_split(table: LabeledTable, language: str, name: str, clean: bool) -> Split:
     """Read a table, and warn if it has not the size of the benchmark."""
     texts, labels = read_mldoc(table, clean)
     if len(texts) != SIZES[name]:

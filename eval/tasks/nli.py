@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from tmde.data.labeled_tables import Table
+from tmde.data.labeled_tables import LabeledTable
 from tmde.data.labeled_texts import read_nli
 
 from .base import Split
 
 
 def read_pairs(
-    table: Table, name: str, max_train: int | None, seed: int, language: str | None = None
+    table: LabeledTable, name: str, max_train: int | None, seed: int, language: str | None = None
 ) -> Split:
     """Read the columns premise, hypothesis and label of a table.
 

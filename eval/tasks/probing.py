@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.files import read_lines
 from tmde.data.labeled_tables import choose_languages
+from tmde.data.lines import read_lines
 
 from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task
 from .parallel import open_parts, rows_of

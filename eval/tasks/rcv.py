@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.files import read_lines
 from tmde.data.labeled_tables import choose_languages
+from tmde.data.lines import read_lines
 from tmde.data.mldoc import LABELS
 
 from .base import ClassificationData, LabeledText, Languages, Provenance, Source, Split, Task

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value, is_code
-from tmde.data.files import read_lines
 from tmde.data.labeled_tables import choose_languages
+from tmde.data.lines import read_lines
 
 from .base import (
     Languages,

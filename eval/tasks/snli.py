@@ -6,7 +6,13 @@ import logging
 from dataclasses import replace
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.labeled_tables import Table, choose_languages, config_names, is_dataset, open_splits
+from tmde.data.labeled_tables import (
+    LabeledTable,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_splits,
+)
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
@@ -100,7 +106,7 @@ def _find_config(source: str) -> str:
     return names[0]
 
 
-def _with_gold_labels(table: Table) -> Table:
+def _with_gold_labels(table: LabeledTable) -> LabeledTable:
     """Return a table without the rows that have no gold label."""
     all_rows = list(table.rows)
     rows = [(number, row) for number, row in all_rows if row.get("label") != NO_GOLD_LABEL]

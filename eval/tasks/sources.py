@@ -14,23 +14,16 @@ import datasets
 import pandas as pd
 
 from tmde.data.checks import CorpusError, bad_value, is_code
-from tmde.data.files import (
-    FileSource,
-    find_files,
-    named_format_of,
-    open_parquet,
-    read_rows,
-)
 from tmde.data.labeled_tables import (
     SPLIT_NAMES,
-    Table,
+    LabeledTable,
     config_names,
     is_dataset,
     open_split,
     read_columns,
     read_labels,
-    table_of,
 )
+from tmde.data.tables import Table, find_tables, named_format_of
 
 from .base import (
     LawdrRank,
@@ -68,14 +61,10 @@ def source_of(task: Task, source: Source, advice: str = "") -> str:
     return os.path.expanduser(os.fspath(source))
 
 
-def _open_file(path: str) -> Table:
-    kind = named_format_of(path)
-    if kind == "parquet":
-        return table_of(open_parquet(path), path)
-    if kind is None:
-        # A file of no known suffix is read as JSON Lines.
-        kind = "jsonl"
-    return Table(path, read_rows(FileSource(kind, (path,))))
+def _open_file(path: str) -> LabeledTable:
+    # A file of no known suffix is read as JSON Lines.
+    file = Table(named_format_of(path) or "jsonl", (path,))
+    return LabeledTable(file.place, file.rows(), class_names=file.class_names())
 
 
 def named_files(task: Task, folder: str) -> list[str]:
@@ -86,7 +75,7 @@ def named_files(task: Task, folder: str) -> list[str]:
     return sorted(paths)
 
 
-def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]:
+def open_tables(task: Task, source: str, streaming: bool = False) -> list[LabeledTable]:
     """Open the tables of a file, a dataset or a folder.
 
     Args:
@@ -104,10 +93,10 @@ def open_tables(task: Task, source: str, streaming: bool = False) -> list[Table]
             for split in datasets.get_dataset_split_names(source, config):
                 tables.append(open_split(source, config, split, streaming))
         return tables
-    file_sources = find_files(source)
+    files_of_source = find_tables(source)
     # It is None for datasets alone, which were opened above.
-    assert file_sources is not None
-    for files in file_sources:
+    assert files_of_source is not None
+    for files in files_of_source:
         for path in files.paths:
             tables.append(_open_file(path))
     return tables
@@ -169,7 +158,7 @@ def labeled_splits(
     return splits
 
 
-def _labeled_frame(table: Table, id_column: str, title: str | None) -> pd.DataFrame:
+def _labeled_frame(table: LabeledTable, id_column: str, title: str | None) -> pd.DataFrame:
     """Read the columns language, split, id, text and label of a table."""
     text_columns = ["language", "text"]
     if title is not None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tmde.data.checks import Unquoted, bad_value
 from tmde.data.labeled_tables import (
-    Table,
+    LabeledTable,
     choose_languages,
     config_names,
     is_dataset,
@@ -117,7 +117,7 @@ class STS(Task):
 
 
 def _read_table(
-    table: Table,
+    table: LabeledTable,
     name: str,
     by_languages: dict[LanguagePair, list[ScoredPair]],
     has_lang_column: bool,

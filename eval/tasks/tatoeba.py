@@ -8,7 +8,6 @@ from collections.abc import Iterator
 
 from tmde.data import load_parallel
 from tmde.data.checks import bad_value
-from tmde.data.iso_codes import iso_of_iso3
 from tmde.data.labeled_tables import (
     choose_languages,
     config_names,
@@ -16,6 +15,7 @@ from tmde.data.labeled_tables import (
     open_split,
     read_columns,
 )
+from tmde.data.locales import two_letter_code
 
 from .base import Languages, Provenance, RetrievalData, Source, Task
 from .sources import Row, aligned, open_tables, pair_of, provenance_of, source_of
@@ -67,7 +67,7 @@ class Tatoeba(Task):
         pairs = {}
         for name in names:
             if name.endswith("-eng"):
-                pairs[iso_of_iso3(name.removesuffix("-eng"))] = name
+                pairs[two_letter_code(name.removesuffix("-eng"))] = name
         if not pairs:
             expected = (
                 "a folder with tatoeba.deu-eng.deu, tatoeba.deu-eng.eng ..., a file with the "
@@ -118,7 +118,7 @@ def _file_rows(folder: str, pair: str) -> Iterator[Row]:
     for code in pair.split("-"):
         files[code] = os.path.join(folder, f"tatoeba.{pair}.{code}")
     for row in load_parallel(files, bad_rows="raise", streaming=True):
-        yield {iso_of_iso3(code): text for code, text in row["translation"].items()}
+        yield {two_letter_code(code): text for code, text in row["translation"].items()}
 
 
 def _dataset_rows(source: str, pair: str, streaming: bool) -> Iterator[Row]:
@@ -126,7 +126,7 @@ def _dataset_rows(source: str, pair: str, streaming: bool) -> Iterator[Row]:
     table = open_split(source, pair, "test", streaming)
     _, columns = read_columns(table, ["sentence1", "sentence2"])
     first_code, second_code = pair.split("-")
-    languages = (iso_of_iso3(first_code), iso_of_iso3(second_code))
+    languages = (two_letter_code(first_code), two_letter_code(second_code))
     for sentences in zip(columns["sentence1"], columns["sentence2"], strict=True):
         yield _row(languages, sentences)
 
@@ -142,7 +142,9 @@ def _table_rows(task: Task, source: str) -> dict[LanguagePair, list[Row]]:
         numbers, columns = read_columns(table, ["pair", "sentence1", "sentence2"])
         for row, number in enumerate(numbers):
             codes = pair_of(columns["pair"][row])
-            languages = None if codes is None else (iso_of_iso3(codes[0]), iso_of_iso3(codes[1]))
+            languages = (
+                None if codes is None else (two_letter_code(codes[0]), two_letter_code(codes[1]))
+            )
             if languages is None or languages.count("en") != 1:
                 expected = "a language and English, such as 'de-en'"
                 raise bad_value(

@@ -8,9 +8,15 @@ from pathlib import Path
 from typing import ClassVar
 
 from tmde.data.checks import Unquoted, bad_value
-from tmde.data.files import FileSource, read_rows
-from tmde.data.labeled_tables import Table, choose_languages, config_names, is_dataset, open_splits
+from tmde.data.labeled_tables import (
+    LabeledTable,
+    choose_languages,
+    config_names,
+    is_dataset,
+    open_splits,
+)
 from tmde.data.labeled_texts import XNLI as SOURCE
+from tmde.data.tables import Table
 
 from .base import ClassificationData, Languages, Provenance, Source, Task
 from .nli import read_pairs
@@ -28,7 +34,7 @@ ADVICE = (
     "(https://github.com/facebookresearch/XNLI) are unpacked."
 )
 
-Tables = dict[str, dict[str, Table]]  # by language and split
+Tables = dict[str, dict[str, LabeledTable]]  # by language and split
 
 
 class XNLI(Task):
@@ -144,7 +150,7 @@ class XNLI(Task):
         tables: Tables = defaultdict(dict)
         for path in sorted(folder.rglob("multinli.train.*.tsv")):
             language = path.name.split(".")[2]
-            tables[language]["train"] = Table(str(path), enumerate(_read_published(path), 1))
+            tables[language]["train"] = LabeledTable(str(path), enumerate(_read_published(path), 1))
         for name in ("dev", "test"):
             for language, table in _open_by_language(folder, f"xnli.{name}.tsv").items():
                 tables[language][name] = table
@@ -187,7 +193,7 @@ class XNLITranslateTest(XNLI):
         return dict(tables)
 
 
-def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
+def _open_by_language(folder: Path, name: str) -> Mapping[str, LabeledTable]:
     """Return the rows of a file of all languages, by language.
 
     They are numbered from 1 in each: those of one number are translations.
@@ -204,13 +210,15 @@ def _open_by_language(folder: Path, name: str) -> Mapping[str, Table]:
         rows[row.get("language", "")].append(row)
     tables = {}
     for language, language_rows in rows.items():
-        tables[language] = Table(f"{path} (language {language})", enumerate(language_rows, 1))
+        tables[language] = LabeledTable(
+            f"{path} (language {language})", enumerate(language_rows, 1)
+        )
     return tables
 
 
 def _read_published(path: Path) -> Iterator[dict[str, str]]:
     """Yield the rows of a published file, with the Hub's names of columns and labels."""
-    for _, published_row in read_rows(FileSource("tsv", (str(path),))):
+    for _, published_row in Table("tsv", (str(path),)).rows():
         row = {}
         for column, value in published_row.items():
             row[COLUMNS.get(column, column)] = value

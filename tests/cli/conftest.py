@@ -36,9 +36,7 @@ def read_rows(path):
 
 def read_tsv(path):
     """Read a TSV file with a header as a table of strings."""
-    lines = path.read_text(encoding="utf-8").splitlines()
-    header, *rows = [line.split("\t") for line in lines]
-    return pd.DataFrame(rows, columns=header)
+    return pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False)
 
 
 def id_pairs(table):

@@ -73,9 +73,22 @@ def test_columns_of_all_types(tmp_path):
     ok("dedupe", folder, "-o", out)
     tags = [{"name": "a", "weight": 0.5}]
     assert read_rows(out) == [
-        {"text": "One text", "day": "2024-05-17", "tags": tags, "number": None},
-        {"text": second["text"][0], "day": None, "tags": None, "number": 7},
+        {"text": "One text", "day": "2024-05-17", "tags": tags},
+        {"text": second["text"][0], "number": 7},
     ]
+
+
+def test_json_passes_through_as_it_was(tmp_path):
+    lines = [
+        '{"text": "One text", "n": 1, "big": 9007199254740993, "tags": [], "nested": {"x": 1}}',
+        '{"text": "Another text of this collection", "n": 2.5, "tags": [1], "nested": {"y": null}}',
+        '{"text": "A third one, which is different", "n": "three"}',
+    ]
+    source = tmp_path / "in.jsonl"
+    source.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    out = tmp_path / "unique.jsonl"
+    ok("dedupe", source, "-o", out)
+    assert out.read_text(encoding="utf-8") == source.read_text(encoding="utf-8")
 
 
 def test_more_documents_than_are_read_at_once(tmp_path):
@@ -170,3 +183,18 @@ def test_errors(documents, bag, tmp_path):
     assert result.exit_code == 1
     assert "--output and --groups are the same file" in result.stderr
     assert not out.exists()
+
+
+@pytest.mark.parametrize("command", ["embed", "dedupe", "align"])
+def test_a_name_of_a_file_that_is_not_utf_8(command, bag, tmp_path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    source = folder / os.fsdecode(b"n\xe9ws.txt")
+    source.write_text("Guten Tag\nAuf Wiedersehen\n")
+    sources = [source, source] if command == "align" else [source]
+    suffix = {"embed": "npy", "dedupe": "jsonl", "align": "tsv"}[command]
+    ok(command, *sources, "-m", bag, "-o", tmp_path / f"out.{suffix}")
+    source.write_text("caf\xe9", encoding="latin-1")
+    result = run(command, *sources, "-m", bag, "-o", tmp_path / f"other.{suffix}")
+    assert result.exit_code == 1
+    assert "caf\\xe9/n\\xe9ws.txt, row 1: found the undecodable bytes" in result.stderr

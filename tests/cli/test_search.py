@@ -541,3 +541,23 @@ def test_weak_hits_of_the_packaged_model_are_marked(tmp_path):
 
 def test_hits_of_other_models_are_not_marked(made):
     assert "weak" not in ok("search", "pan agua", made).stdout
+
+
+# ---- Metadata
+
+
+def test_types_of_metadata_that_show_far_down(bag, tmp_path, monkeypatch):
+    """A list that is empty in the first batches holds numbers later; a bad row changes nothing."""
+    monkeypatch.setattr(index_module, "BATCH", 2)
+    rows = [{"id": str(number), "text": f"word {number}", "tags": []} for number in range(5)]
+    rows.append({"id": "5", "text": "word 5", "tags": [7, 8], "big": 2**53 + 1})
+    docs = write_rows(tmp_path / "docs.jsonl", rows)
+    ok("index", docs, "-o", tmp_path / "index", "-m", bag)
+    index = DocumentIndex.open(tmp_path / "index")
+    assert index.documents(["5"])[0].metadata == {"tags": [7, 8], "big": 2**53 + 1}
+
+    rows[5]["tags"] = "seven"
+    write_rows(docs, rows)
+    message = refused("index", docs, "-o", tmp_path / "other", "-m", bag)
+    assert "document '5': metadata 'tags' is 'seven'" in message
+    assert len(DocumentIndex.open(tmp_path / "other")) == 0

@@ -59,7 +59,7 @@ def test_unknown_hub_id(streaming, monkeypatch):
     ("options", "parts"),
     [
         ({"languages": ["de", "xx"]}, ("corpus", "'xx'", "de, en")),
-        ({"languages": ["de", "eng"]}, ("'eng'", "Did you mean 'en'?")),
+        ({"languages": ["de", "enx"]}, ("'enx'", "Did you mean 'en'?")),
         ({"languages": ["de", "xx", "yy"]}, ("'xx', 'yy'", "de, en")),
         ({"pivot_languages": ["fr"]}, ("'fr'", "de, en")),
         ({"languages": ["de"]}, ("at least two languages",)),

@@ -4,6 +4,7 @@ import gzip
 import json
 from contextlib import ExitStack
 
+import datasets
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -30,7 +31,7 @@ def texts_of(source, field=None, **options):
 
 
 def column_of(chunks, name):
-    return [value for chunk in chunks for value in chunk.columns[name].to_pylist()]
+    return [value for chunk in chunks for value in chunk.values(name)]
 
 
 def error_of(source, field=None, **options):
@@ -261,8 +262,8 @@ def test_columns_may_differ_by_case(suffix, keep, tmp_path, caplog):
     assert [text for chunk in chunks for text in chunk.texts] == ["a", "b"]
     assert documents.fields == ["key", "text", "n"]
     if keep:
-        assert chunks[1].columns["key"].to_pylist() == ["2"]
-        assert chunks[1].columns["text"].to_pylist() == ["b"]
+        assert chunks[1].values("key") == ["2"]
+        assert chunks[1].values("text") == ["b"]
     assert f"in.{suffix}: the column 'Text' is read as 'text'" in caplog.text
 
 
@@ -313,3 +314,15 @@ def test_parallel_rows_are_refused_in_one_step(suffix, field, found, tmp_path):
 def test_a_text_called_translation_is_a_text(tmp_path):
     path = write_table(tmp_path / "rows.jsonl", [{"translation": "A house."}])
     assert texts_of(path, "translation") == ["A house."]
+
+
+def test_the_schema_of_parquet_keeps_the_features_of_datasets(tmp_path):
+    features = datasets.Features(
+        {"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["x", "y"])}
+    )
+    rows = datasets.Dataset.from_list([{"text": "a", "label": 1}], features=features)
+    path = tmp_path / "in.parquet"
+    rows.to_parquet(path)
+    documents, (chunk,) = chunks_of(path)
+    assert datasets.Features.from_arrow_schema(documents.schema) == features
+    assert chunk.table(documents.schema).to_pylist() == [{"text": "a", "label": 1}]

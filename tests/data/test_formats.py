@@ -15,8 +15,8 @@ from torch.utils.data import DataLoader
 
 from tests.data.plain_rows import pair_rows, select_languages, translations
 from tmde.data import CorpusReport, document_files, load_parallel
-from tmde.data.files import find_files, named_format_of
 from tmde.data.sample import sample_parallel
+from tmde.data.tables import find_tables, named_format_of
 
 KINDS = [
     "parquet",
@@ -232,7 +232,7 @@ def linked_folder(tmp_path):
 
 @pytest.mark.parametrize("pattern", ["", "**/*.tsv"])
 def test_each_file_of_a_folder_with_links_is_read_once(pattern, linked_folder):
-    files = find_files(os.path.join(linked_folder, pattern))
+    files = find_tables(os.path.join(linked_folder, pattern))
     names = [os.path.relpath(file.place, linked_folder) for file in files]
     assert names == ["a.tsv", "other/b.tsv"]
 
@@ -241,7 +241,7 @@ def test_hidden_files_and_folders_are_left_out(linked_folder):
     (linked_folder / ".a.tsv").write_text("de\ten\nA\ta\n")
     (linked_folder / ".git").mkdir()
     (linked_folder / ".git" / "c.tsv").write_text("de\ten\nA\ta\n")
-    assert len(find_files(linked_folder)) == 2
+    assert len(find_tables(linked_folder)) == 2
 
 
 # ---- Suffixes

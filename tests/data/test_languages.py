@@ -4,7 +4,6 @@ import pytest
 
 from tests.data.plain_rows import pair_rows
 from tmde.data import CorpusError, load_parallel
-from tmde.data.language_codes import LANGUAGE_CODES, TWO_LETTER_CODES
 from tmde.data.languages import language_of_locale, languages_of
 from tmde.data.locales import known_code, merged_languages, names_a_language, two_letter_code
 
@@ -49,7 +48,7 @@ def test_names_of_languages(name):
     assert names_a_language(name)
 
 
-@pytest.mark.parametrize("name", ["len", "cat", "max", "src", "xx", "ID", "src_url", "Source"])
+@pytest.mark.parametrize("name", ["len", "cat", "max", "src", "xx", "src_url", "Source"])
 def test_names_of_no_languages(name):
     assert not names_a_language(name)
 
@@ -173,16 +172,6 @@ def test_a_header_without_languages(tmp_path):
 )
 def test_two_letter_code(code, short):
     assert two_letter_code(code) == short
-
-
-def test_the_table_of_two_letter_codes():
-    """Codes of ISO 639-2 have three letters, those of ISO 639-1 two, of which we know all."""
-    for long, short in TWO_LETTER_CODES.items():
-        assert len(long) == 3
-        assert len(short) == 2
-        assert short in LANGUAGE_CODES
-    # Of the 184 languages of ISO 639-1, twenty have a bibliographic code of their own.
-    assert len(set(TWO_LETTER_CODES.values())) == 184
 
 
 def test_locales_of_one_script_are_one_language():

@@ -283,10 +283,10 @@ def test_a_gold_list_with_blank_and_repeated_lines(tmp_path):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"de-1\ten-1\nde-1 en-2", "gold, line 2: found 'de-1 en-2', expected 2 fields"),
+        (b"de-1\ten-1\nde-1 en-2", r"gold, row 2: found 1 field\(s\), expected 2 \(id_a, id_b\)"),
         (
             b"de-1\ten-1\nen-2\tde-2",
-            "line 2: found id 'en-2', which no text of the first side has, .* as 'de-1'",
+            "row 2: found id 'en-2', which no text of the first side has, .* as 'de-1'",
         ),
         (b"\n", "gold: found no pair, expected one a line"),
     ],

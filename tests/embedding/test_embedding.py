@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import datasets
 import numpy as np
+import pandas as pd
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -192,6 +193,24 @@ def test_bad_texts_are_named(embedder, texts, error, message):
 def test_bad_texts_of_a_stream_are_counted_from_its_start(embedder):
     with pytest.raises(TypeError, match="text 3: found NoneType"):
         list(embedder.encode_iter(["fine", "fine", "fine", None], chunk_size=2))
+
+
+@pytest.mark.parametrize("kind", [pd.DataFrame, dict])
+def test_tables_are_refused_and_columns_are_not(kind, embedder):
+    """A table iterates over the names of its columns."""
+    table = kind({"text": ["ab", "cd"], "label": ["x", "y"]})
+    message = rf"found a {kind.__name__}, expected an iterable of str; .*\['text'\]"
+    with pytest.raises(TypeError, match=message):
+        embedder.encode(table)
+    with pytest.raises(TypeError, match=message):
+        list(embedder.encode_iter(table))
+    assert len(embedder.encode(table["text"])) == 2
+
+
+@pytest.mark.parametrize("size", [0, -1])
+def test_chunks_of_no_texts_are_refused(size, embedder):
+    with pytest.raises(ValueError, match=f"chunk_size: found {size}, expected at least 1"):
+        list(embedder.encode_iter(["ab"], chunk_size=size))
 
 
 def test_a_stream_of_one_string_is_refused(embedder):

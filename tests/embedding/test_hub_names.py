@@ -10,7 +10,7 @@ import pytest
 
 from tests.hub_server import HubServer
 from tmde.data.checks import CorpusError
-from tmde.data.files import find_files
+from tmde.data.tables import find_tables
 from tmde.embedding.hub_names import (
     HubNameError,
     check_model_path,
@@ -73,10 +73,10 @@ def test_data_and_cards_agree_on_hub_ids(name, is_possible):
     (description,) = describe_sources(name)
     assert description["kind"] == ("hub" if is_possible else "files")
     if is_possible:
-        assert find_files(name) is None
+        assert find_tables(name) is None
     else:
         with pytest.raises(CorpusError, match="no such file"):
-            find_files(name)
+            find_tables(name)
 
 
 def test_a_mistyped_folder_is_refused_with_its_neighbors(tmp_path, monkeypatch):

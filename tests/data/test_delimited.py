@@ -6,13 +6,14 @@ import gzip
 import pandas as pd
 import pytest
 
-from tmde.data import tables
+from tmde.data import delimited, lines
 from tmde.data.checks import CorpusError
-from tmde.data.tables import header_of, open_table
+from tmde.data.delimited import header_of
+from tmde.data.tables import Table
 
 
 def rows_of(path, kind="csv", **options):
-    return list(open_table(str(path), kind, **options))
+    return list(Table(kind, (str(path),), **options).rows())
 
 
 @pytest.mark.parametrize("separator", [",", ";", "\t"])
@@ -92,7 +93,7 @@ def test_a_text_may_be_longer_than_the_limit_of_the_csv_module(tmp_path):
 def test_a_column_without_a_name_is_left_out(tmp_path):
     path = tmp_path / "in.csv"
     path.write_text(",text\n0,Haus\n")
-    assert header_of(str(path), "csv") == ["text"]
+    assert header_of(str(path), "csv", "in") == ["text"]
     assert rows_of(path) == [(2, {"text": "Haus"})]
 
 
@@ -105,7 +106,7 @@ def test_a_gzipped_table(tmp_path):
 def test_an_empty_file_has_no_columns_and_no_rows(tmp_path):
     path = tmp_path / "in.csv"
     path.touch()
-    assert header_of(str(path), "csv") == []
+    assert header_of(str(path), "csv", "in") == []
     assert rows_of(path) == []
 
 
@@ -164,12 +165,13 @@ def test_tsv_of_excel_quotes_fields_with_commas(tmp_path):
 def test_a_quoted_header_of_tsv(tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text('"id"\t"text"\n1\ta\n')
-    assert header_of(str(path), "tsv") == ["id", "text"]
+    assert header_of(str(path), "tsv", "in") == ["id", "text"]
     assert rows_of(path, "tsv") == [(2, {"id": "1", "text": "a"})]
 
 
 def test_a_field_that_ends_after_the_deciding_part(tmp_path, monkeypatch):
-    monkeypatch.setattr(tables, "_DECIDING_CHARACTERS", 30)
+    monkeypatch.setattr(delimited, "_DECIDING_CHARACTERS", 30)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 15)
     path = tmp_path / "in.tsv"
     path.write_text('id\ttext\n1\t"a\nb"\n2\t"' + "c\n" * 30 + '"\n3\td\n')
     texts = [row["text"] for _, row in rows_of(path, "tsv")]
@@ -178,17 +180,18 @@ def test_a_field_that_ends_after_the_deciding_part(tmp_path, monkeypatch):
 
 def test_a_stray_quote_after_the_deciding_part_is_an_error(tmp_path, monkeypatch):
     """Else it would be lost, or the rows up to the next one."""
-    monkeypatch.setattr(tables, "_DECIDING_CHARACTERS", 20)
+    monkeypatch.setattr(delimited, "_DECIDING_CHARACTERS", 20)
+    monkeypatch.setattr(lines, "_BLOCK_BYTES", 15)
     path = tmp_path / "in.tsv"
     path.write_text('id\ttext\n1\t"a, b"\n2\t"bbbbbbb"\n3\t"Ja" sagt sie\n')
     with pytest.raises(CorpusError, match=r"row 4: found a broken quotation .*rows before it are"):
         rows_of(path, "tsv")
 
 
-def test_rows_of_empty_fields_are_left_out(tmp_path):
+def test_rows_of_empty_fields_are_rows_and_blank_lines_are_none(tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("id\ttext\n1\ta\n\t\n\n2\tb\n")
-    assert [number for number, _ in rows_of(path, "tsv")] == [2, 5]
+    assert [number for number, _ in rows_of(path, "tsv")] == [2, 3, 5]
 
 
 # ---- Columns and errors
@@ -197,7 +200,7 @@ def test_rows_of_empty_fields_are_left_out(tmp_path):
 def test_names_of_columns_from_outside(tmp_path):
     path = tmp_path / "in.tsv"
     path.write_text("1\tHaus\n")
-    assert rows_of(path, "tsv", names=("id", "text")) == [(1, {"id": "1", "text": "Haus"})]
+    assert rows_of(path, "tsv", header=("id", "text")) == [(1, {"id": "1", "text": "Haus"})]
 
 
 @pytest.mark.parametrize(
@@ -210,14 +213,14 @@ def test_names_of_columns_from_outside(tmp_path):
         ("csv", b'sep="\nid,text\n', ("row 1", "'sep=\"'", "sep=;")),
         ("csv", b"text,text\n1,a\n", ("row 1", "header", "different names")),
         ("csv", b"id,text\n1,caf\xe9\n", ("row 2", r"b'\xe9'", "iconv")),
-        ("tsv", b'id\ttext\n1\t"a\nb\n', ("row 3", "1 field", "--format csv")),
+        ("tsv", b'id\ttext\n1\t"a\nb\n', ("row 3", "1 field", "--quoting minimal")),
     ],
 )
 def test_a_bad_row_is_named(kind, content, parts, tmp_path):
     path = tmp_path / "in.txt"
     path.write_bytes(content)
     with pytest.raises(CorpusError) as error:
-        rows_of(path, kind, place="news")
+        rows_of(path, kind, name="news")
     message = str(error.value)
     assert message.startswith("news, row ")
     for part in parts:

@@ -1,15 +1,18 @@
 """`tmde clean`: a translation memory in, the same without bad rows out."""
 
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
+import typer
 from typer import Argument, Option
 
 from tmde.cli import options as common
+from tmde.cli.declaration import command, keywords
 from tmde.cli.errors import OptionError
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
-# The values of `tmde.documents.findings.Reason`, which a test compares.
+# The values of `tmde.documents.pair_checker.Reason`, which a test compares.
 REASONS = (
     "no-letters",
     "wrong-language",
@@ -23,41 +26,44 @@ REASONS = (
 )
 
 
-@common.with_options(loading=common.MODEL_OPTIONS)
-def clean(
+@dataclass(kw_only=True)
+class CleanOptions(common.ModelOptions):
+    """The options of `tmde clean`."""
+
     sources: Annotated[
         list[str],
         Argument(metavar="SOURCE...", help="Parallel text: TMX, JSONL, TSV, parquet, Moses, Hub."),
-    ],
-    out: Annotated[
+    ]
+    output: Annotated[
         Path,
         Option("--output", "-o", metavar="OUT", help="File to write: .jsonl, .parquet or .tsv."),
-    ],
+    ]
     removed: Annotated[
         Path | None,
         Option(help="File of what is removed, with reasons and scores: .jsonl."),
-    ] = None,
-    model: common.ModelOption = DEFAULT_MODEL,
+    ] = None
+    model: common.ModelOption = DEFAULT_MODEL
     languages: Annotated[
         str | None, Option(help="Codes such as de,en. Default: all that the sources have.")
-    ] = None,
-    columns: common.ColumnsOption = None,
-    quoting: common.QuotingOption = None,
+    ] = None
+    columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
     skip: Annotated[
         list[str] | None,
         Option(metavar="REASON", help=f"Do not remove for this reason: {', '.join(REASONS)}."),
-    ] = None,
+    ] = None
     min_probability: Annotated[
         float, Option(min=0, max=1, help="Remove rows below this probability.")
-    ] = 0.1,
-    share: Annotated[float, Option(help="Share of rows that you expect to be right.")] = 0.9,
+    ] = 0.1
+    share: Annotated[float, Option(help="Share of rows that you expect to be right.")] = 0.9
     calibration: Annotated[
         Path | None, Option(help="File of `tmde calibrate`. Default: that of the model.")
-    ] = None,
-    overwrite: common.OverwriteOption = False,
-    *,
-    loading: dict[str, Any],
-) -> None:
+    ] = None
+    overwrite: common.OverwriteOption = False
+
+
+@command(CleanOptions)
+def clean(options: CleanOptions) -> None:
     """Clean a translation memory.
 
     Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
@@ -73,30 +79,19 @@ def clean(
 
         tmde clean memory.tmx -o clean.jsonl --removed removed.jsonl --skip numbers --skip duplicate
     """
-    unknown = [reason for reason in skip or () if reason not in REASONS]
+    unknown = [reason for reason in options.skip or () if reason not in REASONS]
     if unknown:
         raise OptionError(f"--skip: found {unknown[0]!r}, expected one of {', '.join(REASONS)}")
-    target = common.check_output(out, overwrite, [".jsonl", ".parquet", ".tsv"])
-    removed_target = None
-    if removed is not None:
-        removed_target = common.check_output(removed, overwrite, [".jsonl"], "--removed")
-        common.check_different(target, removed_target, "--output and --removed")
-    from tmde.cli.clean_files import CleaningJob, clean_files
+    target = common.check_output(options.output, options.overwrite, [".jsonl", ".parquet", ".tsv"])
+    if options.removed is not None:
+        removed = common.check_output(options.removed, options.overwrite, [".jsonl"], "--removed")
+        common.check_different(target, removed, "--output and --removed")
+    columns = common.columns_of(options.columns)
+    from tmde.documents.clean_files import clean_files
 
-    job = CleaningJob(
-        sources=sources,
-        languages=None if languages is None else languages.split(","),
-        columns=common.columns_of(columns),
-        quoting=quoting,
-        output=out,
-        target=target,
-        removed_output=removed,
-        removed_target=removed_target,
-        model=model,
-        loading=loading,
-        skipped=skip or [],
-        min_probability=min_probability,
-        share=share,
-        calibration=calibration,
-    )
-    clean_files(job)
+    choices = keywords(options, CleanOptions, without=("overwrite", "columns", "languages"))
+    if options.languages is not None:
+        choices["languages"] = options.languages.split(",")
+    report = clean_files(**choices, columns=columns, loading=keywords(options, common.ModelOptions))
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)

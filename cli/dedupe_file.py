@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import typer
 
-from tmde.cli.corpus_writer import json_lines_writer
+from tmde.documents.corpus_writer import json_lines_writer
 from tmde.cli.document_sets import checked_ids, default_ids
 from tmde.cli.language_columns import language_column, language_or_none
 from tmde.cli.models import load_embedder, without_truncation_warnings

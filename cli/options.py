@@ -9,6 +9,7 @@ import inspect
 import os
 import re
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -271,6 +272,106 @@ LONG_OPTIONS = {
         _long(help="Of the pieces of a document: mean (default), max, or a saved SentenceDensity."),
     ],
 }
+
+
+@dataclass(kw_only=True)
+class ModelOptions:
+    """Arguments of `DocumentEmbedder.from_pretrained` that say how a model is opened."""
+
+    pooling: Annotated[
+        Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
+    ] = None
+    max_length: Annotated[
+        int | None,
+        _model(
+            min=1,
+            help="Tokens of the longest input. Default: the model's limit; 750 if it names none.",
+        ),
+    ] = None
+    prompt: Annotated[
+        str | None,
+        _model(
+            help="Before every text, such as 'query: '. Default: the one that the model carries."
+        ),
+    ] = None
+    dtype: Annotated[
+        Literal["float32", "bfloat16", "float16"] | None,
+        _model(help="Of the weights. Default: the checkpoint's."),
+    ] = None
+    device: Annotated[
+        str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
+    ] = None
+    trust_remote_code: Annotated[
+        bool, _model("--trust-remote-code", help="Run the Hub model's code.")
+    ] = False
+    revision: Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")] = None
+
+
+@dataclass(kw_only=True)
+class LongOptions:
+    """Arguments of `DocumentEmbedder.from_pretrained` on long documents."""
+
+    long_documents: Annotated[
+        Literal["truncate", "chunk", "sentences", "punctuation", "words"] | None,
+        _long(
+            help="Of a document too long for the model, embed the beginning (truncate: default of "
+            "embed and eval), overlapping windows (chunk), every sentence (sentences: default of "
+            "the other commands) or every piece up to . ! or ? (punctuation). words: overlapping "
+            "windows of 128 words."
+        ),
+    ] = None
+    window: Annotated[
+        int | None,
+        _long(
+            min=1,
+            help="Split documents of more tokens (words: of more words). Default: those too long "
+            "for the model (words: 128).",
+        ),
+    ] = None
+    stride: Annotated[
+        int | None,
+        _long(
+            min=1,
+            help="Tokens (words: words) from one window's start to the next. Default: half of a "
+            "window.",
+        ),
+    ] = None
+    aggregation: Annotated[
+        str | None,
+        _long(help="Of the pieces of a document: mean (default), max, or a saved SentenceDensity."),
+    ] = None
+
+
+@dataclass(kw_only=True)
+class SidesOptions:
+    """How two files of documents are read."""
+
+    format: FormatOption = None
+    quoting: QuotingOption = None
+    field: FieldOption = None
+    id_field: IdFieldOption = None
+    language_a: Annotated[str | None, _input(help="Code of A's language.")] = None
+    language_b: Annotated[str | None, _input(help="Code of B's language.")] = None
+
+
+@dataclass(kw_only=True)
+class ProbabilityOptions:
+    """Of which pairs the probability is asked for."""
+
+    min_probability: Annotated[
+        float | None,
+        _probability(min=0, max=1, help="Drop pairs below this probability of being translations."),
+    ] = None
+    share: Annotated[
+        float | None,
+        _probability(
+            help="Share of texts with a translation on the other side. Default: 0.5; align: 0.9."
+        ),
+    ] = None
+    calibration: Annotated[
+        Path | None,
+        _probability(help="File of `tmde calibrate`. Default: that of the model."),
+    ] = None
 
 
 def model_options(*names: str) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.data.plain_rows import translations
-from tmde.cli.corpus_writer import corpus_writer
+from tmde.documents.corpus_writer import corpus_writer
 from tmde.cli.document_sets import tsv_field
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents

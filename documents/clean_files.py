@@ -1,0 +1,191 @@
+"""Clean a parallel corpus: read it, check its rows, and write those that are kept."""
+
+import os
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from modeling_tmde import TmdeError
+from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
+from tmde.data.delimited import Quoting
+from tmde.documents.calibration import Calibration, warn_of_few
+from tmde.documents.cleaning import (
+    DEFAULT_SHARE,
+    FEWEST_TEXTS,
+    MIN_PROBABILITY,
+    CheckedRow,
+    RowCleaner,
+)
+from tmde.documents.corpus_writer import corpus_writer, json_lines_writer
+from tmde.documents.merged_languages import MergedLanguages
+from tmde.documents.pair_checker import Reason
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
+from tmde.embedding.packaged_models import DEFAULT_MODEL
+from tmde.embedding.progress import progress_bar
+
+_DECIMALS = 6
+
+Row = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class CleaningReport:
+    """What was kept of a corpus, and why the rest was removed.
+
+    Attributes:
+        output: The corpus of what was kept.
+        removed: The file of what was removed; None if none was written.
+        rows: The rows that were read.
+        kept: The rows that were written.
+        shortened: Those of them that lost a text.
+        reasons: For each reason, the rows with such a finding, most frequent first.
+        notes: How languages were read, a sentence each.
+    """
+
+    output: Path
+    removed: Path | None
+    rows: int
+    kept: int
+    shortened: int
+    reasons: dict[str, int]
+    notes: list[str]
+
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people."""
+        reasons = [f"{count:,} {reason}" for reason, count in self.reasons.items()]
+        shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
+        sentences = [
+            *self.notes,
+            f"{self.rows:,} rows: {', '.join(reasons) or 'nothing to remove'}",
+            f"{self.kept:,} rows kept{shortened} -> {self.output}",
+        ]
+        if self.removed is not None:
+            sentences.append(f"Removed texts, with reasons and scores -> {self.removed}")
+        return sentences
+
+
+def clean_files(
+    sources: str | Sequence[str],
+    output: str | os.PathLike[str],
+    *,
+    removed: str | os.PathLike[str] | None = None,
+    model: str = DEFAULT_MODEL,
+    loading: Mapping[str, Any] | None = None,
+    languages: Sequence[str] | None = None,
+    columns: Mapping[str, str] | None = None,
+    quoting: Quoting | None = None,
+    skip: Sequence[str] = (),
+    min_probability: float = MIN_PROBABILITY,
+    share: float = DEFAULT_SHARE,
+    calibration: str | os.PathLike[str] | None = None,
+) -> CleaningReport:
+    """Clean a translation memory or another parallel corpus.
+
+    Removed are texts in the wrong language, copies of the other text, and rows whose texts are no
+    translations of each other, differ in numbers, placeholders or length, or repeat an earlier row.
+
+    ```python
+    report = clean_files("memory.tmx", "clean.jsonl", removed="removed.jsonl")
+    ```
+
+    Args:
+        sources: Files, folders or Hub datasets, as `load_parallel` reads them.
+        output: The file of what is kept: .jsonl, .parquet or .tsv. It is replaced if it exists.
+        removed: A file of what is removed, with reasons and scores: .jsonl.
+        model: A folder, a Hub id, or the name of a packaged model.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+        languages: The codes of the languages; None for all that the sources have.
+        columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        skip: Reasons for which nothing is removed: the values of `Reason`.
+        min_probability: Rows are removed if two of their texts are less probable translations.
+        share: The share of rows that are expected to be right.
+        calibration: A file of a calibration; None for that of the model.
+
+    Raises:
+        TmdeError: A source, the model or an argument cannot be used.
+    """
+    output = Path(output)
+    removed = None if removed is None else Path(removed)
+    rows = load_parallel(
+        sources, languages, columns=columns, document_ids=True, places=True, quoting=quoting
+    )
+    codes = sorted(rows.features["translation"])
+    merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
+    _check_languages(merged, codes, sources)
+    has_documents = any(value is not None for value in rows[DOCUMENT_ID])
+    reasons = [reason for reason in Reason if reason.value not in skip]
+    counts: Counter[str] = Counter()
+    kept = 0
+    shortened = 0
+    text_counts: Counter[str] = Counter()  # by language
+    with ExitStack() as stack:
+        stack.enter_context(without_truncation_warnings())
+        embedder = open_embedder(model, loading)
+        found = Calibration.of_embedder(embedder, model, loading, calibration)
+        cleaner = RowCleaner(embedder, found, min_probability, share, reasons)
+        write = stack.enter_context(corpus_writer(output, merged.languages, has_documents))
+        write_removed = None
+        if removed is not None:
+            write_removed = stack.enter_context(json_lines_writer(removed))
+        translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
+        checked_rows = cleaner.clean(merged.rows(translations))
+        for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
+            text_counts.update(checked.original.keys())
+            row_reasons = {finding.reason.value for finding in checked.findings}
+            counts.update(row_reasons)
+            if row_reasons and write_removed is not None:
+                write_removed(_removed_row(checked, rows[checked.number - 1]))
+            if checked.is_kept:
+                kept += 1
+                if row_reasons:
+                    shortened += 1
+                write(checked.translation, doc_id)
+    language, fewest = text_counts.most_common()[-1]
+    warn_of_few(fewest, f"texts in {language}")
+    return CleaningReport(
+        output, removed, len(rows), kept, shortened, dict(counts.most_common()), merged.describe()
+    )
+
+
+def _check_languages(merged: MergedLanguages, codes: list[str], sources: list[str]) -> None:
+    """Raise `TmdeError` if all texts are in one language."""
+    if len(merged.languages) < FEWEST_TEXTS:
+        raise TmdeError(
+            f"{', '.join(sources)}: found texts in one language ({', '.join(codes)}), expected "
+            "two; if these are to be compared, name them: --languages " + ",".join(codes)
+        )
+
+
+def _removed_row(checked: CheckedRow, source_row: Row) -> Row:
+    """Return what the file of removed texts says about a row.
+
+    Args:
+        checked: The row.
+        source_row: The same row with its file, its number there and its document.
+    """
+    findings = []
+    for finding in checked.findings:
+        findings.append(
+            {
+                "reason": finding.reason.value,
+                "languages": list(finding.languages),
+                "score": round(finding.score, _DECIMALS),
+                "detail": finding.detail,
+            }
+        )
+    row: Row = {
+        "file": source_row[SOURCE_FILE],
+        "row": source_row[SOURCE_ROW],
+        "translation": checked.original,
+        "kept": checked.is_kept,
+        "findings": findings,
+    }
+    if checked.probability is not None:
+        row["probability"] = round(checked.probability, _DECIMALS)
+    if source_row[DOCUMENT_ID] is not None:
+        row[DOCUMENT_ID] = source_row[DOCUMENT_ID]
+    return row

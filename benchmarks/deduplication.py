@@ -110,7 +110,7 @@ def make_documents(
 
 def deduplicate(documents: Path) -> None:
     """Deduplicate a file as the command does, and print the stages as JSON."""
-    from tmde.cli.pair_probabilities import ProbabilityOptions
+    from tmde.documents.pair_probabilities import ProbabilityOptions
 
     folder = documents.parent
     job = dedupe_file.DedupeJob(

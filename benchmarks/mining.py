@@ -28,9 +28,9 @@ from monitor import Monitor
 
 from tmde.cli import mine_files
 from tmde.cli.document_sets import SidesOptions
-from tmde.cli.pair_probabilities import ProbabilityOptions
 from tmde.documents import mining
 from tmde.documents.neighbors import exact_neighbors
+from tmde.documents.pair_probabilities import ProbabilityOptions
 from tmde.documents.unit_rows import TIE, UnitRows
 
 LANGUAGES = (("en", "es"), ("de", "fr", "it"))  # of both sides, the most frequent first

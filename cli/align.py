@@ -118,7 +118,7 @@ def align(
     common.check_sources(a, b)
     from tmde.cli.align_files import AlignmentJob, align_files
     from tmde.cli.document_sets import SidesOptions
-    from tmde.cli.pair_probabilities import ProbabilityOptions
+    from tmde.documents.pair_probabilities import ProbabilityOptions
 
     job = AlignmentJob(
         first_file=a,

@@ -10,17 +10,18 @@ import typer
 
 from tmde.cli import document_sets
 from tmde.cli.document_sets import Sides, SidesOptions
-from tmde.cli.models import suggest_accurate, without_truncation_warnings
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
+from tmde.cli.models import suggest_accurate
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration
 from tmde.documents.language_debiaser import Rank
 from tmde.documents.lawdr import Lawdr
 from tmde.documents.mining import GoldPairs, read_gold_pairs
+from tmde.documents.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents.parallel_rows import Outcome, ParallelRowsReport, parallel_rows
 from tmde.documents.quality import alignment_quality
 from tmde.embedding import DocumentEmbedder
+from tmde.embedding.opening import without_truncation_warnings
 from tmde.embedding.progress import progress_bar
 
 
@@ -29,7 +30,7 @@ class AlignmentJob:
     """What `tmde align` was asked for; the fields are its arguments and options.
 
     Attributes:
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
         pairs_output: The file of pairs as the user named it; None if none is written.
         pairs_target: The same file with symlinks resolved.
         rows_output: The file of aligned sentences as the user named it; None if none is written.

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 import typer
 
-from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data import load_parallel
 from tmde.documents.calibration_fit import (
     FIT_SHARE,
@@ -25,6 +24,7 @@ from tmde.documents.reliability import (
     threshold_quality,
 )
 from tmde.embedding import DocumentEmbedder
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
 
 _KEPT_BACK = 0.2  # share of the rows that is kept back to measure
 _STATED_PROBABILITY = 0.9
@@ -35,7 +35,7 @@ class CalibrationJob:
     """What `tmde calibrate` was asked for; the fields are its arguments and options.
 
     Attributes:
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
         target: The file to write, with symlinks resolved.
     """
 
@@ -55,7 +55,7 @@ def calibrate_model(job: CalibrationJob) -> None:
     """
     rows = load_parallel(job.sources, columns=job.columns)["translation"]
     pairs = language_pairs(rows)
-    embedder = load_embedder(job.model, **job.loading)
+    embedder = open_embedder(job.model, job.loading)
     with without_truncation_warnings():
         vectors = embed_pairs(pairs, embedder)
     calibration = fit_calibration(vectors, embedder, job.seed)

@@ -74,7 +74,7 @@ def dedupe(
         common.check_different(target, groups_target, "--output and --groups")
     common.check_sources(documents)
     from tmde.cli.dedupe_file import DedupeJob, dedupe_file
-    from tmde.cli.pair_probabilities import ProbabilityOptions
+    from tmde.documents.pair_probabilities import ProbabilityOptions
 
     job = DedupeJob(
         documents=documents,

@@ -12,16 +12,14 @@ from typing import Any
 import numpy as np
 import typer
 
-from tmde.documents.corpus_writer import json_lines_writer
 from tmde.cli.document_sets import checked_ids, default_ids
 from tmde.cli.language_columns import language_column, language_or_none
-from tmde.cli.models import load_embedder, without_truncation_warnings
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.cli.stored_documents import StoredDocuments, Strings
 from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
+from tmde.documents.corpus_writer import json_lines_writer
 from tmde.documents.deduplication import (
     MIN_PROBABILITY,
     UNKNOWN_LANGUAGE,
@@ -29,6 +27,8 @@ from tmde.documents.deduplication import (
     Group,
 )
 from tmde.documents.language_identification import LanguageIdentifier
+from tmde.documents.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.progress import progress_bar
 
 _CHUNK = 8192  # documents that are read at once
@@ -44,7 +44,7 @@ class DedupeJob:
         target: The same file with symlinks resolved.
         groups_output: The file of groups as the user named it; None if none is written.
         groups_target: The same file with symlinks resolved.
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
     """
 
     documents: str
@@ -149,7 +149,7 @@ def _find_groups(job: DedupeJob, documents: StoredDocuments, folder: Path) -> li
     if min_probability is None:
         min_probability = MIN_PROBABILITY
     asked_for = replace(job.probabilities, min_probability=min_probability)
-    embedder = load_embedder(job.model, **job.loading)
+    embedder = open_embedder(job.model, job.loading)
     calibration = find_calibration(asked_for, job.model, job.loading.get("revision"), embedder)
     languages = _all_languages(documents)
     _warn_of_rare_language(languages)

@@ -19,7 +19,6 @@ from tmde.cli.language_columns import (
     language_or_none,
     named_like_language,
 )
-from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.stored_documents import Strings
 from tmde.data.checks import is_code
 from tmde.data.delimited import Quoting
@@ -29,6 +28,7 @@ from tmde.data.io import replacing
 from tmde.documents.quality import PairQuality
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
 
 _NEEDS_QUOTES = re.compile(r'[\t\n\r"]')
 _CHUNK_SIZE = 8192  # documents that are read at once
@@ -302,12 +302,12 @@ def default_ids(chunk: Chunk) -> list[str]:
 
 
 def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> DocumentEmbedder:
-    """Call `load_embedder`, and check the languages of a model that has an encoder for each.
+    """Open a model, and check the languages if it has an encoder for each.
 
     Raises:
         TmdeError: The model cannot be used, or it has no encoder for the language of a side.
     """
-    embedder = load_embedder(model, **loading)
+    embedder = open_embedder(model, loading)
     if not embedder.needs_language:
         return embedder
     known = embedder.model.config.languages

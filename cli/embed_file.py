@@ -23,7 +23,6 @@ import typer
 from modeling_tmde import TmdeError
 from tmde import __version__
 from tmde.cli.language_columns import named_like_language, tell_language_folders
-from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
 from tmde.data.delimited import Quoting
@@ -32,6 +31,7 @@ from tmde.data.io import locked
 from tmde.data.languages import language_of_locale
 from tmde.data.locales import known_code
 from tmde.embedding import DocumentEmbedder, EncodeReport
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import PACKED, restored
 
@@ -49,7 +49,7 @@ class EmbedJob:
     """What `tmde embed` was asked for; the fields are its arguments and options.
 
     Attributes:
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
     """
 
     source: str
@@ -145,7 +145,7 @@ def embed_file(job: EmbedJob) -> None:
         elif worker.is_first:
             stack.enter_context(locked(folder))
         documents = _open_documents(stack, job, target.suffix)
-        embedder = load_embedder(job.model, **loading)
+        embedder = open_embedder(job.model, loading)
         width, dtype = _kind_of_vectors(job, embedder)
         schema = documents.schema if target.suffix == ".parquet" else pa.schema([])
         shards = SHARDS_OF_SUFFIX[target.suffix](folder, schema, width, dtype)
@@ -199,7 +199,7 @@ def check_complete(job: EmbedJob, worker: Worker) -> None:
         documents = _open_documents(stack, job, target.suffix)
         if _last_change(job.source, documents.files) > target.stat().st_mtime_ns:
             raise _other_output(job, f"{job.source} has changed since")
-        embedder = load_embedder(job.model, **loading)
+        embedder = open_embedder(job.model, loading)
         width, dtype = _kind_of_vectors(job, embedder)
         if stored.ndim != 2 or stored.shape[1] != width:
             raise _other_output(job, f"its vectors have another length than {width}")

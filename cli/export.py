@@ -98,10 +98,10 @@ def onnx(
 
 def _load_embedder(model: str, loading: dict[str, Any]) -> "DocumentEmbedder":
     """Return an embedder whose encoder and pooling make its vectors, on the CPU in float32."""
-    from tmde.cli.models import load_embedder
     from tmde.embedding.export_check import check_can_be_exported
+    from tmde.embedding.opening import open_embedder
 
-    embedder = load_embedder(model, device="cpu", dtype="float32", **loading)
+    embedder = open_embedder(model, {"device": "cpu", "dtype": "float32", **loading})
     check_can_be_exported(embedder)
     return embedder
 

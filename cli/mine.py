@@ -118,7 +118,7 @@ def mine(
     common.check_sources(a, b)
     from tmde.cli.document_sets import SidesOptions
     from tmde.cli.mine_files import MiningJob, mine_files
-    from tmde.cli.pair_probabilities import ProbabilityOptions
+    from tmde.documents.pair_probabilities import ProbabilityOptions
 
     job = MiningJob(
         first_file=a,

@@ -13,10 +13,10 @@ from modeling_tmde import TmdeError
 from tmde.cli import document_sets
 from tmde.cli.document_sets import DocumentSet, Sides, SidesOptions
 from tmde.cli.mined_vectors import MinedVectors
-from tmde.cli.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents import mining
 from tmde.documents.calibration import Calibration, mined_pair_evidence
 from tmde.documents.mining import ChosenTexts, ScoredPairs
+from tmde.documents.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.documents.quality import pair_quality
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.packaged_models import DEFAULT_MODEL
@@ -34,7 +34,7 @@ class MiningJob:
         output: The file to write as the user named it.
         target: The same file with symlinks resolved.
         model: The model; None if the user named none.
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
         first_vectors: A file of vectors of the first side, which is not embedded then.
         second_vectors: The same of the second side.
         precision: How the numbers of vectors are stored.

@@ -388,7 +388,7 @@ def with_options(**groups: dict[str, Any]) -> Callable[[Callable], Callable]:
     ```python
     @with_options(loading=MODEL_OPTIONS | LONG_OPTIONS)
     def embed(model: ModelOption, *, loading: dict[str, Any]) -> None:
-        embedder = load_embedder(model, **loading)
+        embedder = open_embedder(model, loading)
     ```
 
     Args:

@@ -15,10 +15,11 @@ from typing import Any
 import typer
 
 from tmde.cli.demo_collection import NAME, PASSAGES, draw_collection
-from tmde.cli.models import suggest_accurate, without_truncation_warnings
+from tmde.cli.models import suggest_accurate
 from tmde.cli.update_index import IndexJob, open_index, update_index
 from tmde.data.documents import InputFormat
 from tmde.documents.index_settings import SETTINGS
+from tmde.embedding.opening import without_truncation_warnings
 from tmde.embedding.packaged_models import ACCURATE_MODEL
 
 
@@ -29,7 +30,7 @@ class DemoJob:
     Attributes:
         collection: A file of documents, `-` for stdin, or an index; None for the passages that come
             with the package.
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
     """
 
     model: str | None

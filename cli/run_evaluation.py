@@ -17,12 +17,12 @@ from rich.markdown import Markdown
 from modeling_tmde import TmdeError
 from tmde.cli.errors import describe_error
 from tmde.cli.evaluation_options import find_tasks, named_paths, split_list
-from tmde.cli.models import load_embedder
 from tmde.cli.options import LONG_OPTIONS
 from tmde.cli.stored_results import differences_markdown
 from tmde.data.io import write_atomically
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.loading import errors_about
+from tmde.embedding.opening import open_embedder
 from tmde.embedding.progress import progress_bar
 from tmde.eval.figures import (
     FEWEST_MAPPED_DOCUMENTS,
@@ -49,7 +49,7 @@ class EvaluationJob:
 
     Attributes:
         models: Paths or Hub ids, or `NAME=PATH`.
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
         labeled: Files of labeled documents, or `NAME=FILE`.
         columns: The columns of these files, by `FIELD`, or by `NAME.FIELD` for one of them.
         baselines: Encoders of the Hub, each measured with both poolings.
@@ -136,7 +136,7 @@ def run_evaluation(job: EvaluationJob) -> None:
     cache = job.cache_folder or default_cache_dir()
 
     models = [
-        EmbeddingSystem(name, load_embedder(path, **job.loading), cache)
+        EmbeddingSystem(name, open_embedder(path, job.loading), cache)
         for name, path in model_paths.items()
     ]
     systems: list[System] = list(models)
@@ -221,7 +221,7 @@ def _load_baseline(
     name: str, path: str, loading: dict[str, Any], cache: Path
 ) -> list[EmbeddingSystem]:
     """Return an encoder of the Hub as two systems, by its first output and by the mean."""
-    first = load_embedder(path, **loading | {"pooling": "cls"})
+    first = open_embedder(path, loading | {"pooling": "cls"})
     shared_options = {}
     for option, value in loading.items():
         if option == "max_length" or option in LONG_OPTIONS:

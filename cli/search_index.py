@@ -13,12 +13,13 @@ from rich.markup import escape
 from rich.table import Table
 
 from modeling_tmde import TmdeError
-from tmde.cli.models import suggest_accurate, without_truncation_warnings
+from tmde.cli.models import suggest_accurate
 from tmde.cli.update_index import open_index, read_texts
 from tmde.data.languages import language_of_locale
 from tmde.documents.index import DocumentIndex, Hit, Mode
 from tmde.embedding import EncodeReport
 from tmde.embedding.loading import errors_about
+from tmde.embedding.opening import without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 
 # Hits of the default model below this cosine seldom answer the query: see docs/decisions.md.
@@ -37,7 +38,7 @@ class SearchJob:
         filter: The values that are wanted of each field of the metadata.
         where: What documents must fulfill, in SQL; None if all are searched.
         mode: What the search goes by.
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
     """
 
     folder: str

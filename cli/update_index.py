@@ -15,7 +15,6 @@ import typer
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids, default_ids, places_of
 from tmde.cli.language_columns import language_column, tell_language_folders
-from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.id_places import IdPlaces, Place
@@ -24,6 +23,7 @@ from tmde.data.lines import read_lines
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding.loading import errors_about
+from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL, PACKAGED_FOLDERS
 from tmde.embedding.progress import progress_bar
 
@@ -38,7 +38,7 @@ class IndexJob:
     """What `tmde index` was asked for; the fields are its arguments and options.
 
     Attributes:
-        loading: The arguments of `load_embedder`.
+        loading: The arguments of `DocumentEmbedder.from_pretrained`.
     """
 
     folder: Path
@@ -132,7 +132,7 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     Args:
         folder: The folder of the index.
         model: Where its model is; None for the place that the index names.
-        loading: Arguments of `load_embedder`, which go before those of the index.
+        loading: Arguments of `from_pretrained`, which go before those of the index.
 
     Raises:
         TmdeError: The index or its model cannot be loaded.
@@ -148,7 +148,7 @@ def open_index(folder: str | Path, model: str | None, loading: dict[str, Any]) -
     # Raises if the index was made of vectors, without a model.
     options = index.loading_options | loading
     try:
-        index.embedder = load_embedder(model or index.model_name, **options)
+        index.embedder = open_embedder(model or index.model_name, options)
     except ValueError as error:
         reason = str(error)[:500]
         raise TmdeError(
@@ -198,7 +198,7 @@ def _open_or_create(job: IndexJob) -> DocumentIndex:
         _check_sizes(job, index)
         return index
     loading = {"long_documents": "sentences"} | job.loading
-    embedder = load_embedder(job.model or DEFAULT_MODEL, **loading)
+    embedder = open_embedder(job.model or DEFAULT_MODEL, loading)
     return DocumentIndex.create(
         job.folder,
         embedder,

@@ -11,7 +11,6 @@ from typing import Any
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
 from tmde.data.delimited import Quoting
-from tmde.documents.calibration import Calibration, warn_of_few
 from tmde.documents.cleaning import (
     DEFAULT_SHARE,
     FEWEST_TEXTS,
@@ -22,6 +21,7 @@ from tmde.documents.cleaning import (
 from tmde.documents.corpus_writer import corpus_writer, json_lines_writer
 from tmde.documents.merged_languages import MergedLanguages
 from tmde.documents.pair_checker import Reason
+from tmde.documents.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
@@ -117,6 +117,9 @@ def clean_files(
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, sources)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
+    probabilities = ProbabilityOptions(
+        min_probability, share, None if calibration is None else Path(calibration)
+    )
     reasons = [reason for reason in Reason if reason.value not in skip]
     counts: Counter[str] = Counter()
     kept = 0
@@ -125,7 +128,8 @@ def clean_files(
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
-        found = Calibration.of_embedder(embedder, model, loading, calibration)
+        found = find_calibration(probabilities, model, (loading or {}).get("revision"), embedder)
+        assert found is not None  # It is asked for, so without one there is an error.
         cleaner = RowCleaner(embedder, found, min_probability, share, reasons)
         write = stack.enter_context(corpus_writer(output, merged.languages, has_documents))
         write_removed = None
@@ -147,16 +151,19 @@ def clean_files(
     language, fewest = text_counts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
     return CleaningReport(
-        output, removed, len(rows), kept, shortened, dict(counts.most_common()), merged.describe()
+        output, removed, len(rows), kept, shortened, dict(counts.most_common()), merged.notes()
     )
 
 
-def _check_languages(merged: MergedLanguages, codes: list[str], sources: list[str]) -> None:
+def _check_languages(
+    merged: MergedLanguages, codes: list[str], sources: str | Sequence[str]
+) -> None:
     """Raise `TmdeError` if all texts are in one language."""
     if len(merged.languages) < FEWEST_TEXTS:
+        named = sources if isinstance(sources, str) else ", ".join(sources)
         raise TmdeError(
-            f"{', '.join(sources)}: found texts in one language ({', '.join(codes)}), expected "
-            "two; if these are to be compared, name them: --languages " + ",".join(codes)
+            f"{named}: found texts in one language ({', '.join(codes)}), expected "
+            f"two; if these are to be compared, name them as languages: {','.join(codes)}"
         )
 
 

@@ -51,8 +51,9 @@ class MergedLanguages:
                 self.single_count += 1
             yield texts
 
-    def describe(self) -> str | None:
-        """Return which codes are read as which language; None if all keep their names."""
+    def notes(self) -> list[str]:
+        """Return which codes were read as which language, and what was left out of rows."""
+        sentences = []
         codes_of: dict[str, list[str]] = {}
         for code, language in self._language_of.items():
             codes_of.setdefault(language, []).append(code)
@@ -60,13 +61,10 @@ class MergedLanguages:
         for language, codes in codes_of.items():
             if codes != [language]:
                 merged.append(f"{', '.join(codes)} as {language}")
-        if not merged:
-            return None
-        return f"Languages: {'; '.join(merged)} (--languages keeps the codes that it names)"
-
-    def describe_rows(self) -> list[str]:
-        """Return what was left out of rows, a sentence each."""
-        sentences = []
+        if merged:
+            sentences.append(
+                f"Languages: {'; '.join(merged)} (codes that are named as languages are kept)"
+            )
         if self.several_count:
             sentences.append(
                 f"{self.several_count:,} rows have several texts in one language; of these the "

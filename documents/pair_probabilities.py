@@ -1,14 +1,15 @@
-"""The probabilities of pairs, for the commands that find them."""
+"""The probabilities of pairs, for the functions on files that find them."""
 
+import logging
 from dataclasses import dataclass
 from pathlib import Path
-
-import typer
 
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share
 from tmde.documents.calibration_fit import FEWEST_PAIRS
 from tmde.embedding import DocumentEmbedder
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -79,21 +80,23 @@ def find_calibration(
     except TmdeError as error:
         if options.are_asked_for:
             raise
-        typer.echo(f"No probabilities: {error}", err=True)
+        logger.warning("No probabilities: %s", error)
         return None
     return calibration
 
 
 def warn_of_few(count: int, unit: str) -> None:
-    """Print that probabilities mean little, if there are few texts to compare a pair with.
+    """Warn that probabilities mean little, if there are few texts to compare a pair with.
 
     Args:
         count: The number of texts of the side or language that has the fewest.
         unit: What they are, in the plural.
     """
     if count < FEWEST_PAIRS:
-        typer.echo(
-            f"Found only {count:,} {unit}. Probabilities compare a pair with its neighbors, and "
-            f"are too high below {FEWEST_PAIRS}.",
-            err=True,
+        logger.warning(
+            "Found only %s %s. Probabilities compare a pair with its neighbors, and are too high "
+            "below %d.",
+            f"{count:,}",
+            unit,
+            FEWEST_PAIRS,
         )

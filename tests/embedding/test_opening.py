@@ -2,8 +2,8 @@
 
 import logging
 
-from tmde.cli.models import without_truncation_warnings
 from tmde.embedding.document_embedder import logger
+from tmde.embedding.opening import without_truncation_warnings
 
 
 def test_warnings_come_back_after_nested_blocks(caplog):

@@ -12,27 +12,29 @@ from typing import Any
 
 import numpy as np
 
-from tmde.cli.claims import FOLDS, VALUE, Claim, Measure
-from tmde.cli.comparison_file import (
-    MAIN_EVALUATION,
-    RESULTS_NAME,
-    ComparisonFile,
-    Training,
-    cpu_minutes_of,
-)
 from tmde.data.io import write_atomically
 from tmde.eval.environment import environment
 from tmde.eval.results import TaskResult, group_cells, read_results
+from tmde.eval.statistics import holm
 from tmde.eval.tasks import VectorGeometry
 from tmde.eval.training_log import LOG_NAME, read_log
-from tmde.eval.verdicts import (
+from tmde.papers.comparison import (
+    FOLDS,
+    MAIN_EVALUATION,
+    VALUE,
+    Claim,
+    ComparisonFile,
+    Measure,
+)
+from tmde.papers.trainings import Training, cpu_minutes_of
+from tmde.papers.verdicts import (
     NOT_RUN,
     NOT_TESTED,
     SeedDifference,
-    holm,
     seed_difference,
     verdict_of,
 )
+from tmde.training.run_folder import RESULTS_NAME
 
 CLAIMS_NAME = "claims.json"
 

@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from tests.eval.test_report import lines_of, matrix
-from tmde.eval.published import published_tables
-from tmde.eval.report import markdown_report
+from tmde.papers.published import published_markdown, published_tables
 
 FIVE_LANGUAGES = ("de", "en", "es", "fr", "it")
 TITLES_OF_MEANS = ("All", "Avg.", "Average", "Δ")
@@ -72,7 +71,7 @@ def test_tables_with_wrong_means_say_so():
 def report_of(
     task, pairs, protocol="zero-shot", metric="accuracy", data=None, extra=None, **settings
 ) -> str:
-    """The report of a system with 60 % on each pair."""
+    """What is published beside a system with 60 % on each pair."""
     cell = replace(matrix().cells[0], metric=metric, value=0.6, extra=extra or {})
     result = replace(
         matrix(),
@@ -83,7 +82,7 @@ def report_of(
         data={"rows": data},
         settings=settings,
     )
-    return markdown_report([result])
+    return published_markdown([result])
 
 
 def report_of_mldoc(languages=FIVE_LANGUAGES, head="ffn", test=4000) -> str:
@@ -104,8 +103,8 @@ def test_the_thesis_stands_beside_its_protocol(row):
     # No table has Russian, so it is left aside.
     report = report_of_mldoc((*FIVE_LANGUAGES, "ru"))
 
-    assert "### Beside table 4.2 of Li, 2021" in report
-    assert "### Beside table 4.3 of Li, 2021" in report
+    assert "#### Beside table 4.2 of Li, 2021" in report
+    assert "#### Beside table 4.3 of Li, 2021" in report
     assert row in lines_of(report)
 
 

@@ -13,20 +13,20 @@ import yaml
 from scipy import stats
 
 from tests.cli.conftest import run
-from tests.cli.test_compare import CONTENT
-from tmde.cli.claim_results import (
+from tests.papers.test_compare import CONTENT
+from tmde.data import load_parallel
+from tmde.eval.results import Cell, TaskResult, read_results, write_results
+from tmde.papers.claims import (
     learning_curve,
     training_cpu_minutes,
     words_per_second,
     write_claims,
 )
-from tmde.cli.comparison_file import load_comparison, trainings_of_claims
-from tmde.data import load_parallel
-from tmde.eval.results import Cell, TaskResult, read_results, write_results
-from tmde.eval.verdicts import CANNOT_BE_TOLD, HOLDS, NOT_RUN, NOT_TESTED
+from tmde.papers.trainings import load_comparison, trainings_of_claims
+from tmde.papers.verdicts import CANNOT_BE_TOLD, HOLDS, NOT_RUN, NOT_TESTED
 
 SENTENCES = {"title": "P@1", "tasks": ["found"], "group": "Cross"}
-SAID = {"paper": "000", "place": "table 1", "sentence": "A is better.", "verbatim": False}
+SAID = {"paper": "Li, 2021", "place": "table 1", "sentence": "A is better.", "verbatim": False}
 CLAIM = {**SAID, "better": "warm", "worse": "bag", "equal": "rows", "measures": [SENTENCES]}
 SYSTEMS = {
     "bag": {**CONTENT["systems"]["bag"], "seeds": [1, 2, 3]},

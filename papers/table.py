@@ -8,13 +8,14 @@ from typing import Any
 import numpy as np
 from tabulate import tabulate
 
-from tmde.cli.comparison_file import ComparisonFile, Training, cpu_minutes_of
 from tmde.data.io import write_atomically
 from tmde.eval.markdown import markdown_escape, percent
 from tmde.eval.report import differences_table
 from tmde.eval.results import TaskResult, group_cells, read_results
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results
+from tmde.papers.comparison import ComparisonFile
+from tmde.papers.trainings import Training, cpu_minutes_of
 
 TFIDF = "TF-IDF"
 SIGNIFICANT = 0.05

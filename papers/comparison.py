@@ -1,26 +1,89 @@
-"""The file of a comparison, and the trainings that it asks for."""
+"""What a comparison file says: the systems to train, how they are measured, and the claims.
+
+    description: ...
+    # Keys of recipes and their values, as on the command line of `tmde train`.
+    shared:
+      # For every training. A system's own overrides go before its architecture's block, and that
+      # before `all`; --train, --dev and the seed go before everything.
+      all: {max_cpu_minutes: 6}
+      laser: {model.d_model: 256}
+    # Trained once, with `seed` or the first of `seeds`. A start may begin with one before it.
+    start:
+      bag: {recipe: bag, overrides: {max_cpu_minutes: 4}}
+    # The start whose tokenizer all systems take; without this key, each has its own.
+    tokenizer: bag
+    systems:
+      tmde: {recipe: tmde, start: bag, seeds: [1, 2, 3], overrides: {warmup_steps: 50}}
+      laser: {recipe: laser_6, start: bag}
+    # Of systems that name none; the table has mean ± std, and the first is tested.
+    seeds: [42]
+    # All others are tested against this system; without this key, against the first.
+    reference: tmde
+    # Pairs to test, the one that is expected to be better first.
+    contrasts: [[tmde, laser]]
+    # As `tmde eval --tasks` takes them; without this key, all.
+    tasks: [sib200, sentence_retrieval=FILE]
+    task_options: {sentence_retrieval.max_rows: 1000}  # as `tmde eval --set`
+    max_length: 512                                    # as `tmde eval --max-length`
+    long_documents: truncate                           # as `tmde eval --long-documents`
+    folds: false  # whether classification runs the ten folds of Li (2021), too
+    tfidf: true   # whether TF-IDF of characters is measured, too
+    titles: {sib200: SIB-200, tmde: T-MDE}  # of tasks and systems in the table
+    protocol: zero-shot                     # as `tmde eval --protocol`
+    # Further evaluations, in which some systems take part.
+    evaluations:
+      long: {tasks: [topic_documents], max_length: 750, systems: [tmde, laser]}
+    # Claims on which verdicts are passed; `claims.json` in the folder of the comparison has them.
+    claims:
+      tmde-above-laser:
+        paper: "Li, 2021"
+        place: table 4.3
+        sentence: T-MDE outperforms it by 3.2% in cross-lingual tests ('Cross').
+        verbatim: true
+        figure: 73.5 against 70.3
+        better: tmde
+        worse: laser
+        equal: rows
+        measures:           # the first decides, the others are shown beside it
+          - {title: Cross, tasks: [sib200], group: Cross}
+          - {title: training words a second, cost: words_per_second}
+      another:
+        paper: "Gong et al., 2021"
+        place: section 6.2
+        sentence: ...
+        verbatim: false
+        why_not: No data.
+
+`max_cpu_minutes` limits each training by itself, a start too. What a system may take is their sum,
+as in the table. The clock stops with the last training step: the evaluation after it does not
+count.
+
+A file with `base: claims` takes from that comparison what it lacks itself; entries of mappings,
+such as single systems, are replaced one by one.
+
+The source of a task, `sentence_retrieval=FILE`, is looked for in `--eval-data` first.
+
+`tmde.papers.verdicts` has the rules of verdicts.
+"""
 
 import json
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from typing_extensions import Self
 
 from modeling_tmde import TmdeError
-from tmde.cli.claims import Claim, Measure
-from tmde.cli.evaluation_options import find_tasks
-from tmde.eval.results import EVAL_NAME
-from tmde.eval.verdicts import FEWEST_SEEDS
-from tmde.training.recipe import Recipe, load_recipe, read_yaml, unknown_name_message, with_settings
-from tmde.training.recipe.architectures import ADAPTED
-from tmde.training.run import check_trainable
-from tmde.training.starts.packaged import without_automatic_start
+from tmde.papers.verdicts import FEWEST_SEEDS
+from tmde.training.packaged_files import yaml_files
+from tmde.training.recipe import unknown_name_message
+from tmde.training.recipe.loading import read_yaml
 
-COMPARISONS = "tmde.training.comparisons"  # the package of the files that come with tmde
-MAIN_EVALUATION = "eval"  # the evaluation in which all systems take part
-RESULTS_NAME = "results.json"  # what a training leaves when it is finished
+MAIN_EVALUATION = "eval"  # The evaluation in which all systems take part.
+VALUE = "value"  # The value of a cell, and not one of its further measures.
+FOLDS = "folds"  # Cross in the ten folds of Li (2021), section 4.6.
 
 
 class Entry(BaseModel):
@@ -84,8 +147,8 @@ class EvaluationSettings(BaseModel):
         options += ["--cache-dir", str(folder / "cache")]
         for task in self.located_tasks(data):
             options += ["--tasks", task]
-        for setting in self.task_settings():
-            options += ["--set", setting]
+        for key, value in self.task_options.items():
+            options += ["--set", f"{key}={json.dumps(value)}"]
         if self.protocol != "zero-shot":
             options += ["--protocol", self.protocol]
         if not self.tfidf:
@@ -104,9 +167,19 @@ class EvaluationSettings(BaseModel):
             located.append(spec)
         return located
 
-    def task_settings(self) -> list[str]:
-        """Return the options of tasks as `--set` takes them."""
-        return [f"{key}={json.dumps(value)}" for key, value in self.task_options.items()]
+    def options_by_task(self) -> dict[str, dict[str, Any]]:
+        """Return the options of tasks by the names of the tasks.
+
+        Raises:
+            TmdeError: A key is not `TASK.OPTION`.
+        """
+        options: dict[str, dict[str, Any]] = defaultdict(dict)
+        for key, value in self.task_options.items():
+            task, _, option = key.partition(".")
+            if not option:
+                raise TmdeError(f"task_options: found {key!r}, expected TASK.OPTION")
+            options[task][option] = value
+        return options
 
 
 class FurtherEvaluation(EvaluationSettings):
@@ -119,8 +192,138 @@ class FurtherEvaluation(EvaluationSettings):
     systems: list[str]
 
 
+# ---- Claims
+
+
+class Measure(BaseModel):
+    """A number of every training: the quality of its vectors, or what it costs.
+
+    Attributes:
+        title: What the page calls it.
+        tasks: The tasks, by their names in a report; the number is the mean over them.
+        group: The cells of a task over which the mean is taken. `Best source` takes, for each test
+            language, the cell of the other language that is best as training language.
+        value: `value`, `folds` (the mean of `Cross` over the ten folds), or the name of a further
+            measure of the cells, such as `precision_at_1_margin`.
+        evaluation: One of the file's further evaluations; None for that of all systems.
+        cost: What a system costs, in place of tasks: `words_per_second` (words of training text in
+            a CPU second), `cpu_minutes` (of training, without evaluations), `peak_memory_mib` (of
+            training, as `results.json` has it), or `texts_per_second` (texts embedded in a CPU
+            second). Costs are compared as ratios; where less is better, the claim says so.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    title: str
+    tasks: list[str] = []
+    group: Literal["Same", "Cross", "All", "Best source"] = "All"
+    value: str = VALUE
+    evaluation: str | None = None
+    cost: (
+        Literal["words_per_second", "cpu_minutes", "peak_memory_mib", "texts_per_second"] | None
+    ) = None
+
+    @model_validator(mode="after")
+    def _check_source(self) -> Self:
+        if (self.cost is None) == (not self.tasks):
+            raise TmdeError(
+                f"measure {self.title!r}: found tasks={self.tasks} and cost={self.cost}, expected "
+                "one of both"
+            )
+        return self
+
+
+class Claim(BaseModel):
+    """A claim of a paper.
+
+    Attributes:
+        paper: The paper, by author and year; None if the claim is not of a paper.
+        place: The section, table or figure.
+        sentence: What the paper says.
+        verbatim: Whether `sentence` is the paper's, word for word.
+        figure: The paper's figures; None if it has none.
+        why_not: The reason why the claim is not tested; None if it is.
+        better: The system that is better according to the paper.
+        worse: The system that it is compared with; the same one if two measures are compared.
+        measures: The measures. The first decides; the others are shown beside it.
+        worse_measures: The measures of `worse`, where they are others than those of `better`.
+        columns: What the page calls two measures of the same system, in place of its name.
+        less_is_better: Whether the paper says that the measure of `better` is smaller.
+        margin: If the paper says that both are about equal, the largest difference that counts as
+            equal, in the unit of the first measure: 0.02 of an accuracy, 0.1 of the natural
+            logarithm of a cost.
+        equal: What was held equal: the rows, the CPU minutes, or the model itself.
+        experiment: What else a reader must know of the experiment.
+    """
+
+    model_config = ConfigDict(extra="forbid", frozen=True, strict=True)
+
+    paper: str | None = None
+    place: str
+    sentence: str
+    verbatim: bool
+    figure: str | None = None
+    why_not: str | None = None
+    better: str | None = None
+    worse: str | None = None
+    measures: list[Measure] = []
+    worse_measures: list[Measure] | None = None
+    columns: list[str] | None = None
+    less_is_better: bool = False
+    margin: float | None = None
+    equal: Literal["rows", "CPU minutes", "the model", "nothing"] | None = None
+    experiment: str | None = None
+
+    @model_validator(mode="after")
+    def _check_experiment(self) -> Self:
+        has_experiment = None not in (self.better, self.worse, self.equal) and bool(self.measures)
+        if self.is_tested != has_experiment:
+            raise TmdeError("expected either why_not, or all of better, worse, measures and equal")
+        if self.worse_measures is not None and len(self.worse_measures) != len(self.measures):
+            raise TmdeError(
+                f"worse_measures: found {len(self.worse_measures)}, expected one for each of the "
+                f"{len(self.measures)} measures"
+            )
+        needs_columns = self.better is not None and self.better == self.worse
+        if needs_columns != (self.columns is not None and len(self.columns) == 2):
+            raise TmdeError(
+                f"columns: found {self.columns}, expected two titles where better and worse are "
+                "the same system, and none elsewhere"
+            )
+        return self
+
+    @property
+    def is_tested(self) -> bool:
+        """Whether there is an experiment."""
+        return self.why_not is None
+
+    @property
+    def systems(self) -> list[str]:
+        """The systems that are compared, each once; none of a claim that is not tested."""
+        if self.better is None or self.worse is None:
+            return []
+        return list(dict.fromkeys([self.better, self.worse]))
+
+    @property
+    def measure_pairs(self) -> list[tuple[Measure, Measure]]:
+        """The measures of `better` and of `worse` that are compared."""
+        return list(zip(self.measures, self.worse_measures or self.measures, strict=True))
+
+    def evaluations_of(self, system: str) -> set[str]:
+        """Return the further evaluations that the measures of a system need."""
+        measures: list[Measure] = []
+        if system == self.better:
+            measures += self.measures
+        if system == self.worse:
+            measures += self.worse_measures or self.measures
+        return {measure.evaluation for measure in measures if measure.evaluation is not None}
+
+
+# ---- The file
+
+
 class ComparisonFile(EvaluationSettings):
-    """A comparison file; `training/comparisons/__init__.py` shows an example.
+    """A comparison file, as the module's documentation shows one.
 
     Attributes:
         systems: The systems by name.
@@ -169,145 +372,20 @@ class ComparisonFile(EvaluationSettings):
         return options
 
 
-@dataclass
-class Training:
-    """One training: a start, or a system with one seed.
-
-    Attributes:
-        name: The name of its folders, `SYSTEM-SEED` of a system.
-        recipe: Its recipe.
-        folder: The folder of the comparison.
-        system: The system of which it is a seed; None for a start.
-        start: The start whose model it begins with.
-        tokenizer: The start whose tokenizer it takes.
-        evaluations: The names of the evaluations in which it takes part.
-    """
-
-    name: str
-    recipe: Recipe
-    folder: Path
-    system: str | None = None
-    start: str | None = None
-    tokenizer: str | None = None
-    evaluations: Sequence[str] = ()
-
-    @property
-    def run(self) -> Path:
-        """The folder of the training run."""
-        return self.folder / self._kind / self.name
-
-    @property
-    def seed(self) -> int:
-        """The seed of the training."""
-        return self.recipe.seed
-
-    @property
-    def evaluation(self) -> Path:
-        """The folder of the evaluation in which all systems take part."""
-        return self.evaluation_folder(MAIN_EVALUATION)
-
-    def evaluation_folder(self, evaluation: str) -> Path:
-        """Return the folder of an evaluation."""
-        if evaluation == MAIN_EVALUATION:
-            return self.folder / MAIN_EVALUATION / self.name
-        return self.folder / "evaluations" / evaluation / self.name
-
-    @property
-    def recipe_path(self) -> Path:
-        """The file of its recipe."""
-        return self.folder / "recipes" / self._kind / f"{self.name}.yaml"
-
-    @property
-    def needed_starts(self) -> set[str]:
-        """The starts that have to be finished before."""
-        return {name for name in (self.start, self.tokenizer) if name is not None}
-
-    def is_measured(self, evaluation: str = MAIN_EVALUATION) -> bool:
-        """Return whether an evaluation is finished."""
-        return (self.evaluation_folder(evaluation) / EVAL_NAME).is_file()
-
-    @property
-    def _kind(self) -> str:
-        return "start" if self.system is None else "runs"
-
-
-def cpu_minutes_of(run: Path) -> float:
-    """Return the CPU minutes of a run, evaluations included; 0 if it is not finished."""
-    path = run / RESULTS_NAME
-    if not path.is_file():
-        return 0.0
-    minutes: float = json.loads(path.read_text(encoding="utf-8"))["cpu_minutes"]
-    return minutes
-
-
-def load_comparison(
-    name_or_path: str, folder: Path, data: dict[str, Any], eval_data: Path | None
-) -> tuple[ComparisonFile, list[Training]]:
-    """Load a comparison with the recipe of each training, starts first.
+def read_comparison(name_or_path: str) -> ComparisonFile:
+    """Read and check a comparison file.
 
     Args:
         name_or_path: The name of a comparison of the package, or a YAML file.
-        folder: The folder of the comparison.
-        data: Keys of the data section that all recipes get.
-        eval_data: The folder of the files of tasks.
 
     Raises:
-        TmdeError: There is no such file or folder, or a key, name or value does not fit.
+        TmdeError: There is no such file, or a key, name or value does not fit.
     """
-    if eval_data is not None and not eval_data.is_dir():
-        raise TmdeError(
-            f"--eval-data: found no folder {str(eval_data)!r}, expected one with the tasks' files"
-        )
     content = _read_with_base(name_or_path)
     try:
-        file = _validate(content)
-        trainings = _plan_trainings(file, folder, data)
+        return _validate(content)
     except TmdeError as error:
         raise TmdeError(f"{name_or_path}: {error}") from error
-    if any(training.recipe.data.train is None for training in trainings):
-        raise TmdeError(
-            f"{name_or_path}: found no training data; give --train, also when you run the command "
-            "again"
-        )
-    for settings in (file, *file.evaluations.values()):
-        _check_tasks(name_or_path, settings, eval_data)
-    return file, trainings
-
-
-def trainings_of_claims(
-    file: ComparisonFile, trainings: Sequence[Training], claim_ids: Sequence[str]
-) -> list[Training]:
-    """Return the trainings of the systems of some claims, after the starts that they need.
-
-    They take part in the evaluations that the claims need, and in that of all systems.
-
-    Args:
-        file: The comparison.
-        trainings: All its trainings, starts first.
-        claim_ids: The ids of the claims.
-
-    Raises:
-        TmdeError: There is no such claim, or it is not tested.
-    """
-    needed_evaluations: dict[str, set[str]] = {}  # By system.
-    for claim_id in claim_ids:
-        if claim_id not in file.claims:
-            raise TmdeError(unknown_name_message("--only: claim", claim_id, file.claims))
-        claim = file.claims[claim_id]
-        if not claim.is_tested:
-            raise TmdeError(f"--only {claim_id}: the claim is not tested: {claim.why_not}")
-        for system in claim.systems:
-            needed = needed_evaluations.setdefault(system, {MAIN_EVALUATION})
-            needed |= claim.evaluations_of(system)
-    chosen = []
-    for training in trainings:
-        if training.system is None:
-            chosen.append(training)
-        elif training.system in needed_evaluations:
-            needed = needed_evaluations[training.system]
-            evaluations = [name for name in training.evaluations if name in needed]
-            chosen.append(replace(training, evaluations=evaluations))
-    return chosen
 
 
 def _read_with_base(name_or_path: str) -> dict[str, Any]:
@@ -316,28 +394,18 @@ def _read_with_base(name_or_path: str) -> dict[str, Any]:
     A key of the file takes the place of that of the base. Mappings, such as `systems`, are merged:
     each of their entries takes the place of that of the base.
     """
-    content = read_yaml(name_or_path, COMPARISONS, "Comparison")
+    packaged_files = yaml_files("tmde.papers", "comparisons")
+    content = read_yaml(name_or_path, packaged_files, "Comparison")
     base = content.pop("base", None)
     if base is None:
         return content
-    merged = read_yaml(str(base), COMPARISONS, "Comparison")
+    merged = read_yaml(str(base), packaged_files, "Comparison")
     for key, value in content.items():
         if isinstance(value, dict) and isinstance(merged.get(key), dict):
             merged[key] = merged[key] | value
         else:
             merged[key] = value
     return merged
-
-
-def _check_tasks(name_or_path: str, settings: EvaluationSettings, eval_data: Path | None) -> None:
-    """Check that every task of an evaluation has data."""
-    tasks = settings.located_tasks(eval_data)
-    for planned in find_tasks(tasks, eval_data, settings.task_settings()):
-        if planned.source is None:
-            raise TmdeError(
-                f"{name_or_path}: found no data for the task {planned.task.name}; give "
-                "--eval-data, or name its source as NAME=SOURCE"
-            )
 
 
 # ---- Checks
@@ -458,63 +526,3 @@ def _check_evaluations(
             raise TmdeError(
                 unknown_name_message(f"{place}: evaluation of {system}", evaluation, known)
             )
-
-
-# ---- Recipes
-
-
-def _plan_trainings(file: ComparisonFile, folder: Path, data: dict[str, Any]) -> list[Training]:
-    """Return the trainings of a comparison, starts first."""
-    trainings = []
-    for name, entry in file.start.items():
-        seed = file.seeds[0] if entry.seed is None else entry.seed
-        recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
-        tokenizer = None if name == file.tokenizer else file.tokenizer
-        recipe = with_settings(recipe, _start_settings(recipe, folder, entry, tokenizer))
-        trainings.append(Training(name, recipe, folder, start=entry.start, tokenizer=tokenizer))
-    for system, entry in file.systems.items():
-        for seed in file.seeds_of(system):
-            recipe = _make_recipe(entry, file.shared, data | {"training.seed": seed})
-            recipe = with_settings(recipe, _start_settings(recipe, folder, entry, file.tokenizer))
-            training = Training(
-                name=f"{system}-{seed}",
-                recipe=recipe,
-                folder=folder,
-                system=system,
-                start=entry.start,
-                tokenizer=file.tokenizer,
-                evaluations=file.evaluations_of(system),
-            )
-            trainings.append(training)
-    return trainings
-
-
-def _make_recipe(entry: Entry, shared: dict[str, dict[str, Any]], fixed: dict[str, Any]) -> Recipe:
-    """Return the recipe of an entry.
-
-    Its keys are set by what all systems share, by what its architecture shares, by its own
-    overrides, and by `fixed`, in this order.
-    """
-    recipe = load_recipe(entry.recipe)
-    overrides = entry.overrides or {}
-    architecture = overrides.get("model.architecture", recipe.architecture)
-    for settings in (shared.get("all", {}), shared.get(architecture, {}), overrides, fixed):
-        recipe = with_settings(recipe, settings)
-    # All systems begin as the file says, with the languages that it says: nothing is chosen later.
-    recipe = without_automatic_start(recipe)
-    recipe = with_settings(recipe, {"data.languages": recipe.data.languages})
-    check_trainable(recipe, Path("unused"))  # Mistakes are found now, and not after hours.
-    return recipe
-
-
-def _start_settings(
-    recipe: Recipe, folder: Path, entry: Entry, tokenizer: str | None
-) -> dict[str, str]:
-    """Return the settings by which a run begins with its start, and takes the tokenizer of one."""
-    starts = folder / "start"
-    settings = {}
-    if entry.start is not None:
-        settings["warm_start.checkpoint"] = str(starts / entry.start)
-    if tokenizer is not None and recipe.architecture != ADAPTED:  # Its encoder has a tokenizer.
-        settings["tokenizer.path"] = str(starts / tokenizer)
-    return settings

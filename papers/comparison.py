@@ -68,7 +68,7 @@ The source of a task, `sentence_retrieval=FILE`, is looked for in `--eval-data` 
 
 import json
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
@@ -149,8 +149,7 @@ class EvaluationSettings(BaseModel):
             options += ["--tasks", task]
         for key, value in self.task_options.items():
             options += ["--set", f"{key}={json.dumps(value)}"]
-        if self.protocol != "zero-shot":
-            options += ["--protocol", self.protocol]
+        options += ["--protocol", self.protocol]
         if not self.tfidf:
             options.append("--no-tfidf")
         options.append("--no-figures")
@@ -455,20 +454,16 @@ def _check_seeds(file: ComparisonFile) -> None:
 
 def _check_names(file: ComparisonFile) -> None:
     """Check that all systems and starts that are named exist."""
-    systems = []
     if file.reference is not None:
-        systems.append(file.reference)
+        _check_known("system", file.reference, file.systems)
     for pair in file.contrasts:
         if len(pair) != 2:
             raise TmdeError(f"contrasts: found {pair}, expected pairs of systems")
-        systems += pair
-    for system in systems:
-        if system not in file.systems:
-            raise TmdeError(unknown_name_message("system", system, file.systems))
-    starts = [file.tokenizer, *(entry.start for entry in file.systems.values())]
-    for start in starts:
-        if start is not None and start not in file.start:
-            raise TmdeError(unknown_name_message("start", start, file.start))
+        for system in pair:
+            _check_known("system", system, file.systems)
+    for start in (file.tokenizer, *(entry.start for entry in file.systems.values())):
+        if start is not None:
+            _check_known("start", start, file.start)
     earlier_starts: list[str] = []
     for name, entry in file.start.items():
         if entry.start is not None and entry.start not in earlier_starts:
@@ -483,46 +478,22 @@ def _check_claims(file: ComparisonFile) -> None:
     """Check the systems, seeds and evaluations that claims and evaluations name."""
     for name, evaluation in file.evaluations.items():
         for system in evaluation.systems:
-            _check_system(file, f"evaluations.{name}", system)
+            _check_known(f"evaluations.{name}: system", system, file.systems)
     for claim_id, claim in file.claims.items():
         place = f"claims.{claim_id}"
         for system in claim.systems:
-            _check_system(file, place, system)
+            _check_known(f"{place}: system", system, file.systems)
             seeds = file.seeds_of(system)
             if len(seeds) < FEWEST_SEEDS:
                 raise TmdeError(
                     f"{place}: found the seeds {seeds} of {system}, expected at least "
                     f"{FEWEST_SEEDS}: the seed is the unit of the test"
                 )
-            _check_evaluations(file, place, system, claim.evaluations_of(system))
-        _check_equal_seeds(file, place, claim)
+            for evaluation in claim.evaluations_of(system):
+                kind = f"{place}: evaluation of {system}"
+                _check_known(kind, evaluation, file.evaluations_of(system))
 
 
-def _check_equal_seeds(file: ComparisonFile, place: str, claim: Claim) -> None:
-    """Check that differences can be taken seed by seed."""
-    for system in claim.systems:
-        seeds = file.seeds_of(system)
-        first_system = claim.systems[0]
-        first_seeds = file.seeds_of(first_system)
-        if set(seeds) != set(first_seeds):
-            raise TmdeError(
-                f"{place}: found the seeds {first_seeds} of {first_system} and {seeds} of "
-                f"{system}, expected the same: differences are taken seed by seed"
-            )
-
-
-def _check_system(file: ComparisonFile, place: str, system: str) -> None:
-    if system not in file.systems:
-        raise TmdeError(unknown_name_message(f"{place}: system", system, file.systems))
-
-
-def _check_evaluations(
-    file: ComparisonFile, place: str, system: str, evaluations: Iterable[str]
-) -> None:
-    """Check that a system takes part in evaluations."""
-    known = file.evaluations_of(system)
-    for evaluation in evaluations:
-        if evaluation != MAIN_EVALUATION and evaluation not in known:
-            raise TmdeError(
-                unknown_name_message(f"{place}: evaluation of {system}", evaluation, known)
-            )
+def _check_known(kind: str, name: str, known: Collection[str]) -> None:
+    if name not in known:
+        raise TmdeError(unknown_name_message(kind, name, known))

@@ -30,7 +30,6 @@ from tmde.papers.table import write_table
 from tmde.papers.trainings import Training, load_comparison, trainings_of_claims
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import SIGNALS, RunInterrupted
-from tmde.training.run_folder import RESULTS_NAME
 
 EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
 NEEDS_START = "needs the start"  # The reason of a system whose start failed begins so.
@@ -264,7 +263,7 @@ def _finish(
         failed_starts = training.needed_starts & failures.keys()
         if failed_starts:
             raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
-        if not (training.run / RESULTS_NAME).is_file():
+        if training.record is None:
             _train(training, jobs, processes)
         for evaluation in training.evaluations:
             if not training.is_measured(evaluation):

@@ -1,7 +1,7 @@
 """The table of a comparison: means over seeds, tests against the reference, and costs."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -15,7 +15,7 @@ from tmde.eval.results import TaskResult, group_cells, read_results
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results
 from tmde.papers.comparison import ComparisonFile
-from tmde.papers.trainings import Training, cpu_minutes_of
+from tmde.papers.trainings import Training
 
 TFIDF = "TF-IDF"
 SIGNIFICANT = 0.05
@@ -40,11 +40,13 @@ class Measured:
         seeds: The results of each seed of a system, by its name; those of the first seed come
             first.
         first_trainings: The training of the first seed of each system.
+        starts: The trainings that others begin with, by name.
         tfidf: The results of TF-IDF, which every evaluation measures.
     """
 
     seeds: dict[str, list[ResultsByTask]] = field(default_factory=dict)
     first_trainings: dict[str, Training] = field(default_factory=dict)
+    starts: dict[str, Training] = field(default_factory=dict)
     tfidf: ResultsByTask = field(default_factory=dict)
 
     def first_results(self, system: str) -> ResultsByTask:
@@ -109,7 +111,10 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
 def _read_measured(trainings: Iterable[Training]) -> Measured:
     measured = Measured()
     for training in trainings:
-        if training.system is None or not training.is_measured():
+        if training.system is None:
+            measured.starts[training.name] = training
+            continue
+        if not training.is_measured():
             continue
         results_of_seed = {}
         for result in read_results(training.evaluation):
@@ -130,7 +135,7 @@ def _fill_table(file: ComparisonFile, measured: Measured, reference: str) -> Tab
         if system != reference:
             differences = _test(measured, system, reference)
         _add_row(table, file, system, seeds, differences)
-        table.rows[-1] |= _costs(file, measured.first_trainings[system])
+        table.rows[-1] |= _costs(measured.first_trainings[system], measured.starts)
     _add_row(table, file, TFIDF, [measured.tfidf], {})
     return table
 
@@ -227,13 +232,13 @@ def _test_contrasts(file: ComparisonFile, measured: Measured) -> dict[str, list[
     return contrasts
 
 
-def _costs(file: ComparisonFile, training: Training) -> dict[str, str]:
+def _costs(training: Training, starts: Mapping[str, Training]) -> dict[str, str]:
     """Return the CPU minutes of all that led to a model, and its number of parameters."""
-    minutes = cpu_minutes_of(training.run)
+    minutes = training.cpu_minutes
     start = training.start
     while start is not None:
-        minutes += cpu_minutes_of(training.folder / "start" / start)
-        start = file.start[start].start
+        minutes += starts[start].cpu_minutes
+        start = starts[start].start
     parameters = json.loads((training.run / "run.json").read_text())["parameters"]
     return {"CPU minutes": f"{minutes:.1f}", "parameters": f"{parameters:,}"}
 

@@ -81,17 +81,23 @@ class Training:
         return (self.evaluation_folder(evaluation) / EVAL_NAME).is_file()
 
     @property
+    def record(self) -> dict[str, Any] | None:
+        """What the run recorded when it was finished; None before."""
+        path = self.run / RESULTS_NAME
+        if not path.is_file():
+            return None
+        content: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        return content
+
+    @property
+    def cpu_minutes(self) -> float:
+        """The CPU minutes of the run, evaluations included; 0 before it is finished."""
+        record = self.record
+        return 0.0 if record is None else record["cpu_minutes"]
+
+    @property
     def _kind(self) -> str:
         return "start" if self.system is None else "runs"
-
-
-def cpu_minutes_of(run: Path) -> float:
-    """Return the CPU minutes of a run, evaluations included; 0 if it is not finished."""
-    path = run / RESULTS_NAME
-    if not path.is_file():
-        return 0.0
-    minutes: float = json.loads(path.read_text(encoding="utf-8"))["cpu_minutes"]
-    return minutes
 
 
 def load_comparison(

@@ -44,7 +44,7 @@ def compare(
           narrow: {recipe: bag, overrides: {model.d_model: 64}}
           wide: {recipe: bag}
         shared: {all: {max_cpu_minutes: 5}}
-        tasks: \[sample]
+        tasks: [sample]
 
     `claims` tests the claims of the papers, and writes verdicts into claims.json. Results add up:
     pick one claim today and another one tomorrow, with the same folder.

@@ -489,9 +489,9 @@ def _check_claims(file: ComparisonFile) -> None:
                     f"{place}: found the seeds {seeds} of {system}, expected at least "
                     f"{FEWEST_SEEDS}: the seed is the unit of the test"
                 )
-            for evaluation in claim.evaluations_of(system):
+            for name in claim.evaluations_of(system):
                 kind = f"{place}: evaluation of {system}"
-                _check_known(kind, evaluation, file.evaluations_of(system))
+                _check_known(kind, name, file.evaluations_of(system))
 
 
 def _check_known(kind: str, name: str, known: Collection[str]) -> None:

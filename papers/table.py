@@ -1,17 +1,17 @@
 """The table of a comparison: means over seeds, tests against the reference, and costs."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
 from tabulate import tabulate
 
 from tmde.data.io import write_atomically
 from tmde.eval.markdown import markdown_escape, percent
 from tmde.eval.report import differences_table
-from tmde.eval.results import TaskResult, group_cells, read_results
+from tmde.eval.results import TaskResult, group_cells, pick_cells, read_results, summarize
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results
 from tmde.papers.comparison import ComparisonFile
@@ -159,43 +159,38 @@ def _add_row(
     row = {"system": markdown_escape(file.titles.get(system, system))}
     values_of_column = {}
     for task, first_result in seeds[0].items():
-        chances = _group_means(first_result, "chance")
-        means_of_seeds = [_group_means(results[task], "value") for results in seeds]
-        for group, chance in chances.items():
+        groups = group_cells(first_result.cells)
+        groups.pop("All")
+        means_of_seeds = [summarize(results[task].cells) for results in seeds]
+        for group, positions in groups.items():
             title = file.titles.get(task, task)
-            if len(chances) > 1:
+            if len(groups) > 1:
                 title += f" {group}"
             title = markdown_escape(title)
             values = [means[group] for means in means_of_seeds]
             values_of_column[title] = values
             row[title] = _describe_values(values, differences.get((task, group)))
-            table.chances[title] = None if np.isnan(chance) else percent(chance)
+            table.chances[title] = _describe_chance(first_result, positions)
     table.rows.append(row)
     if values_of_column:
         table.values[system] = values_of_column
 
 
-def _group_means(result: TaskResult, attribute: str) -> dict[str, float]:
-    """Return the means of the groups `Same` and `Cross`.
-
-    Args:
-        result: The result of a task.
-        attribute: `value` or `chance` of its cells.
-    """
-    # A value of None becomes NaN.
-    values = np.array([getattr(cell, attribute) for cell in result.cells], dtype=float)
-    means = {}
-    for group, places in group_cells(result.cells).items():
-        if group != "All":
-            means[group] = values[places].mean()
-    return means
+def _describe_chance(result: TaskResult, positions: Sequence[int]) -> str | None:
+    """Return the mean chance of cells; None if one has none."""
+    chances = []
+    for cell in pick_cells(result.cells, positions):
+        if cell.chance is None:
+            return None
+        chances.append(cell.chance)
+    return percent(fmean(chances))
 
 
 def _describe_values(values: list[float], difference: Difference | None) -> str:
     """Return mean and deviation over seeds, with an arrow for a significant difference."""
-    text = percent(float(np.mean(values)))
+    text = percent(fmean(values))
     if len(values) > 1:
-        text += f" ± {percent(float(np.std(values, ddof=1)))}"
+        text += f" ± {percent(stdev(values))}"
     if difference is not None and difference.p < SIGNIFICANT:
         text += " ▲" if difference.difference > 0 else " ▼"
     return text

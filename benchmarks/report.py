@@ -28,7 +28,8 @@ from jinja2 import Environment, FileSystemLoader, StrictUndefined, nodes
 from jinja2.ext import Extension
 from jinja2.parser import Parser
 
-from tmde.eval import verdicts
+from tmde.eval.statistics import holm
+from tmde.papers import verdicts
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -505,7 +506,7 @@ def make_environment(measurements: Measurements, templates: Path = TEMPLATES) ->
         "measure_table": measure_table,
         "all_best": all_best,
         "rank": rank,
-        "holm": verdicts.holm,
+        "holm": holm,
         "measure": Measure.of,
         "LARGEST": LARGEST,
         "SMALLEST": SMALLEST,

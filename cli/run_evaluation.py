@@ -41,6 +41,7 @@ from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_c
 from tmde.eval.tasks import CaptionData, ClassificationData, GeometryData
 from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 from tmde.eval.translated_tfidf import TranslatedTfidf
+from tmde.papers.published import published_markdown
 
 
 @dataclass(frozen=True)
@@ -340,8 +341,11 @@ def _write_results(
 def _write_report(
     output: Path, results: Sequence[TaskResult], differences: list[str], figures: list[str]
 ) -> None:
-    """Write `report.md`: the tables, the differences, and links to the figures."""
+    """Write `report.md`: the tables, published ones, the differences, and links to the figures."""
     parts = [markdown_report(results)]
+    published = published_markdown(results)
+    if published:
+        parts.append(published)
     if differences:
         parts += ["## Differences", "", *differences]
     if figures:

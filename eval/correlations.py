@@ -13,8 +13,8 @@ from scipy import stats
 
 from modeling_tmde import TmdeError
 from tmde.eval.results import TaskResult, mean_value, pairs_of
+from tmde.eval.statistics import holm
 from tmde.eval.tasks import GROUPS
-from tmde.eval.verdicts import holm
 
 Method = Literal["spearman", "pearson"]
 

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tmde.training.recipe import read_yaml
+from tmde.training.packaged_files import yaml_files
+from tmde.training.recipe.loading import read_yaml
 
 ROOT = Path(__file__).parents[2]
 specification = importlib.util.spec_from_file_location(
@@ -325,7 +326,7 @@ def test_every_claim_has_a_verdict_or_a_reason():
 def test_the_page_has_the_claims_of_the_comparison_file():
     """Claims and systems that were changed since are to be measured, or written, again."""
     claims = json.loads((report.RESULTS / "claims.json").read_text("utf-8"))["claims"]
-    file = read_yaml("claims", "tmde.training.comparisons", "Comparison")
+    file = read_yaml("claims", yaml_files("tmde.papers", "comparisons"), "Comparison")
     assert [claim["id"] for claim in claims] == list(file["claims"])
     for claim in claims:
         planned = file["claims"][claim["id"]]

@@ -15,7 +15,6 @@ from tmde.eval import (
     figures,
     imported_code,
     mteb_adapter,
-    published,
     report,
     runner,
     tasks,
@@ -75,7 +74,7 @@ def test_results_depend_on_the_alignment_of_documents():
     assert alignment_file in imported_files(runner.__name__)
 
 
-@pytest.mark.parametrize("module", [figures, mteb_adapter, published, report])
+@pytest.mark.parametrize("module", [figures, mteb_adapter, report])
 def test_results_do_not_depend_on_how_they_are_shown(module: ModuleType):
     assert Path(module.__file__) not in imported_files(runner.__name__)
 

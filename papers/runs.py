@@ -1,30 +1,79 @@
-"""The processes of a comparison: what is not done yet is trained and measured."""
+"""Run a comparison: what is not done yet is trained and measured, in processes of its own.
+
+The folder of a comparison holds `evaluation.yaml`, the recipe of each training in `recipes/`, the
+runs that others begin with in `start/`, those of the systems in `runs/`, their evaluations in
+`eval/`, further evaluations in `evaluations/`, what each process printed in `logs/`, `table.md`,
+the numbers of the table in `table.json`, and the verdicts on claims in `claims.json`.
+"""
 
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from types import FrameType
-from typing import IO
+from typing import IO, Any
 
-import typer
 import yaml
 
 from modeling_tmde import TmdeError
-from tmde.cli.comparison_file import MAIN_EVALUATION, RESULTS_NAME, Training
 from tmde.data.cpus import usable_cpus
-from tmde.data.io import write_atomically
+from tmde.data.io import locked, write_atomically
+from tmde.papers.claims import write_claims
+from tmde.papers.comparison import MAIN_EVALUATION
+from tmde.papers.table import write_table
+from tmde.papers.trainings import Training, load_comparison, trainings_of_claims
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import SIGNALS, RunInterrupted
 
 EvalOptions = dict[str, list[str]]  # The options of `tmde eval run` by evaluation.
 NEEDS_START = "needs the start"  # The reason of a system whose start failed begins so.
+
+
+def run_comparison(
+    name_or_path: str,
+    folder: Path,
+    data: dict[str, Any],
+    eval_data: Path | None = None,
+    jobs: int = 1,
+    only: Sequence[str] | None = None,
+    overwrite: bool = False,
+) -> None:
+    """Train and measure the systems of a comparison, and print and write the table and verdicts.
+
+    Args:
+        name_or_path: The name of a comparison of the package, or a YAML file.
+        folder: The folder of the comparison. What is finished there is kept.
+        data: Keys of the data section that all recipes get, such as `data.train`.
+        eval_data: The folder of the files of tasks.
+        jobs: The number of processes at a time.
+        only: The ids of the claims whose systems are run; None for all systems.
+        overwrite: Whether results that a changed file makes obsolete may be deleted.
+
+    Raises:
+        TmdeError: The file or the folder cannot be used; or, at the end, a training or an
+            evaluation failed.
+        RunInterrupted: Ctrl-C or SIGTERM ended it.
+    """
+    file, trainings = load_comparison(name_or_path, folder, data, eval_data)
+    chosen_trainings = trainings
+    if only:
+        chosen_trainings = trainings_of_claims(file, trainings, only)
+    eval_options = file.options_of_evaluations(folder, eval_data)
+    with locked(folder):
+        open_folder(folder, eval_options, trainings, overwrite)
+        failures = run_all(chosen_trainings, eval_options, jobs)
+        print(write_table(file, trainings, failures))
+        if file.claims:
+            print(write_claims(file, trainings, only))
+    print(f"Everything is in {folder}/, the table in {folder / 'table.md'}")
+    if failures:
+        raise TmdeError(causes_of_failures(failures))
 
 
 class ChildProcesses:
@@ -214,7 +263,7 @@ def _finish(
         failed_starts = training.needed_starts & failures.keys()
         if failed_starts:
             raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
-        if not (training.run / RESULTS_NAME).is_file():
+        if training.record is None:
             _train(training, jobs, processes)
         for evaluation in training.evaluations:
             if not training.is_measured(evaluation):
@@ -270,12 +319,12 @@ def run_process(
     words = [sys.executable, "-m", "tmde", command]
     words += [str(argument) for argument in arguments]
     environment = {**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads}
-    typer.echo(f"{command} {training.name} ... (log: {log})")
+    print(f"{command} {training.name} ... (log: {log})", flush=True)
     with open(log, "a", encoding="utf-8") as output:
         begin = output.tell()
         exit_code = processes.run(words, output, environment)
     outcome = "failed" if exit_code else "done"
-    typer.echo(f"{command} {training.name}: {outcome}")
+    print(f"{command} {training.name}: {outcome}", flush=True)
     if exit_code:
         error = _last_error(log, begin)
         raise RuntimeError(f"{command}: {error} (exit code {exit_code}; log: {log})")

@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from tests.eval.test_report import lines_of, matrix
-from tmde.eval.published import published_tables
-from tmde.eval.report import markdown_report
+from tmde.cli.run_evaluation import _write_report
+from tmde.eval.results import TaskResult
+from tmde.papers.published import published_markdown, published_tables
 
 FIVE_LANGUAGES = ("de", "en", "es", "fr", "it")
 TITLES_OF_MEANS = ("All", "Avg.", "Average", "Δ")
@@ -69,12 +70,12 @@ def test_tables_with_wrong_means_say_so():
 # ---- Comparison
 
 
-def report_of(
+def result_of(
     task, pairs, protocol="zero-shot", metric="accuracy", data=None, extra=None, **settings
-) -> str:
-    """The report of a system with 60 % on each pair."""
+) -> TaskResult:
+    """The result of a system with 60 % on each pair."""
     cell = replace(matrix().cells[0], metric=metric, value=0.6, extra=extra or {})
-    result = replace(
+    return replace(
         matrix(),
         cells=[replace(cell, source=source, target=target) for source, target in pairs],
         task=task,
@@ -83,13 +84,21 @@ def report_of(
         data={"rows": data},
         settings=settings,
     )
-    return markdown_report([result])
 
 
-def report_of_mldoc(languages=FIVE_LANGUAGES, head="ffn", test=4000) -> str:
+def result_of_mldoc(languages=FIVE_LANGUAGES, head="ffn", test=4000) -> TaskResult:
     rows = dict.fromkeys(languages, {"train": 1000, "dev": 1000, "test": test})
     pairs = list(itertools.product(languages, repeat=2))
-    return report_of("mldoc", pairs, data=rows, head={"head": head})
+    return result_of("mldoc", pairs, data=rows, head={"head": head})
+
+
+def report_of(*arguments, **options) -> str:
+    """What is published beside such a result."""
+    return published_markdown([result_of(*arguments, **options)])
+
+
+def report_of_mldoc(*arguments, **options) -> str:
+    return published_markdown([result_of_mldoc(*arguments, **options)])
 
 
 @pytest.mark.parametrize(
@@ -104,8 +113,8 @@ def test_the_thesis_stands_beside_its_protocol(row):
     # No table has Russian, so it is left aside.
     report = report_of_mldoc((*FIVE_LANGUAGES, "ru"))
 
-    assert "### Beside table 4.2 of Li, 2021" in report
-    assert "### Beside table 4.3 of Li, 2021" in report
+    assert "#### Beside table 4.2 of Li, 2021" in report
+    assert "#### Beside table 4.3 of Li, 2021" in report
     assert row in lines_of(report)
 
 
@@ -183,3 +192,15 @@ def test_pairs_with_another_number_of_rows_are_not_compared():
     assert "mine (de-en: 9 instead of 200000; en-de: 9" in report
     assert "max_queries 5, published 2000" in report
     assert "Beside" not in report
+
+
+def test_a_report_has_published_tables_after_those_of_tasks(tmp_path):
+    _write_report(tmp_path, [result_of_mldoc()], differences=[], figures=[])
+
+    report = (tmp_path / "report.md").read_text()
+    assert report.index("\n## mldoc: ") < report.index("\n## Published results\n")
+    assert "#### Beside table 4.3 of Li, 2021" in report
+
+
+def test_nothing_is_said_of_a_task_without_published_tables():
+    assert published_markdown([matrix()]) == ""

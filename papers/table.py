@@ -1,20 +1,21 @@
 """The table of a comparison: means over seeds, tests against the reference, and costs."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from statistics import fmean, stdev
 from typing import Any
 
-import numpy as np
 from tabulate import tabulate
 
-from tmde.cli.comparison_file import ComparisonFile, Training, cpu_minutes_of
 from tmde.data.io import write_atomically
 from tmde.eval.markdown import markdown_escape, percent
 from tmde.eval.report import differences_table
-from tmde.eval.results import TaskResult, group_cells, read_results
+from tmde.eval.results import TaskResult, group_cells, pick_cells, read_results, summarize
 from tmde.eval.statistics import Difference
 from tmde.eval.statistics import compare as compare_results
+from tmde.papers.comparison import ComparisonFile
+from tmde.papers.trainings import Training
 
 TFIDF = "TF-IDF"
 SIGNIFICANT = 0.05
@@ -39,11 +40,13 @@ class Measured:
         seeds: The results of each seed of a system, by its name; those of the first seed come
             first.
         first_trainings: The training of the first seed of each system.
+        starts: The trainings that others begin with, by name.
         tfidf: The results of TF-IDF, which every evaluation measures.
     """
 
     seeds: dict[str, list[ResultsByTask]] = field(default_factory=dict)
     first_trainings: dict[str, Training] = field(default_factory=dict)
+    starts: dict[str, Training] = field(default_factory=dict)
     tfidf: ResultsByTask = field(default_factory=dict)
 
     def first_results(self, system: str) -> ResultsByTask:
@@ -108,7 +111,10 @@ def write_table(file: ComparisonFile, trainings: list[Training], failures: dict[
 def _read_measured(trainings: Iterable[Training]) -> Measured:
     measured = Measured()
     for training in trainings:
-        if training.system is None or not training.is_measured():
+        if training.system is None:
+            measured.starts[training.name] = training
+            continue
+        if not training.is_measured():
             continue
         results_of_seed = {}
         for result in read_results(training.evaluation):
@@ -129,7 +135,7 @@ def _fill_table(file: ComparisonFile, measured: Measured, reference: str) -> Tab
         if system != reference:
             differences = _test(measured, system, reference)
         _add_row(table, file, system, seeds, differences)
-        table.rows[-1] |= _costs(file, measured.first_trainings[system])
+        table.rows[-1] |= _costs(measured.first_trainings[system], measured.starts)
     _add_row(table, file, TFIDF, [measured.tfidf], {})
     return table
 
@@ -153,43 +159,38 @@ def _add_row(
     row = {"system": markdown_escape(file.titles.get(system, system))}
     values_of_column = {}
     for task, first_result in seeds[0].items():
-        chances = _group_means(first_result, "chance")
-        means_of_seeds = [_group_means(results[task], "value") for results in seeds]
-        for group, chance in chances.items():
+        groups = group_cells(first_result.cells)
+        groups.pop("All")
+        means_of_seeds = [summarize(results[task].cells) for results in seeds]
+        for group, positions in groups.items():
             title = file.titles.get(task, task)
-            if len(chances) > 1:
+            if len(groups) > 1:
                 title += f" {group}"
             title = markdown_escape(title)
             values = [means[group] for means in means_of_seeds]
             values_of_column[title] = values
             row[title] = _describe_values(values, differences.get((task, group)))
-            table.chances[title] = None if np.isnan(chance) else percent(chance)
+            table.chances[title] = _describe_chance(first_result, positions)
     table.rows.append(row)
     if values_of_column:
         table.values[system] = values_of_column
 
 
-def _group_means(result: TaskResult, attribute: str) -> dict[str, float]:
-    """Return the means of the groups `Same` and `Cross`.
-
-    Args:
-        result: The result of a task.
-        attribute: `value` or `chance` of its cells.
-    """
-    # A value of None becomes NaN.
-    values = np.array([getattr(cell, attribute) for cell in result.cells], dtype=float)
-    means = {}
-    for group, places in group_cells(result.cells).items():
-        if group != "All":
-            means[group] = values[places].mean()
-    return means
+def _describe_chance(result: TaskResult, positions: Sequence[int]) -> str | None:
+    """Return the mean chance of cells; None if one has none."""
+    chances = []
+    for cell in pick_cells(result.cells, positions):
+        if cell.chance is None:
+            return None
+        chances.append(cell.chance)
+    return percent(fmean(chances))
 
 
 def _describe_values(values: list[float], difference: Difference | None) -> str:
     """Return mean and deviation over seeds, with an arrow for a significant difference."""
-    text = percent(float(np.mean(values)))
+    text = percent(fmean(values))
     if len(values) > 1:
-        text += f" ± {percent(float(np.std(values, ddof=1)))}"
+        text += f" ± {percent(stdev(values))}"
     if difference is not None and difference.p < SIGNIFICANT:
         text += " ▲" if difference.difference > 0 else " ▼"
     return text
@@ -226,13 +227,13 @@ def _test_contrasts(file: ComparisonFile, measured: Measured) -> dict[str, list[
     return contrasts
 
 
-def _costs(file: ComparisonFile, training: Training) -> dict[str, str]:
+def _costs(training: Training, starts: Mapping[str, Training]) -> dict[str, str]:
     """Return the CPU minutes of all that led to a model, and its number of parameters."""
-    minutes = cpu_minutes_of(training.run)
+    minutes = training.cpu_minutes
     start = training.start
     while start is not None:
-        minutes += cpu_minutes_of(training.folder / "start" / start)
-        start = file.start[start].start
+        minutes += starts[start].cpu_minutes
+        start = starts[start].start
     parameters = json.loads((training.run / "run.json").read_text())["parameters"]
     return {"CPU minutes": f"{minutes:.1f}", "parameters": f"{parameters:,}"}
 

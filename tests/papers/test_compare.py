@@ -15,21 +15,21 @@ import yaml
 
 from modeling_tmde import TmdeError
 from tests.cli.conftest import run
-from tmde.cli.comparison_file import load_comparison
-from tmde.cli.comparison_runs import (
+from tmde.data.io import locked
+from tmde.eval.results import Cell, TaskResult, write_results
+from tmde.papers.published import published_tables
+from tmde.papers.runs import (
     ChildProcesses,
     causes_of_failures,
     open_folder,
     run_all,
     run_process,
 )
-from tmde.cli.comparison_table import write_table
-from tmde.data.io import locked
-from tmde.eval.published import published_tables
-from tmde.eval.results import Cell, TaskResult, write_results
+from tmde.papers.table import write_table
+from tmde.papers.trainings import load_comparison
 from tmde.training.checkpoints import find_checkpoint
 from tmde.training.interruption import RunInterrupted
-from tmde.training.recipe import packaged_names
+from tmde.training.packaged_files import yaml_files
 
 TINY = {
     "tokenizer.vocab_size": 400,
@@ -153,16 +153,16 @@ def test_needed_starts_are_finished_one_after_the_other_before_systems(tmp_path,
     _, trainings = load(tmp_path, content)
     done = []
     monkeypatch.setattr(
-        "tmde.cli.comparison_runs._finish", lambda training, **options: done.append(training.name)
+        "tmde.papers.runs._finish", lambda training, **options: done.append(training.name)
     )
     assert run_all(trainings, {}, jobs=2) == {}
     assert done[:2] == ["base", "half"]
     assert sorted(done[2:]) == ["bag-42", "warm-1", "warm-2"]
 
 
-@pytest.mark.parametrize("name", packaged_names("tmde.training.comparisons"))
+@pytest.mark.parametrize("name", yaml_files("tmde.papers", "comparisons"))
 def test_comparisons_of_the_package_load(name, tmp_path, monkeypatch):
-    monkeypatch.setattr("tmde.cli.comparison_file.find_tasks", lambda *_: [])
+    monkeypatch.setattr("tmde.papers.trainings.plan_tasks", lambda *_: [])
     file, trainings = load_comparison(name, tmp_path, {"data.train": "sample"}, None)
     assert {training.system for training in trainings} - {None} == set(file.systems)
     assert all(pair for pair in file.contrasts)
@@ -348,7 +348,7 @@ def test_a_failed_start_is_named_once(tmp_path, monkeypatch):
     def fail(training, jobs, processes) -> None:
         raise RuntimeError("train: no data")
 
-    monkeypatch.setattr("tmde.cli.comparison_runs._train", fail)
+    monkeypatch.setattr("tmde.papers.runs._train", fail)
     _, trainings = load(tmp_path)
     failures = run_all([trainings[0], *trainings[2:]], {}, jobs=1)
     assert failures["warm-1"] == "needs the start base, which failed"
@@ -465,7 +465,7 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
         output.write(result.output)
         return result.exit_code
 
-    monkeypatch.setattr("tmde.cli.comparison_runs.ChildProcesses.run", call)
+    monkeypatch.setattr("tmde.papers.runs.ChildProcesses.run", call)
     content = {
         **CONTENT,
         "systems": copy.deepcopy(CONTENT["systems"]),

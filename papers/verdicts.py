@@ -21,8 +21,10 @@ margin, lies within the margin or outside of it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from scipy import stats
@@ -80,18 +82,62 @@ def seed_difference(
     Returns:
         None if there are fewer than two seeds: of each system, or of both measures.
     """
-    mean_difference = _paired(values, other_values) if is_paired else _welch(values, other_values)
-    if mean_difference is None:
+    if is_paired:
+        shared_seeds = [seed for seed in values if seed in other_values]
+        a = np.array([values[seed] for seed in shared_seeds])
+        b = np.array([other_values[seed] for seed in shared_seeds])
+    else:
+        a = np.array(list(values.values()))
+        b = np.array(list(other_values.values()))
+    if min(len(a), len(b)) < FEWEST_SEEDS:
         return None
-    half_width = mean_difference.standard_error * mean_difference.quantile((1 + CONFIDENCE) / 2)
+    mean = float(a.mean() - b.mean())
+    if not _varies(a, b, is_paired):
+        # The same with every seed. That few numbers are equal happens by chance.
+        degrees = len(a) - 1 if is_paired else len(a) + len(b) - 2
+        return SeedDifference(mean, mean, mean, 1.0, 0.0, degrees)
+    test = _t_test(a, b, 0.0, is_paired)
+    low, high = test.confidence_interval(CONFIDENCE)
+    half_width = (high - low) / 2
+    quantile = stats.t.ppf((1 + CONFIDENCE) / 2, test.df)
     return SeedDifference(
-        mean=mean_difference.mean,
-        low=mean_difference.mean - half_width,
-        high=mean_difference.mean + half_width,
-        p=_p_value(mean_difference, margin),
-        standard_error=mean_difference.standard_error,
-        degrees=mean_difference.degrees,
+        mean=mean,
+        low=float(low),
+        high=float(high),
+        p=_p_value(a, b, margin, is_paired),
+        standard_error=float(half_width / quantile),
+        degrees=float(test.df),
     )
+
+
+def _varies(a: np.ndarray, b: np.ndarray, is_paired: bool) -> bool:
+    """Return whether values differ between seeds by more than rounding."""
+    if is_paired:
+        return bool(np.ptp(a - b) > _ROUNDING)
+    return bool(max(np.ptp(a), np.ptp(b)) > _ROUNDING)
+
+
+def _p_value(a: np.ndarray, b: np.ndarray, margin: float | None, is_paired: bool) -> float:
+    if margin is None:
+        return float(_t_test(a, b, 0.0, is_paired).pvalue)
+    mean = a.mean() - b.mean()
+    if abs(mean) > margin:
+        nearer_bound = float(np.copysign(margin, mean))
+        return float(_t_test(a, b, nearer_bound, is_paired).pvalue)
+    # Both one-sided tests must reject. The mean lies between the bounds, so that each two-sided p
+    # is twice the one-sided one, which is what belongs to a 95 % interval.
+    p_values = [_t_test(a, b, bound, is_paired).pvalue for bound in (-margin, margin)]
+    return float(max(p_values))
+
+
+def _t_test(a: np.ndarray, b: np.ndarray, difference: float, is_paired: bool) -> Any:
+    """Test the null hypothesis that the mean difference is `difference`, two-sided."""
+    if is_paired:
+        return stats.ttest_1samp(a - b, difference)
+    with warnings.catch_warnings():
+        # scipy warns if one system has the same value with every seed, which is exact here.
+        warnings.simplefilter("ignore", RuntimeWarning)
+        return stats.ttest_ind(a - difference, b, equal_var=False)
 
 
 def smallest_told(difference: SeedDifference, claims: int) -> float:
@@ -120,91 +166,3 @@ def verdict_of(difference: SeedDifference, corrected_p: float, margin: float | N
     else:
         is_as_claimed = abs(difference.mean) <= margin
     return HOLDS if is_as_claimed else DOES_NOT_HOLD
-
-
-def holm(p_values: Sequence[float]) -> list[float]:
-    """Return p-values corrected for their number (Holm 1979), in the order in which they came."""
-    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
-    corrected = [0.0] * len(p_values)
-    largest = 0.0
-    for rank, place in enumerate(order):
-        largest = max(largest, (len(p_values) - rank) * p_values[place])
-        corrected[place] = min(1.0, largest)
-    return corrected
-
-
-# ---- t-tests
-
-
-@dataclass(frozen=True)
-class _MeanDifference:
-    """A mean difference with what a t-test needs.
-
-    Attributes:
-        mean: The mean difference.
-        standard_error: Its standard error.
-        degrees: The degrees of freedom of the standard error.
-    """
-
-    mean: float
-    standard_error: float
-    degrees: float
-
-    def quantile(self, share: float) -> float:
-        return float(stats.t.ppf(share, self.degrees))
-
-    def p_against(self, difference: float) -> float:
-        """Return the two-sided p-value of the null hypothesis that the mean is `difference`."""
-        distance = abs(self.mean - difference)
-        if self.standard_error == 0:
-            # The same with every seed. That few numbers are equal happens by chance.
-            return 1.0
-        return float(2 * stats.t.sf(distance / self.standard_error, self.degrees))
-
-
-def _paired(
-    values: Mapping[int, float], other_values: Mapping[int, float]
-) -> _MeanDifference | None:
-    """Return the mean of the differences of the seeds that both have."""
-    differences = [values[seed] - other_values[seed] for seed in values if seed in other_values]
-    if len(differences) < FEWEST_SEEDS:
-        return None
-    mean, error_variance = _mean_and_its_variance(differences)
-    return _MeanDifference(mean, float(np.sqrt(error_variance)), len(differences) - 1)
-
-
-def _welch(
-    values: Mapping[int, float], other_values: Mapping[int, float]
-) -> _MeanDifference | None:
-    """Return the difference of the means, with the degrees of freedom of Welch (1947)."""
-    if min(len(values), len(other_values)) < FEWEST_SEEDS:
-        return None
-    mean, error_variance = _mean_and_its_variance(values.values())
-    other_mean, other_error_variance = _mean_and_its_variance(other_values.values())
-    both = error_variance + other_error_variance
-    uncertainty = error_variance**2 / (len(values) - 1)
-    other_uncertainty = other_error_variance**2 / (len(other_values) - 1)
-    degrees = len(values) + len(other_values) - 2.0
-    if both > 0:
-        degrees = both**2 / (uncertainty + other_uncertainty)
-    return _MeanDifference(mean - other_mean, float(np.sqrt(both)), degrees)
-
-
-def _mean_and_its_variance(numbers: Iterable[float]) -> tuple[float, float]:
-    """Return the mean of numbers and the variance of that mean, s² / n."""
-    array = np.array(list(numbers))
-    mean = float(array.mean())
-    if np.ptp(array) <= _ROUNDING:
-        return mean, 0.0
-    return mean, float(array.var(ddof=1) / len(array))
-
-
-def _p_value(tested: _MeanDifference, margin: float | None) -> float:
-    if margin is None:
-        return tested.p_against(0.0)
-    if abs(tested.mean) > margin:
-        nearer_bound = float(np.copysign(margin, tested.mean))
-        return tested.p_against(nearer_bound)
-    # Both one-sided tests must reject. The mean lies between the bounds, so that each two-sided p
-    # is twice the one-sided one, which is what belongs to a 95 % interval.
-    return max(tested.p_against(-margin), tested.p_against(margin))

@@ -12,24 +12,25 @@ from typing import Any
 
 import numpy as np
 
-from tmde.cli.claims import FOLDS, VALUE, Claim, Measure
-from tmde.cli.comparison_file import (
-    MAIN_EVALUATION,
-    RESULTS_NAME,
-    ComparisonFile,
-    Training,
-    cpu_minutes_of,
-)
 from tmde.data.io import write_atomically
 from tmde.eval.environment import environment
 from tmde.eval.results import TaskResult, group_cells, read_results
+from tmde.eval.statistics import holm
 from tmde.eval.tasks import VectorGeometry
 from tmde.eval.training_log import LOG_NAME, read_log
-from tmde.eval.verdicts import (
+from tmde.papers.comparison import (
+    FOLDS,
+    MAIN_EVALUATION,
+    VALUE,
+    Claim,
+    ComparisonFile,
+    Measure,
+)
+from tmde.papers.trainings import Training
+from tmde.papers.verdicts import (
     NOT_RUN,
     NOT_TESTED,
     SeedDifference,
-    holm,
     seed_difference,
     verdict_of,
 )
@@ -53,8 +54,8 @@ class MeasuredRun:
 
     @cached_property
     def record(self) -> dict[str, Any] | None:
-        """The `results.json` of the run; None if it is not finished."""
-        return _read_json(self.training.run / RESULTS_NAME)
+        """What the run recorded when it was finished; None before."""
+        return self.training.record
 
     def value_of(self, measure: Measure) -> float | None:
         """Return the number of a measure; None if it is not measured yet, or undefined."""
@@ -93,11 +94,6 @@ class MeasuredRun:
                         results[result.task] = result
             self._results[evaluation] = results
         return self._results[evaluation]
-
-
-def _read_json(path: Path) -> Any:
-    """Return the content of a file; None if there is none."""
-    return json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
 
 
 BEST_SOURCE = "Best source"
@@ -151,28 +147,15 @@ def _texts_per_second(results: Iterable[TaskResult]) -> float | None:
 # ---- Learning curves
 
 
-@dataclass(frozen=True)
-class CurvePoint:
-    """The development measures of a run at one of its evaluations.
-
-    Attributes:
-        step: The optimizer step.
-        rows: The rows read so far; between two lines of the log, in proportion to the steps.
-        minutes: The CPU minutes of training so far, without evaluations.
-        measures: The means over dev sets and pairs of languages, such as `retrieval`.
-    """
-
-    step: int
-    rows: int
-    minutes: float
-    measures: dict[str, float]
-
-
 CURVE_MEASURES = ("retrieval", "document_retrieval")
 
 
-def learning_curve(run: Path, minutes_per_step: float) -> list[CurvePoint]:
+def learning_curve(run: Path, minutes_per_step: float) -> list[dict[str, float]]:
     """Return the evaluations of a run in the order of steps, from its log.
+
+    A point has the step, the rows and the CPU minutes of training so far, and the means of
+    development measures over dev sets and pairs of languages. Between two lines of the log, rows
+    are in proportion to the steps.
 
     Args:
         run: The folder of the run.
@@ -193,13 +176,13 @@ def learning_curve(run: Path, minutes_per_step: float) -> list[CurvePoint]:
             evaluations.append(line)
     points = []
     for line in evaluations:
-        measures = {}
-        for name in CURVE_MEASURES:
-            if f"eval_{name}" in line:
-                measures[name] = line[f"eval_{name}"]
         step = int(line["step"])
         rows = round(float(np.interp(step, logged_steps, logged_rows)))
-        points.append(CurvePoint(step, rows, round(step * minutes_per_step, 3), measures))
+        point = {"step": step, "rows": rows, "minutes": round(step * minutes_per_step, 3)}
+        for name in CURVE_MEASURES:
+            if f"eval_{name}" in line:
+                point[name] = line[f"eval_{name}"]
+        points.append(point)
     return points
 
 
@@ -223,7 +206,7 @@ class MeasuredPair:
     unit: str
     better: dict[int, float]
     worse: dict[int, float]
-    difference: SeedDifference | None = None
+    difference: SeedDifference | None
 
 
 @dataclass
@@ -233,26 +216,33 @@ class ClaimResult:
     Attributes:
         claim_id: The id of the claim.
         claim: The claim.
-        pairs: The measures of both systems, the deciding one first.
-        seeds_done: The numbers of seeds with the deciding measure, of the better system and the
-            other one.
-        seeds: The numbers of seeds that are planned.
-        verdict: One of the verdicts of `tmde.eval.verdicts`.
+        pairs: The measures of both systems, the deciding one first; none of a claim that is not
+            tested.
+        seeds: The numbers of seeds that are planned, of the better system and the other one.
+        verdict: One of the verdicts of `tmde.papers.verdicts`.
         corrected_p: The p-value that decides; None without a verdict.
     """
 
     claim_id: str
     claim: Claim
     pairs: list[MeasuredPair] = field(default_factory=list)
-    seeds_done: tuple[int, int] = (0, 0)
     seeds: tuple[int, int] = (0, 0)
     verdict: str = NOT_TESTED
     corrected_p: float | None = None
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all seeds of both systems have the deciding measure."""
-        return self.claim.is_tested and self.seeds_done == self.seeds
+    def seeds_done(self) -> tuple[int, int]:
+        """The numbers of seeds with the deciding measure, of the better system and the other."""
+        if not self.pairs:
+            return (0, 0)
+        return len(self.pairs[0].better), len(self.pairs[0].worse)
+
+    @property
+    def deciding_difference(self) -> SeedDifference | None:
+        """The difference of the deciding measure; None before all seeds of both systems have it."""
+        if not self.pairs or self.seeds_done != self.seeds:
+            return None
+        return self.pairs[0].difference
 
 
 COUNTS = ("components_90", "debiased_rank", "median_rank")  # Measures that are no shares.
@@ -268,29 +258,17 @@ def claim_results(
         runs: The trainings of each system.
     """
     results = [_measure_claim(claim_id, claim, runs) for claim_id, claim in file.claims.items()]
-    for result in results:
-        for pair in result.pairs:
-            is_deciding = pair is result.pairs[0]
-            margin = result.claim.margin if is_deciding else None
-            pair.difference = _difference(pair, result.claim, margin)
     tested = [result for result in results if result.claim.is_tested]
-    corrected = holm([_p_of(result) for result in tested])
-    for result, p in zip(tested, corrected, strict=True):
-        difference = result.pairs[0].difference
-        if not result.is_complete or difference is None:
-            result.verdict = NOT_RUN
-            continue
-        result.corrected_p = p
-        result.verdict = verdict_of(difference, p, result.claim.margin)
+    p_values = []
+    for result in tested:
+        difference = result.deciding_difference
+        p_values.append(1.0 if difference is None else difference.p)
+    for result, p in zip(tested, holm(p_values), strict=True):
+        difference = result.deciding_difference
+        if difference is not None:
+            result.corrected_p = p
+            result.verdict = verdict_of(difference, p, result.claim.margin)
     return results
-
-
-def _p_of(result: ClaimResult) -> float:
-    """Return the p-value of a claim; 1 if it is not complete."""
-    difference = result.pairs[0].difference
-    if difference is None or not result.is_complete:
-        return 1.0
-    return difference.p
 
 
 def _measure_claim(
@@ -306,15 +284,13 @@ def _measure_claim(
     for measure, worse_measure in claim.measure_pairs:
         better = _values_by_seed(better_runs, measure)
         worse = _values_by_seed(worse_runs, worse_measure)
-        pairs.append(MeasuredPair(measure.title, _unit_of(measure), better, worse))
-    return ClaimResult(
-        claim_id,
-        claim,
-        pairs,
-        seeds_done=(len(pairs[0].better), len(pairs[0].worse)),
-        seeds=(len(better_runs), len(worse_runs)),
-        verdict=NOT_RUN,
-    )
+        unit = _unit_of(measure)
+        # The first measure decides; the margin is in its unit.
+        margin = None if pairs else claim.margin
+        difference = _difference(better, worse, unit, claim, margin)
+        pairs.append(MeasuredPair(measure.title, unit, better, worse, difference))
+    seeds = (len(better_runs), len(worse_runs))
+    return ClaimResult(claim_id, claim, pairs, seeds, verdict=NOT_RUN)
 
 
 def _values_by_seed(runs: Iterable[MeasuredRun], measure: Measure) -> dict[int, float]:
@@ -332,11 +308,15 @@ def _unit_of(measure: Measure) -> str:
     return "count" if measure.value in COUNTS else "share"
 
 
-def _difference(pair: MeasuredPair, claim: Claim, margin: float | None) -> SeedDifference | None:
+def _difference(
+    better: dict[int, float],
+    worse: dict[int, float],
+    unit: str,
+    claim: Claim,
+    margin: float | None,
+) -> SeedDifference | None:
     """Return the difference of a measure in the direction of the claim."""
-    better = pair.better
-    worse = pair.worse
-    if pair.unit == "ratio":
+    if unit == "ratio":
         better = {seed: math.log(value) for seed, value in better.items()}
         worse = {seed: math.log(value) for seed, value in worse.items()}
     if claim.less_is_better:
@@ -368,7 +348,7 @@ def write_claims(
     content = {
         **environment(),
         "description": file.description,
-        "cpu_hours": sum(cpu_minutes_of(training.run) for training in trainings) / 60,
+        "cpu_hours": sum(training.cpu_minutes for training in trainings) / 60,
         "runs": _count_runs(runs),
         "titles": file.titles,
         "seeds": file.seeds,
@@ -403,23 +383,23 @@ def _count_runs(runs: Mapping[str, Sequence[MeasuredRun]]) -> dict[str, int]:
 def _describe_system(runs: Sequence[MeasuredRun]) -> dict[str, Any]:
     """Return rows, time, learning curve and vectors of a system, of the runs that are finished."""
     by_seed: dict[int, dict[str, Any]] = {}
+    curves = []
     for run in runs:
         record = run.record
         if record is None:
             continue
         minutes = training_cpu_minutes(record)
-        curve = learning_curve(run.training.run, minutes / record["steps"])
+        curves.append(learning_curve(run.training.run, minutes / record["steps"]))
         by_seed[run.training.seed] = {
             "steps": record["steps"],
             "best_step": record["best_step"],
             "rows": record["seen"]["rows"],
             "training_cpu_minutes": round(minutes, 3),
             "words_per_second": round(words_per_second(record), 1),
-            "curve": [asdict(point) for point in curve],
         }
     return {
         "seeds": by_seed,
-        "curve": _mean_curve([seed["curve"] for seed in by_seed.values()]),
+        "curve": _mean_curve(curves),
         "geometry": _mean_geometry(runs),
     }
 
@@ -448,39 +428,23 @@ def _mean_geometry(runs: Sequence[MeasuredRun]) -> dict[str, float]:
     return means
 
 
-def _mean_curve(curves: Sequence[Sequence[Mapping[str, Any]]]) -> list[dict[str, float]]:
+def _mean_curve(curves: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[str, float]]:
     """Return the means over seeds at the steps that all seeds have evaluated."""
     points_at_step = defaultdict(list)
     for curve in curves:
         for point in curve:
-            flat = {"rows": point["rows"], "minutes": point["minutes"], **point["measures"]}
-            points_at_step[point["step"]].append(flat)
+            points_at_step[point["step"]].append(point)
     means = []
-    for step, points in sorted(points_at_step.items()):
-        if len(points) < len(curves):
-            continue
-        mean_point = {name: fmean(point[name] for point in points) for name in points[0]}
-        means.append({"step": step, **mean_point})
+    for _, points in sorted(points_at_step.items()):
+        if len(points) == len(curves):
+            means.append({name: fmean(point[name] for point in points) for name in points[0]})
     return means
 
 
 def _describe_claim(result: ClaimResult) -> dict[str, Any]:
-    claim = result.claim
     return {
         "id": result.claim_id,
-        "paper": claim.paper,
-        "place": claim.place,
-        "sentence": claim.sentence,
-        "verbatim": claim.verbatim,
-        "figure": claim.figure,
-        "why_not": claim.why_not,
-        "better": claim.better,
-        "worse": claim.worse,
-        "equal": claim.equal,
-        "experiment": claim.experiment,
-        "columns": claim.columns,
-        "less_is_better": claim.less_is_better,
-        "margin": claim.margin,
+        **result.claim.model_dump(exclude={"measures", "worse_measures"}),
         "measures": [asdict(pair) for pair in result.pairs],
         "seeds_done": result.seeds_done,
         "seeds": result.seeds,

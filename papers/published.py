@@ -1,17 +1,21 @@
-"""Published tables from `published_tables`, and whether measured numbers compare with them."""
+"""Published tables, and measured numbers beside those that they compare with."""
 
 from __future__ import annotations
 
 import functools
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import resources
 from itertools import product
 from typing import Any
 
 import yaml
 
+from tmde.eval.markdown import markdown_escape, markdown_table
+from tmde.eval.report import Section, sections
 from tmde.eval.results import Cell, TaskResult, summarize
+from tmde.eval.statistics import paired_t_test
+from tmde.training.packaged_files import yaml_files
 
 Value = float | str | None
 
@@ -104,6 +108,13 @@ class PublishedTable:
                 values[title] = 100 * value_of_measure[measure]
         return values
 
+    @property
+    def remark(self) -> str:
+        """The caption, where it is printed, and what must be known of the numbers."""
+        page = f", page {self.page}" if self.page else ""
+        caption = f"{self.caption.rstrip('.')} (section {self.section}{page})."
+        return " ".join([caption, *self.notes, *self.inconsistent])
+
     def printed(self) -> list[tuple[str, dict[str, Value]]]:
         """Return the label of each row, and its values by column."""
         printed_rows = []
@@ -161,8 +172,7 @@ def published_tables() -> tuple[PublishedTable, ...]:
     A table whose columns are tasks is returned once for each of these tasks.
     """
     tables: list[PublishedTable] = []
-    folder = resources.files("tmde.eval") / "published_tables"
-    for file in sorted(folder.iterdir(), key=lambda file: file.name):
+    for file in yaml_files("tmde.papers", "published_tables").values():
         paper = yaml.safe_load(file.read_text(encoding="utf-8"))
         for record in paper["tables"]:
             tables.extend(_tables_of_record(record, paper))
@@ -195,3 +205,121 @@ def _tables_of_record(record: dict[str, Any], paper: Mapping[str, Any]) -> Itera
     for title, task_name in task_of_column.items():
         # The tasks whose results are columns of one table are all in English.
         yield make_table(task_name, columns | {title: "en -> en"})
+
+
+# ---- Beside measured numbers
+
+
+def published_markdown(results: Sequence[TaskResult]) -> str:
+    """Return the published tables that measured systems compare with, in Markdown.
+
+    A measurement under other conditions than a paper's is named with what differs.
+
+    Args:
+        results: The results of systems.
+
+    Returns:
+        A chapter with a section for each task; "" if nothing was published on any of them.
+    """
+    blocks = []
+    for section in sections(results):
+        blocks_of_section = _blocks_of_section(section)
+        if blocks_of_section:
+            blocks.append(f"### {markdown_escape(section.results[0].task)}")
+            blocks += blocks_of_section
+    if not blocks:
+        return ""
+    return "\n\n".join(["## Published results", *blocks]) + "\n"
+
+
+def _blocks_of_section(section: Section) -> list[str]:
+    """Return the paragraphs and tables on a task."""
+    blocks = []
+    citations = {}
+    for table in published_tables():
+        comparable = []
+        for result, label, _ in section.rows():
+            if table.measured(result) and not table.differences(result):
+                comparable.append((label, result))
+        if comparable:
+            citations[markdown_escape(table.short)] = markdown_escape(table.citation)
+            blocks.append(f"#### Beside table {table.number} of {markdown_escape(table.short)}")
+            blocks.append("\n".join(_table_with_measured(table, comparable)))
+            blocks.append(markdown_escape(table.remark))
+            blocks += _fold_tests(table, comparable)
+    blocks += _other_conditions(section)
+    blocks += [f"{short}: {citation}." for short, citation in citations.items()]
+    return blocks
+
+
+def _other_conditions(section: Section) -> list[str]:
+    """Return a sentence for each paper and system that was measured under other conditions."""
+    numbers: dict[tuple[str, str], list[str]] = defaultdict(list)
+    reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for table in published_tables():
+        for result, label, _ in section.rows():
+            differences = table.differences(result) if table.measured(result) else []
+            if differences:
+                numbers[table.short, label].append(table.number)
+                reasons[table.short, label] += differences
+    sentences = []
+    for short, label in numbers:
+        tables = ", ".join(dict.fromkeys(numbers[short, label]))
+        why = "; ".join(dict.fromkeys(reasons[short, label]))
+        paper = f"{markdown_escape(short)}, table {tables}"
+        sentences.append(f"Not comparable with {paper}: {label} ({why}).")
+    return sentences
+
+
+def _table_with_measured(
+    table: PublishedTable, comparable: Sequence[tuple[str, TaskResult]]
+) -> list[str]:
+    """Return the lines of a table with the measured systems, then the published ones."""
+    rows: list[list[str]] = []
+    titles: list[str] = []
+    for label, result in comparable:
+        values = table.measured(result)
+        titles = list(values)
+        numbers = [f"{value:.1f}" for value in values.values()]
+        rows.append([f"**{label} (measured)**", *numbers])
+    for label, printed in table.printed():
+        values_in_columns = [printed[title] for title in titles]
+        if all(value is None for value in values_in_columns):
+            continue
+        texts = ["–" if value is None else str(value) for value in values_in_columns]
+        rows.append([markdown_escape(text) for text in (label, *texts)])
+    return markdown_table(["System", *titles], rows)
+
+
+def _fold_tests(table: PublishedTable, comparable: Sequence[tuple[str, TaskResult]]) -> list[str]:
+    """Return a table of t-tests of each system's six folds, and its title; nothing without folds.
+
+    They compare the accuracies on the folds with every printed accuracy, as in section 3.3 of Li
+    (2021).
+    """
+    rows: list[list[str]] = []
+    for label, result in comparable:
+        accuracies = result.settings.get("folds", {}).get("accuracies", {})
+        if accuracies:
+            rows.extend(_rows_of_fold_tests(table, label, accuracies))
+    if not rows:
+        return []
+    lines = markdown_table(["System", "Against", *table.columns], rows, left=2)
+    title = "p of the single-sample t-test of the six folds against the printed accuracy:"
+    return [title, "\n".join(lines)]
+
+
+def _rows_of_fold_tests(
+    table: PublishedTable, label: str, accuracies: dict[str, list[float]]
+) -> Iterator[list[str]]:
+    for name, printed in table.printed():
+        p_values = []
+        for title, measure in table.columns.items():
+            published = printed[title]
+            if measure is None or not isinstance(published, int | float):
+                p_values.append("–")
+                continue
+            folds = accuracies[measure]
+            p = paired_t_test([published / 100] * len(folds), folds)
+            p_values.append(f"{p:.2g}")
+        yield [label, markdown_escape(name), *p_values]

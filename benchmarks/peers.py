@@ -47,9 +47,9 @@ from tmde.eval import (
     summarize,
 )
 from tmde.eval.figures import COLORS
+from tmde.eval.model_fingerprint import Role, prompt_of_role
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, write_results
-from tmde.eval.role_prompts import Role, prompt_of_role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks.base import text_fingerprint
 

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import markdown, write_json
-from corpora import read_rows
+from common import markdown, read_rows, write_json
 from monitor import Monitor
 
 from tmde.cli import dedupe_file

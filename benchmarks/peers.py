@@ -27,11 +27,10 @@ import numpy as np
 import pandas as pd
 import torch
 import typer
-from common import interleaved, summary, write_json
+from common import interleaved, markdown, summary, write_json
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from sentence_transformers.sentence_transformer.modules import StaticEmbedding
-from tabulate import tabulate
 
 from modeling_tmde import train_tokenizer
 from tmde.data import load_parallel
@@ -665,7 +664,7 @@ def main(
     speeds = measure_speed(loaded_systems, texts)
     reports = report_systems(loaded_systems, results, speeds)
     table = [report.table_row() for report in reports]
-    typer.echo(tabulate(table, "keys", "pipe", floatfmt=".1f", missingval="-"))
+    typer.echo(markdown(table))
     characters = fmean(map(len, texts))
     threads = torch.get_num_threads()
     typer.echo(f"\ntexts/s: {characters:.0f} characters a text, {threads} threads.")

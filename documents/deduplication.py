@@ -169,7 +169,7 @@ class DuplicateFinder:
             raise TmdeError(
                 "embedder, calibration: found one of them, expected both for translations, or none"
             )
-        if calibration is not None:
+        if embedder is not None and calibration is not None:
             calibration.check_embedder(embedder)
         self.min_similarity = min_similarity
         self.embedder = embedder

@@ -15,7 +15,6 @@ import argparse
 import json
 import re
 import sys
-import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -56,9 +55,7 @@ README_BLOCK = re.compile(r"(?<=<!-- models -->\n).*?(?=\n<!-- end of models -->
 FIGURE = ROOT / "docs" / "figures" / "quality_speed.png"
 # The measurements of the summary, of README's table and of the figure.
 TEST_DATA = "test_data"
-CODE_BLOCK = re.compile(r"(^```.*?^```$)", re.MULTILINE | re.DOTALL)
-# A list, a picture or a heading also begins a block where no empty line is before it.
-END_OF_BLOCK = re.compile(r"\n\s*\n|\n(?=- |!\[|#{1,6} )")
+EMPTY_LINES = re.compile(r"\n{3,}")
 # The runs of the packaged models one by one, which stand on the page of test data alone.
 SINGLE_RUNS = ("default-run", "accurate-run")
 # The systems of the comparison with peers and of the test data, in the order of their rows.
@@ -235,9 +232,10 @@ def make_pages(folder: Path = RESULTS, templates: Path = TEMPLATES) -> dict[str,
         measurements = Measurements(folder)
         environment = make_environment(measurements, templates)
         try:
-            pages[name] = tidy(environment.get_template(path.name).render())
+            text = environment.get_template(path.name).render()
         except ReportError as error:
             raise ReportError(f"{path}: {error}") from error
+        pages[name] = EMPTY_LINES.sub("\n\n", text.lstrip())
         used |= measurements.used
     unused = {path.stem for path in folder.glob("*.json")} - used
     if unused:
@@ -265,42 +263,6 @@ def make_readme(readme: str, folder: Path = RESULTS, templates: Path = TEMPLATES
     if replaced != 1:
         raise ReportError(f"README.md has {replaced} places for the table of models, expected 1")
     return made
-
-
-def tidy(text: str) -> str:
-    """Return the text of a page with one empty line between blocks and wrapped paragraphs."""
-    blocks = []
-    for piece in CODE_BLOCK.split(text):
-        if piece.startswith("```"):
-            blocks.append(piece)
-            continue
-        for block in END_OF_BLOCK.split(piece):
-            if block.strip():
-                blocks.append(wrap(block.strip()))
-    return join_blocks(blocks)
-
-
-def wrap(text: str) -> str:
-    """Return a paragraph, or an item of a list, in lines of 100 columns."""
-    if text.startswith(("#", "<!--", "![", "|")):
-        return text
-    one_line = " ".join(text.split())
-    indent = "  " if text.startswith("- ") else ""
-    return textwrap.fill(
-        one_line, 100, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
-
-
-def join_blocks(blocks: Sequence[str]) -> str:
-    """Return blocks with an empty line between them, and none between items of a list."""
-    text = ""
-    previous = ""
-    for block in blocks:
-        if text:
-            text += "\n" if previous.startswith("- ") and block.startswith("- ") else "\n\n"
-        text += block
-        previous = block
-    return text + "\n"
 
 
 # ---- The command

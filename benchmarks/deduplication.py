@@ -26,7 +26,7 @@ from monitor import Monitor
 
 from tmde.cli import dedupe_file
 from tmde.documents import deduplication
-from tmde.documents.shingles import comparable_text, resemblance, shingles
+from tmde.documents.signature_bands import comparable_text, resemblance, shingles
 
 PLANTED_SHARE = 0.05
 SHORTEST = 60  # characters of a text that is planted again

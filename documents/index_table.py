@@ -19,10 +19,12 @@ from tmde.documents.index_columns import (
     add_columns,
     column_of,
     column_values,
+    has_id,
+    has_name,
+    has_value,
     metadata_types,
     widened_types,
 )
-from tmde.documents.index_filters import has_id, has_name, has_value
 from tmde.documents.unit_rows import TIE, unit_vectors
 
 TABLE = "documents"

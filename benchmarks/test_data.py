@@ -47,9 +47,9 @@ from peers import (
 
 from modeling_tmde import TmdeError
 from tmde.eval import plan_tasks
+from tmde.eval.model_fingerprint import Role
 from tmde.eval.planning import LoadedTask
 from tmde.eval.results import TaskResult, summary_columns
-from tmde.eval.role_prompts import Role
 from tmde.eval.systems import Language, default_cache_dir
 from tmde.eval.tasks import QuestionData, RetrievalData, SimilarityData
 from tmde.training.teachers.files import read_vector_table

@@ -24,7 +24,6 @@ OPTIONS = {
         *("--static", "{folder}/static"),
         *("--minutes", "0.02"),
         *("--cache", "{folder}"),
-        *("--figure", "{folder}/front.png"),
     ],
     "vector_size.py": ["--dim", "32", "--precision", "ubinary"],
     "training_speed.py": [*TRAINING, "--system", "Marian, Seq2SeqTrainer, by length"],

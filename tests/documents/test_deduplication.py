@@ -15,8 +15,7 @@ from tmde.data.sample import sample_sentences
 from tmde.documents import signature_bands
 from tmde.documents.calibration import EVIDENCE, Calibration
 from tmde.documents.deduplication import MIN_SIMILARITY, DuplicateFinder, Group, Kind, Match
-from tmde.documents.shingles import resemblance, shingles
-from tmde.documents.signature_bands import SignatureBands, longest_band
+from tmde.documents.signature_bands import SignatureBands, longest_band, resemblance, shingles
 from tmde.embedding.document_embedder import DocumentEmbedder, EncodeOutput, EncodeReport
 
 

@@ -14,8 +14,10 @@ import torch
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from modeling_tmde import TmdeConfig, TmdeForConditionalGeneration, train_tokenizer
+from tests.leftovers import start_guard
 from tmde.embedding.progress import _LogLines
 
+GUARD = pytest.StashKey()
 BOTTLENECKS = ("first", "pyramid", "full", "dual")
 LANGUAGES = ("de", "en", "es", "fr", "it")
 WORDS = {
@@ -25,6 +27,11 @@ WORDS = {
     "fr": ["maison", "chien", "chat", "arbre", "fleuve", "ville", "lumière", "nuit", "pain", "eau"],
     "it": ["casa", "cane", "gatto", "albero", "fiume", "città", "luce", "notte", "pane", "acqua"],
 }
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """No process outlives the test run."""
+    config.stash[GUARD] = start_guard()
 
 
 def make_rows(

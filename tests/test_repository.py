@@ -311,7 +311,7 @@ def __getattr__(name: str) -> Any: ...
 SKIPPED = "transformers datasets sklearn scipy pandas pyarrow accelerate huggingface_hub lancedb"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_a_type_checker_sees_the_types_of_the_installed_package(tmp_path):
     pytest.importorskip("mypy", reason="mypy is not installed (extra dev)")
     # A copy, because setuptools writes its folder `build` beside what it builds.

@@ -31,6 +31,7 @@ from sybil import Document, Example, Region, Sybil
 from sybil.parsers.markdown import CodeBlockParser, SkipParser
 from sybil.parsers.markdown.lexers import DirectiveInHTMLCommentLexer
 
+from tests.conftest import nightly_except
 from tests.docs.conftest import make_file
 from tests.docs.hub_content import add_repository
 from tests.forking import ForkServer
@@ -146,6 +147,13 @@ PARSERS += [
 ]
 
 
+# The pages whose blocks run for every change; those of the others run every night.
+DAILY_PAGES = [
+    ROOT / "README.md",
+    ROOT / "docs" / "get-started.md",
+    ROOT / "docs" / "guides" / "train.md",
+]
+
 # Every block that does not run, by page, with the reason that the page gives. A new one needs a
 # reason that no stand-in (hub_content.py, conftest.py) can remove.
 SKIPS = {
@@ -240,8 +248,9 @@ def offline_server(tmp_path_factory):
         yield server
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("path", PAGES, ids=[path.name for path in PAGES])
+@pytest.mark.parametrize(
+    "path", nightly_except(DAILY_PAGES, PAGES), ids=[path.name for path in PAGES]
+)
 def test_blocks_run(path, tmp_path, trained, offline_server):
     document = Sybil(parsers=PARSERS).parse(path)
     folder = tmp_path / "work"

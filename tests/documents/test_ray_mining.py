@@ -10,8 +10,6 @@ from tests.tiny_embedders import make_bag, make_tokenizer
 from tmde import DocumentEmbedder
 from tmde.documents import DocumentIndex, mine_bitext, ray_mining
 
-pytestmark = pytest.mark.slow
-
 WORDS = ["haus", "hund", "katze", "baum", "fluss", "stadt", "licht", "nacht", "brot", "wasser"]
 
 

@@ -17,8 +17,6 @@ from tmde.data.sample import sample_documents
 
 FOLDER = Path(__file__).parents[2] / "examples"
 
-pytestmark = pytest.mark.slow
-
 
 def run(command, folder):
     environment = {

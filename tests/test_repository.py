@@ -270,19 +270,19 @@ def is_all(node: ast.stmt) -> bool:
     return any(isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets)
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_a_package_with_names_lists_the_public_ones(package):
-    module = ast.parse((folder_of(package) / "__init__.py").read_text("utf-8"))
-    assert any(map(is_all, module.body)) or not has_names(module)
+def test_a_package_with_names_lists_the_public_ones():
+    for package in PACKAGES:
+        module = ast.parse((folder_of(package) / "__init__.py").read_text("utf-8"))
+        assert any(map(is_all, module.body)) or not has_names(module), package
 
 
-@pytest.mark.parametrize("package", PACKAGES)
-def test_public_names_exist_once(package):
-    module = importlib.import_module(package)
-    names = getattr(module, "__all__", [])
-    missing = [name for name in names if not hasattr(module, name)]
-    assert missing == []
-    assert len(set(names)) == len(names)
+def test_public_names_exist_once():
+    for package in PACKAGES:
+        module = importlib.import_module(package)
+        names = getattr(module, "__all__", [])
+        missing = [name for name in names if not hasattr(module, name)]
+        assert missing == [], package
+        assert len(set(names)) == len(names), package
 
 
 @pytest.mark.parametrize("package", ["tmde", "modeling_tmde"])

@@ -332,8 +332,12 @@ def anchors_of(path: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-@pytest.mark.parametrize("path", MARKDOWN, ids=[path.name for path in MARKDOWN])
-def test_links_lead_somewhere(path):
+def test_links_lead_somewhere():
+    for path in MARKDOWN:
+        check_links(path)
+
+
+def check_links(path: Path) -> None:
     text = re.sub(r"^```.*?^```", "", path.read_text("utf-8"), flags=re.MULTILINE | re.DOTALL)
     for target in re.findall(r"\]\(([^)\s]+)\)", re.sub(r"`[^`]*`", "", text)):
         if re.match(r"[a-z]+:", target):
@@ -353,9 +357,9 @@ def test_tests_that_a_page_names_exist(name):
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
-@pytest.mark.parametrize("name", packaged_names())
-def test_every_recipe_is_in_the_table_of_the_guide(name):
-    assert f"`{name}`" in (ROOT / "docs" / "guides" / "train.md").read_text("utf-8")
+def test_every_recipe_is_in_the_table_of_the_guide():
+    guide = (ROOT / "docs" / "guides" / "train.md").read_text("utf-8")
+    assert [name for name in packaged_names() if f"`{name}`" not in guide] == []
 
 
 def test_pushes_of_runs_state_no_license_that_the_packaged_model_forbids():

@@ -197,11 +197,11 @@ SKIPS = {
         "needs four GPUs; tests/training/test_distributed.py trains on two processes",
     ],
     "docs/reliability.md": [
-        "takes a quarter of an hour; CI runs a part",
+        "takes a quarter of an hour; CI runs a part for every change and the whole every night",
         "downloads other versions of all packages",
     ],
 }
-# The packages without which a block is skipped, by page. CI installs all but fastembed and ray.
+# The packages without which a block is skipped, by page. CI installs all but fastembed every night.
 OPTIONAL_PACKAGES = {
     "docs/guides/integrations.md": [
         "model2vec",

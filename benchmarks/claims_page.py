@@ -18,11 +18,11 @@ from tmde.papers.verdicts import (
 Claim = Mapping[str, Any]
 Results = Mapping[str, Any]
 PAPERS = {
-    "000": "Li (2021): multilingual document embedding with sequential neural network models",
-    "001": "Yu et al. (2018): multilingual seq2seq training with similarity loss",
-    "002": "Mao et al. (2021): lightweight cross-lingual sentence representation learning",
-    "003": "Gong et al. (2021): LAWDR, language-agnostic weighted document representations",
-    "004": "Conneau (2019): learning distributed representations of sentences",
+    "Li, 2021": "Li (2021): multilingual document embedding with sequential neural network models",
+    "Yu et al., 2018": "Yu et al. (2018): multilingual seq2seq training with similarity loss",
+    "Mao et al., 2021": "Mao et al. (2021): lightweight cross-lingual sentence representation learning",
+    "Gong et al., 2021": "Gong et al. (2021): LAWDR, language-agnostic weighted document representations",
+    "Conneau, 2019": "Conneau (2019): learning distributed representations of sentences",
 }
 VERDICTS = (HOLDS, DOES_NOT_HOLD, CANNOT_BE_TOLD, NOT_TESTED)
 ON_CPU = "on one core of a CPU"

@@ -30,7 +30,7 @@ OPTIONS = {
 }
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", OPTIONS)
 def test_benchmark_runs(name, tmp_path):
     options = [option.format(folder=tmp_path) for option in OPTIONS[name]]

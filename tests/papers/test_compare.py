@@ -15,6 +15,7 @@ import yaml
 
 from modeling_tmde import TmdeError
 from tests.cli.conftest import run
+from tests.conftest import nightly_except
 from tmde.data.io import locked
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.papers.published import published_tables
@@ -424,8 +425,9 @@ def test_two_commands_do_not_share_a_folder(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["INT", "TERM"])
+@pytest.mark.parametrize(
+    "number", nightly_except([signal.SIGINT], [signal.SIGINT, signal.SIGTERM]), ids=["INT", "TERM"]
+)
 def test_a_signal_ends_what_is_running(number, tmp_path):
     """The training saves a checkpoint, nothing begins after it, and the same command goes on."""
     content = copy.deepcopy(CONTENT)
@@ -453,7 +455,6 @@ def test_a_signal_ends_what_is_running(number, tmp_path):
     assert log.stat().st_size == steps  # No process goes on writing.
 
 
-@pytest.mark.slow
 def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     """Its processes are calls here: each takes seconds to start."""
     monkeypatch.setattr("tmde.data.tokens.default_folder", lambda: tmp_path / "tokens")

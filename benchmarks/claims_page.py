@@ -20,8 +20,8 @@ Results = Mapping[str, Any]
 PAPERS = {
     "Li, 2021": "Li (2021): multilingual document embedding with sequential neural network models",
     "Yu et al., 2018": "Yu et al. (2018): multilingual seq2seq training with similarity loss",
-    "Mao et al., 2021": "Mao et al. (2021): lightweight cross-lingual sentence representation learning",
-    "Gong et al., 2021": "Gong et al. (2021): LAWDR, language-agnostic weighted document representations",
+    "Mao et al., 2021": "Mao et al. (2021): lightweight cross-lingual sentence representations",
+    "Gong et al., 2021": "Gong et al. (2021): language-agnostic weighted document representations",
     "Conneau, 2019": "Conneau (2019): learning distributed representations of sentences",
 }
 VERDICTS = (HOLDS, DOES_NOT_HOLD, CANNOT_BE_TOLD, NOT_TESTED)

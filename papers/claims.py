@@ -317,11 +317,15 @@ def _difference(
 ) -> SeedDifference | None:
     """Return the difference of a measure in the direction of the claim."""
     if unit == "ratio":
-        better = {seed: math.log(value) for seed, value in better.items()}
-        worse = {seed: math.log(value) for seed, value in worse.items()}
+        better = _logarithms(better)
+        worse = _logarithms(worse)
     if claim.less_is_better:
         better, worse = worse, better
     return seed_difference(better, worse, margin, is_paired=claim.better == claim.worse)
+
+
+def _logarithms(values: Mapping[int, float]) -> dict[int, float]:
+    return {seed: math.log(value) for seed, value in values.items()}
 
 
 # ---- The file
@@ -436,8 +440,12 @@ def _mean_curve(curves: Sequence[Sequence[Mapping[str, float]]]) -> list[dict[st
             points_at_step[point["step"]].append(point)
     means = []
     for _, points in sorted(points_at_step.items()):
-        if len(points) == len(curves):
-            means.append({name: fmean(point[name] for point in points) for name in points[0]})
+        if len(points) < len(curves):
+            continue
+        mean_point = {}
+        for name in points[0]:
+            mean_point[name] = fmean(point[name] for point in points)
+        means.append(mean_point)
     return means
 
 

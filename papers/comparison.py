@@ -430,8 +430,11 @@ def _describe_problem(error: ValidationError) -> str:
     if problem["type"] == "value_error":  # A check of this package.
         return f"{key}: {problem['ctx']['error']}"
     if problem["type"] == "extra_forbidden":
-        owner = f"{'.'.join(place[1:])}: " if place else ""
-        return unknown_name_message(f"{owner}key", name, _fields_at(place))
+        kind = "key"
+        if place:
+            owner = ".".join(place[1:])
+            kind = f"{owner}: key"
+        return unknown_name_message(kind, name, _fields_at(place))
     return f"{key}: found {problem['input']!r}, {problem['msg']}"
 
 
@@ -439,8 +442,10 @@ def _fields_at(place: Sequence[str]) -> Collection[str]:
     """Return the keys that are known at a place of the file."""
     if not place:
         return ComparisonFile.model_fields
+    if place[0] == "claims" and len(place) == 2:
+        return Claim.model_fields
     if place[0] == "claims":
-        return Claim.model_fields if len(place) == 2 else Measure.model_fields
+        return Measure.model_fields
     if place[0] == "evaluations":
         return FurtherEvaluation.model_fields
     return Entry.model_fields

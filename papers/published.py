@@ -99,7 +99,9 @@ class PublishedTable:
     def measured(self, result: TaskResult) -> dict[str, float]:
         """Return the columns that were measured, in %; means only if every published pair was."""
         cells = self.cells(result)
-        value_of_measure = {f"{cell.source} -> {cell.target}": cell.value for cell in cells}
+        value_of_measure = {}
+        for cell in cells:
+            value_of_measure[f"{cell.source} -> {cell.target}"] = cell.value
         if len(cells) == len(self.pairs):
             value_of_measure |= summarize(cells)
         values = {}
@@ -248,7 +250,8 @@ def _blocks_of_section(section: Section) -> list[str]:
             blocks.append(markdown_escape(table.remark))
             blocks += _fold_tests(table, comparable)
     blocks += _other_conditions(section)
-    blocks += [f"{short}: {citation}." for short, citation in citations.items()]
+    for short, citation in citations.items():
+        blocks.append(f"{short}: {citation}.")
     return blocks
 
 
@@ -258,7 +261,9 @@ def _other_conditions(section: Section) -> list[str]:
     reasons: dict[tuple[str, str], list[str]] = defaultdict(list)
     for table in published_tables():
         for result, label, _ in section.rows():
-            differences = table.differences(result) if table.measured(result) else []
+            if not table.measured(result):
+                continue
+            differences = table.differences(result)
             if differences:
                 numbers[table.short, label].append(table.number)
                 reasons[table.short, label] += differences
@@ -280,14 +285,22 @@ def _table_with_measured(
     for label, result in comparable:
         values = table.measured(result)
         titles = list(values)
-        numbers = [f"{value:.1f}" for value in values.values()]
-        rows.append([f"**{label} (measured)**", *numbers])
+        row = [f"**{label} (measured)**"]
+        for value in values.values():
+            row.append(f"{value:.1f}")
+        rows.append(row)
     for label, printed in table.printed():
-        values_in_columns = [printed[title] for title in titles]
-        if all(value is None for value in values_in_columns):
-            continue
-        texts = ["–" if value is None else str(value) for value in values_in_columns]
-        rows.append([markdown_escape(text) for text in (label, *texts)])
+        row = [markdown_escape(label)]
+        has_values = False
+        for title in titles:
+            value = printed[title]
+            if value is None:
+                row.append("–")
+                continue
+            has_values = True
+            row.append(markdown_escape(str(value)))
+        if has_values:
+            rows.append(row)
     return markdown_table(["System", *titles], rows)
 
 

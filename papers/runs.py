@@ -14,7 +14,6 @@ import sys
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import IO, Any
@@ -67,72 +66,14 @@ def run_comparison(
     eval_options = file.options_of_evaluations(folder, eval_data)
     with locked(folder):
         open_folder(folder, eval_options, trainings, overwrite)
-        failures = run_all(chosen_trainings, eval_options, jobs)
-        print(write_table(file, trainings, failures))
+        runner = Runner(eval_options, jobs)
+        runner.run_all(chosen_trainings)
+        print(write_table(file, trainings, runner.failures))
         if file.claims:
             print(write_claims(file, trainings, only))
     print(f"Everything is in {folder}/, the table in {folder / 'table.md'}")
-    if failures:
-        raise TmdeError(causes_of_failures(failures))
-
-
-class ChildProcesses:
-    """The running processes of a comparison, which end when it is interrupted."""
-
-    def __init__(self) -> None:
-        self._running: set[subprocess.Popen] = set()
-        self._is_interrupted = False
-
-    def run(self, command: list[str], output: IO[str], environment: dict[str, str]) -> int:
-        """Run a command to its end, and return its exit code.
-
-        Args:
-            command: The program and its arguments.
-            output: The file that takes what the process prints.
-            environment: The environment variables.
-
-        Raises:
-            RuntimeError: The comparison was interrupted before.
-        """
-        if self._is_interrupted:
-            raise RuntimeError("interrupted")
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=subprocess.STDOUT,
-            env=environment,
-        )
-        self._running.add(process)
-        if self._is_interrupted:  # The signal came while the process began.
-            process.terminate()
-        try:
-            return process.wait()
-        finally:
-            self._running.discard(process)
-
-    @contextmanager
-    def end_with_this_process(self) -> Iterator[None]:
-        """Let Ctrl-C and SIGTERM end the processes, too. A training saves a checkpoint first.
-
-        Raises:
-            RunInterrupted: A signal came.
-        """
-
-        def interrupt(number: int, frame: FrameType | None) -> None:
-            self._is_interrupted = True
-            for process in list(self._running):
-                process.terminate()
-            raise RunInterrupted("Interrupted: give the same command again to go on", number)
-
-        earlier_handlers = {}
-        for number in SIGNALS:
-            earlier_handlers[number] = signal.signal(number, interrupt)
-        try:
-            yield
-        finally:
-            for number, handler in earlier_handlers.items():
-                signal.signal(number, handler)
+    if runner.failures:
+        raise TmdeError(causes_of_failures(runner.failures))
 
 
 def _evaluation_file(folder: Path, evaluation: str) -> Path:
@@ -216,118 +157,147 @@ def _settings_of(text: str) -> object:
     return content
 
 
-def run_all(trainings: list[Training], eval_options: EvalOptions, jobs: int) -> dict[str, str]:
-    """Train and measure what is not done yet. If one fails, the others go on.
+class Runner:
+    """Trains and measures what is not done yet, in processes that end when this one is interrupted.
 
     Args:
-        trainings: The trainings, starts first.
         eval_options: The options of `tmde eval run` of each evaluation.
-        jobs: The number of processes at a time.
+        jobs: The number of processes at a time; they share the processor's cores.
 
-    Returns:
-        The reason of each failure, by the name of the training.
-
-    Raises:
-        RunInterrupted: Ctrl-C or SIGTERM ended it. Trainings that were running have saved a
-            checkpoint.
+    Attributes:
+        failures: The reason of each failure, by the name of the training.
     """
-    failures: dict[str, str] = {}
-    processes = ChildProcesses()
-    needed_starts: set[str] = set()
-    for training in trainings:
-        needed_starts |= training.needed_starts
-    starts = [training for training in trainings if training.name in needed_starts]
-    systems = [training for training in trainings if training.system is not None]
-    finish = partial(
-        _finish, eval_options=eval_options, jobs=jobs, failures=failures, processes=processes
-    )
-    with processes.end_with_this_process(), ThreadPoolExecutor(jobs) as pool:
-        while starts:
-            waiting_names = {start.name for start in starts}
-            ready_starts = [start for start in starts if not start.needed_starts & waiting_names]
-            list(pool.map(finish, ready_starts))  # The list waits for the threads.
-            starts = [start for start in starts if start not in ready_starts]
-        list(pool.map(finish, systems))
-    return failures
 
+    def __init__(self, eval_options: EvalOptions, jobs: int = 1) -> None:
+        self.failures: dict[str, str] = {}
+        self._eval_options = eval_options
+        self._jobs = jobs
+        self._running: set[subprocess.Popen] = set()
+        self._is_interrupted = False
 
-def _finish(
-    training: Training,
-    eval_options: EvalOptions,
-    jobs: int,
-    failures: dict[str, str],
-    processes: ChildProcesses,
-) -> None:
-    """Train and measure one training, or add the reason to `failures` if it fails."""
-    try:
-        failed_starts = training.needed_starts & failures.keys()
-        if failed_starts:
-            raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
-        if training.record is None:
-            _train(training, jobs, processes)
-        for evaluation in training.evaluations:
-            if not training.is_measured(evaluation):
-                options = eval_options[evaluation]
-                _evaluate(training, evaluation, options, jobs, processes)
-    except RuntimeError as error:
-        failures[training.name] = str(error)
+    def run_all(self, trainings: Sequence[Training]) -> None:
+        """Train and measure what is not done yet. If one fails, the others go on.
 
+        Args:
+            trainings: The trainings, starts first.
 
-def _train(training: Training, jobs: int, processes: ChildProcesses) -> None:
-    """Train, or go on with a training that was interrupted."""
-    run = training.run
-    mode = "--overwrite" if find_checkpoint(run) is None else "--resume"
-    arguments: list[str | Path] = [training.recipe_path, "-o", run, mode]
-    run_process("train", training, jobs, arguments, processes)
+        Raises:
+            RunInterrupted: Ctrl-C or SIGTERM ended it. Trainings that were running have saved a
+                checkpoint.
+        """
+        needed_starts: set[str] = set()
+        for training in trainings:
+            needed_starts |= training.needed_starts
+        starts = [training for training in trainings if training.name in needed_starts]
+        systems = [training for training in trainings if training.system is not None]
+        with self.ending_processes(), ThreadPoolExecutor(self._jobs) as pool:
+            while starts:
+                waiting = {start.name for start in starts}
+                ready_starts = [start for start in starts if not start.needed_starts & waiting]
+                list(pool.map(self._finish, ready_starts))  # The list waits for the threads.
+                starts = [start for start in starts if start not in ready_starts]
+            list(pool.map(self._finish, systems))
 
+    def _finish(self, training: Training) -> None:
+        """Train and measure one training, or add the reason to `failures` if it fails."""
+        try:
+            failed_starts = training.needed_starts & self.failures.keys()
+            if failed_starts:
+                raise RuntimeError(f"{NEEDS_START} {min(failed_starts)}, which failed")
+            if training.record is None:
+                self._train(training)
+            for evaluation in training.evaluations:
+                if not training.is_measured(evaluation):
+                    self._evaluate(training, evaluation)
+        except RuntimeError as error:
+            self.failures[training.name] = str(error)
 
-def _evaluate(
-    training: Training,
-    evaluation: str,
-    options: list[str],
-    jobs: int,
-    processes: ChildProcesses,
-) -> None:
-    folder = training.evaluation_folder(evaluation)
-    shutil.rmtree(folder, ignore_errors=True)
-    model = f"{training.name}={training.run}"
-    run_process("eval", training, jobs, [model, "-o", folder, *options], processes)
+    def _train(self, training: Training) -> None:
+        """Train, or go on with a training that was interrupted."""
+        mode = "--overwrite" if find_checkpoint(training.run) is None else "--resume"
+        arguments = [str(training.recipe_path), "-o", str(training.run), mode]
+        self.run_command("train", training, arguments)
 
+    def _evaluate(self, training: Training, evaluation: str) -> None:
+        folder = training.evaluation_folder(evaluation)
+        shutil.rmtree(folder, ignore_errors=True)
+        model = f"{training.name}={training.run}"
+        options = self._eval_options[evaluation]
+        self.run_command("eval", training, [model, "-o", str(folder), *options])
 
-def run_process(
-    command: str,
-    training: Training,
-    jobs: int,
-    arguments: list[str | Path],
-    processes: ChildProcesses,
-) -> None:
-    """Run `tmde COMMAND` with the arguments in a process of its own.
+    def run_command(self, command: str, training: Training, arguments: list[str]) -> None:
+        """Run `tmde COMMAND` with the arguments in a process of its own.
 
-    Args:
-        command: `train` or `eval`.
-        training: The training that it is about; what the process prints goes into its log.
-        jobs: The number of processes that share the processor's cores.
-        arguments: The arguments of the command.
-        processes: What runs it.
+        Args:
+            command: `train` or `eval`.
+            training: The training that it is about; what the process prints goes into its log.
+            arguments: The arguments of the command.
 
-    Raises:
-        RuntimeError: It failed; with the last error of its log.
-    """
-    log = training.folder / "logs" / f"{command}-{training.name}.log"
-    log.parent.mkdir(exist_ok=True)
-    threads = str(max(1, usable_cpus() // jobs))
-    words = [sys.executable, "-m", "tmde", command]
-    words += [str(argument) for argument in arguments]
-    environment = {**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads}
-    print(f"{command} {training.name} ... (log: {log})", flush=True)
-    with open(log, "a", encoding="utf-8") as output:
-        begin = output.tell()
-        exit_code = processes.run(words, output, environment)
-    outcome = "failed" if exit_code else "done"
-    print(f"{command} {training.name}: {outcome}", flush=True)
-    if exit_code:
-        error = _last_error(log, begin)
-        raise RuntimeError(f"{command}: {error} (exit code {exit_code}; log: {log})")
+        Raises:
+            RuntimeError: It failed; with the last error of its log.
+        """
+        log = training.folder / "logs" / f"{command}-{training.name}.log"
+        log.parent.mkdir(exist_ok=True)
+        print(f"{command} {training.name} ... (log: {log})", flush=True)
+        with open(log, "a", encoding="utf-8") as output:
+            begin = output.tell()
+            exit_code = self.call([sys.executable, "-m", "tmde", command, *arguments], output)
+        outcome = "failed" if exit_code else "done"
+        print(f"{command} {training.name}: {outcome}", flush=True)
+        if exit_code:
+            error = _last_error(log, begin)
+            raise RuntimeError(f"{command}: {error} (exit code {exit_code}; log: {log})")
+
+    def call(self, words: list[str], output: IO[str]) -> int:
+        """Run a program to its end, and return its exit code.
+
+        Args:
+            words: The program and its arguments.
+            output: The file that takes what the process prints.
+
+        Raises:
+            RuntimeError: The comparison was interrupted before.
+        """
+        if self._is_interrupted:
+            raise RuntimeError("interrupted")
+        threads = str(max(1, usable_cpus() // self._jobs))
+        process = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=subprocess.STDOUT,
+            env={**os.environ, "OMP_NUM_THREADS": threads, "RAYON_NUM_THREADS": threads},
+        )
+        self._running.add(process)
+        if self._is_interrupted:  # The signal came while the process began.
+            process.terminate()
+        try:
+            return process.wait()
+        finally:
+            self._running.discard(process)
+
+    @contextmanager
+    def ending_processes(self) -> Iterator[None]:
+        """Let Ctrl-C and SIGTERM end the processes, too. A training saves a checkpoint first.
+
+        Raises:
+            RunInterrupted: A signal came.
+        """
+
+        def interrupt(number: int, frame: FrameType | None) -> None:
+            self._is_interrupted = True
+            for process in list(self._running):
+                process.terminate()
+            raise RunInterrupted("Interrupted: give the same command again to go on", number)
+
+        earlier_handlers = {}
+        for number in SIGNALS:
+            earlier_handlers[number] = signal.signal(number, interrupt)
+        try:
+            yield
+        finally:
+            for number, handler in earlier_handlers.items():
+                signal.signal(number, handler)
 
 
 def _last_error(log: Path, begin: int) -> str:

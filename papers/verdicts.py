@@ -94,7 +94,9 @@ def seed_difference(
     mean = float(a.mean() - b.mean())
     if not _varies(a, b, is_paired):
         # The same with every seed. That few numbers are equal happens by chance.
-        degrees = len(a) - 1 if is_paired else len(a) + len(b) - 2
+        degrees = len(a) - 1
+        if not is_paired:
+            degrees += len(b) - 1
         return SeedDifference(mean, mean, mean, 1.0, 0.0, degrees)
     test = _t_test(a, b, 0.0, is_paired)
     low, high = test.confidence_interval(CONFIDENCE)
@@ -126,8 +128,9 @@ def _p_value(a: np.ndarray, b: np.ndarray, margin: float | None, is_paired: bool
         return float(_t_test(a, b, nearer_bound, is_paired).pvalue)
     # Both one-sided tests must reject. The mean lies between the bounds, so that each two-sided p
     # is twice the one-sided one, which is what belongs to a 95 % interval.
-    p_values = [_t_test(a, b, bound, is_paired).pvalue for bound in (-margin, margin)]
-    return float(max(p_values))
+    above_lower_bound = _t_test(a, b, -margin, is_paired)
+    below_upper_bound = _t_test(a, b, margin, is_paired)
+    return float(max(above_lower_bound.pvalue, below_upper_bound.pvalue))
 
 
 def _t_test(a: np.ndarray, b: np.ndarray, difference: float, is_paired: bool) -> Any:

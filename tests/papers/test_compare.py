@@ -19,13 +19,7 @@ from tests.conftest import nightly_except
 from tmde.data.io import locked
 from tmde.eval.results import Cell, TaskResult, write_results
 from tmde.papers.published import published_tables
-from tmde.papers.runs import (
-    ChildProcesses,
-    causes_of_failures,
-    open_folder,
-    run_all,
-    run_process,
-)
+from tmde.papers.runs import Runner, causes_of_failures, open_folder
 from tmde.papers.table import write_table
 from tmde.papers.trainings import load_comparison
 from tmde.training.checkpoints import find_checkpoint
@@ -153,10 +147,8 @@ def test_needed_starts_are_finished_one_after_the_other_before_systems(tmp_path,
     content["systems"]["warm"]["start"] = "half"
     _, trainings = load(tmp_path, content)
     done = []
-    monkeypatch.setattr(
-        "tmde.papers.runs._finish", lambda training, **options: done.append(training.name)
-    )
-    assert run_all(trainings, {}, jobs=2) == {}
+    monkeypatch.setattr(Runner, "_finish", lambda self, training: done.append(training.name))
+    Runner({}, jobs=2).run_all(trainings)
     assert done[:2] == ["base", "half"]
     assert sorted(done[2:]) == ["bag-42", "warm-1", "warm-2"]
 
@@ -219,15 +211,10 @@ def test_processes_share_the_cpus_where_the_system_does_not_say_which_are_free(
     """As on macOS and Windows."""
     monkeypatch.delattr("os.sched_getaffinity", raising=False)
     monkeypatch.setattr("os.cpu_count", lambda: 6)
-    environments = []
-
-    class FakeProcesses:
-        def run(self, command, output, environment) -> int:
-            environments.append(environment)
-            return 0
-
-    run_process("train", opened(tmp_path)[0], 2, [], FakeProcesses())
-    assert environments[0]["OMP_NUM_THREADS"] == "3"
+    program = "import os; print(os.environ['OMP_NUM_THREADS'])"
+    with open(tmp_path / "printed.txt", "w") as output:
+        assert Runner({}, jobs=2).call([sys.executable, "-c", program], output) == 0
+    assert (tmp_path / "printed.txt").read_text() == "3\n"
 
 
 def test_what_a_change_affects_is_done_again(tmp_path):
@@ -346,14 +333,15 @@ def test_systems_of_other_languages_stand_in_the_table_and_are_not_compared(tmp_
 
 
 def test_a_failed_start_is_named_once(tmp_path, monkeypatch):
-    def fail(training, jobs, processes) -> None:
+    def fail(self, training) -> None:
         raise RuntimeError("train: no data")
 
-    monkeypatch.setattr("tmde.papers.runs._train", fail)
+    monkeypatch.setattr(Runner, "_train", fail)
     _, trainings = load(tmp_path)
-    failures = run_all([trainings[0], *trainings[2:]], {}, jobs=1)
-    assert failures["warm-1"] == "needs the start base, which failed"
-    assert causes_of_failures(failures) == "base: train: no data"
+    runner = Runner({})
+    runner.run_all([trainings[0], *trainings[2:]])
+    assert runner.failures["warm-1"] == "needs the start base, which failed"
+    assert causes_of_failures(runner.failures) == "base: train: no data"
 
 
 def test_a_missing_folder_of_tasks_is_named_as_its_option(tmp_path):
@@ -365,29 +353,29 @@ def test_a_missing_folder_of_tasks_is_named_as_its_option(tmp_path):
 
 
 def test_nothing_begins_after_a_signal():
-    processes = ChildProcesses()
+    runner = Runner({})
     handler = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(RunInterrupted), processes.end_with_this_process():
+    with pytest.raises(RunInterrupted), runner.ending_processes():
         os.kill(os.getpid(), signal.SIGTERM)
         time.sleep(5)  # The signal ends it.
     assert signal.getsignal(signal.SIGTERM) == handler
     with pytest.raises(RuntimeError, match="interrupted"):
-        processes.run([sys.executable, "-c", ""], sys.stdout, dict(os.environ))
+        runner.call([sys.executable, "-c", ""], sys.stdout)
 
 
 def test_a_process_that_begins_as_the_signal_comes_ends(monkeypatch):
-    processes = ChildProcesses()
+    runner = Runner({})
     start = subprocess.Popen
 
     def start_as_the_signal_comes(*arguments, **options) -> subprocess.Popen:
         process = start(*arguments, **options)
-        processes._is_interrupted = True
+        runner._is_interrupted = True
         return process
 
     monkeypatch.setattr(subprocess, "Popen", start_as_the_signal_comes)
     command = [sys.executable, "-c", "import time; time.sleep(600)"]
     with open(os.devnull, "w") as output:
-        assert processes.run(command, output, dict(os.environ)) == -signal.SIGTERM
+        assert runner.call(command, output) == -signal.SIGTERM
 
 
 def test_the_error_is_that_of_the_last_attempt(tmp_path):
@@ -395,21 +383,21 @@ def test_the_error_is_that_of_the_last_attempt(tmp_path):
     _, trainings = load(tmp_path)
     training = trainings[0]
     training.folder.mkdir()
-    processes = ChildProcesses()
+    runner = Runner({})
     for text, expected in [
         ("ValueError: the disk is full\n", "train: ValueError: the disk is full .exit code 1;"),
         ("", "train: it ended without an error message .exit code 1;"),
     ]:
         program = f"import sys; print({text!r}, end=''); sys.exit(1)"
-        processes.run = print_and_fail(program)
+        runner.call = print_and_fail(program)
         with pytest.raises(RuntimeError, match=expected):
-            run_process("train", training, 1, [], processes)
+            runner.run_command("train", training, [])
 
 
 def print_and_fail(program: str):
-    """Return what takes the place of `ChildProcesses.run` and runs a program."""
+    """Return what takes the place of `Runner.call` and runs a program."""
 
-    def run_program(command: list[str], output, environment) -> int:
+    def run_program(words: list[str], output) -> int:
         return subprocess.run([sys.executable, "-c", program], stdout=output).returncode
 
     return run_program
@@ -460,13 +448,13 @@ def test_a_comparison_goes_on_where_it_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr("tmde.data.tokens.default_folder", lambda: tmp_path / "tokens")
     commands = []
 
-    def call(self, command: list[str], output, environment) -> int:
-        commands.append(command[3])
-        result = run(*command[3:])
+    def call(self, words: list[str], output) -> int:
+        commands.append(words[3])
+        result = run(*words[3:])
         output.write(result.output)
         return result.exit_code
 
-    monkeypatch.setattr("tmde.papers.runs.ChildProcesses.run", call)
+    monkeypatch.setattr(Runner, "call", call)
     content = {
         **CONTENT,
         "systems": copy.deepcopy(CONTENT["systems"]),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -153,8 +153,7 @@ class DocumentTable:
     def _is_intact(self) -> bool:
         """Return whether all data files of the last committed version can be opened."""
         try:
-            for _ in _connect(self.folder).open_table(TABLE).search().select(["id"]).to_batches():
-                pass
+            _connect(self.folder).open_table(TABLE).search().select(["id"]).to_arrow()
         except (RuntimeError, ValueError, OSError):
             return False
         return True
@@ -190,19 +189,11 @@ class DocumentTable:
 
     # ---- Reading
 
-    def column(self, name: str) -> Iterator[pa.Array]:
-        """Iterate over a column of the current version by parts, in no particular order."""
-        batches = self._batches([name])
-        while (batch := self._next_batch(batches)) is not None:
-            yield batch.column(name)
-
     @_reading
-    def _batches(self, columns: list[str]) -> Iterator[pa.RecordBatch]:
-        return self._table.search().select(columns).to_batches()
-
-    @_reading
-    def _next_batch(self, batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch | None:
-        return next(batches, None)
+    def column(self, name: str) -> list[pa.Array]:
+        """Return a column of the current version by parts, in no particular order."""
+        table: pa.Table = self._table.search().select([name]).to_arrow()
+        return table[name].chunks
 
     @_reading
     def fetch(self, ids: Sequence[str], columns: list[str]) -> dict[str, Row]:
@@ -529,10 +520,10 @@ class DocumentTable:
         Returns:
             An inverted file if one was built; otherwise the present one still holds.
         """
-        if self.has_word_index:
-            # Rows outside of the index of words would be scored by other counts of words.
-            self._table.optimize(cleanup_older_than=KEPT)
-        if self._table.stats()["fragment_stats"]["num_fragments"] > FRAGMENTS:
+        # Rows outside of the index of words would be scored by other counts of words. Without it,
+        # merging waits for many files, because it writes their documents again.
+        fragments = self._table.stats()["fragment_stats"]["num_fragments"]
+        if self.has_word_index or fragments > FRAGMENTS:
             self._table.optimize(cleanup_older_than=KEPT)
         count = len(self)
         if count <= APPROXIMATE_FROM:

@@ -1,7 +1,9 @@
-"""Write a parallel corpus row by row, in the formats that `tmde train` reads."""
+"""Write tables and parallel corpora row by row, in the formats that `tmde train` reads."""
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -9,13 +11,77 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from tmde.cli.document_sets import tsv_field
+from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID
 from tmde.data.io import replacing
 
+_NEEDS_QUOTES = re.compile(r'[\t\n\r"]')
 _PARQUET_ROWS = 4096  # that are written at once
 
 WriteRow = Callable[[Mapping[str, str], str | None], None]
+
+
+def checked_output(
+    path: str | os.PathLike[str],
+    suffixes: Sequence[str],
+    argument: str = "output",
+    other: Path | None = None,
+) -> Path:
+    """Check a file that will be written, before the work begins.
+
+    Args:
+        path: The file. It is replaced if it exists.
+        suffixes: Those that it may have.
+        argument: The name of the argument that holds it.
+        other: Another file that will be written, by this function; None without one.
+
+    Returns:
+        The file with symlinks resolved, so that the file is replaced and not the link.
+
+    Raises:
+        TmdeError: Its suffix or its folder is wrong, or it is the other file.
+    """
+    target = Path(path).resolve()
+    if Path(path).suffix not in suffixes or target.is_dir():
+        raise TmdeError(
+            f"{argument}: found {path}, expected a file that ends in {' or '.join(suffixes)}"
+        )
+    if not os.access(target.parent, os.W_OK):
+        raise TmdeError(
+            f"{argument}: found {path}, expected a file in a folder that exists and is writable"
+        )
+    if target == other:
+        raise TmdeError(f"{argument}: found {path}, the file of another output; expected a new one")
+    return target
+
+
+def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
+    """Write rows as JSONL, or as TSV with a header, by the suffix of the file.
+
+    Args:
+        target: The file.
+        columns: The names of the fields.
+        rows: The values of each row, in the order of `columns`.
+    """
+    if target.suffix == ".jsonl":
+        with json_lines_writer(target) as write:
+            for row in rows:
+                write(dict(zip(columns, row, strict=True)))
+        return
+    with replacing(target) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
+        file.write("\t".join(columns) + "\n")
+        for row in rows:
+            file.write("\t".join(tsv_field(value) for value in row) + "\n")
+
+
+def tsv_field(value: str | float) -> str:
+    """Return a field of TSV, quoted if it holds a tab, a line end or a quote, as pandas does."""
+    if isinstance(value, float):
+        return f"{value:.6f}"
+    if _NEEDS_QUOTES.search(value) is None:
+        return value
+    doubled = value.replace('"', '""')
+    return f'"{doubled}"'
 
 
 @contextmanager

@@ -16,11 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.data.plain_rows import translations
-from tmde.cli.document_sets import tsv_field
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents
 from tmde.data.tables import FILE, ROW, Table, files_in, values_of
-from tmde.documents.corpus_writer import corpus_writer
+from tmde.documents.corpus_writer import corpus_writer, tsv_field
 from tmde.eval.tasks.labeled_documents import LabeledDocuments
 from tmde.eval.tasks.labeled_rows import open_labeled
 

@@ -18,10 +18,10 @@ from tmde.documents.cleaning import (
     CheckedRow,
     RowCleaner,
 )
-from tmde.documents.corpus_writer import corpus_writer, json_lines_writer
+from tmde.documents.corpus_writer import checked_output, corpus_writer, json_lines_writer
 from tmde.documents.merged_languages import MergedLanguages
 from tmde.documents.pair_checker import Reason
-from tmde.documents.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
+from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
@@ -108,8 +108,11 @@ def clean_files(
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
     """
-    output = Path(output)
-    removed = None if removed is None else Path(removed)
+    target = checked_output(output, (".jsonl", ".parquet", ".tsv"))
+    removed_target = None
+    if removed is not None:
+        removed_target = checked_output(removed, (".jsonl",), "removed", target)
+    reasons = _reasons_without(skip)
     rows = load_parallel(
         sources, languages, columns=columns, document_ids=True, places=True, quoting=quoting
     )
@@ -117,10 +120,6 @@ def clean_files(
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, sources)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
-    probabilities = ProbabilityOptions(
-        min_probability, share, None if calibration is None else Path(calibration)
-    )
-    reasons = [reason for reason in Reason if reason.value not in skip]
     counts: Counter[str] = Counter()
     kept = 0
     shortened = 0
@@ -128,13 +127,12 @@ def clean_files(
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
-        found = find_calibration(probabilities, model, (loading or {}).get("revision"), embedder)
-        assert found is not None  # It is asked for, so without one there is an error.
+        found = needed_calibration(calibration, model, loading, embedder)
         cleaner = RowCleaner(embedder, found, min_probability, share, reasons)
-        write = stack.enter_context(corpus_writer(output, merged.languages, has_documents))
+        write = stack.enter_context(corpus_writer(target, merged.languages, has_documents))
         write_removed = None
-        if removed is not None:
-            write_removed = stack.enter_context(json_lines_writer(removed))
+        if removed_target is not None:
+            write_removed = stack.enter_context(json_lines_writer(removed_target))
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
         checked_rows = cleaner.clean(merged.rows(translations))
         for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
@@ -151,8 +149,27 @@ def clean_files(
     language, fewest = text_counts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
     return CleaningReport(
-        output, removed, len(rows), kept, shortened, dict(counts.most_common()), merged.notes()
+        output=Path(output),
+        removed=None if removed is None else Path(removed),
+        rows=len(rows),
+        kept=kept,
+        shortened=shortened,
+        reasons=dict(counts.most_common()),
+        notes=merged.notes(),
     )
+
+
+def _reasons_without(skip: Sequence[str]) -> list[Reason]:
+    """Return all reasons except some.
+
+    Raises:
+        TmdeError: One of these is no reason.
+    """
+    reasons = {reason.value: reason for reason in Reason}
+    for value in skip:
+        if value not in reasons:
+            raise TmdeError(f"skip: found {value!r}, expected one of {', '.join(reasons)}")
+    return [reason for value, reason in reasons.items() if value not in skip]
 
 
 def _check_languages(
@@ -162,8 +179,8 @@ def _check_languages(
     if len(merged.languages) < FEWEST_TEXTS:
         named = sources if isinstance(sources, str) else ", ".join(sources)
         raise TmdeError(
-            f"{named}: found texts in one language ({', '.join(codes)}), expected "
-            f"two; if these are to be compared, name them as languages: {','.join(codes)}"
+            f"{named}: found texts in one language ({', '.join(codes)}), expected two; to compare "
+            f"these, give languages={','.join(codes)}"
         )
 
 

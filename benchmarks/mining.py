@@ -40,7 +40,7 @@ STAGES = (
     ("repeated", mining, "first_occurrences"),
     ("embed", file_mining.DocumentSet, "embed_to_file"),
     ("search", mining, "mine_bitext"),
-    ("probabilities", file_mining, "_probabilities"),
+    ("probabilities", file_mining, "_with_probabilities"),
     ("write", file_mining, "_write_pairs"),
 )
 

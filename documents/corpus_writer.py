@@ -5,6 +5,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,6 @@ from tmde.data.io import replacing
 
 _NEEDS_QUOTES = re.compile(r'[\t\n\r"]')
 _PARQUET_ROWS = 4096  # that are written at once
-
-WriteRow = Callable[[Mapping[str, str], str | None], None]
 
 
 def checked_output(
@@ -85,30 +84,6 @@ def tsv_field(value: str | float) -> str:
 
 
 @contextmanager
-def corpus_writer(
-    target: Path, languages: Sequence[str], has_documents: bool
-) -> Iterator[WriteRow]:
-    """Yield a function that writes a row: its texts by language, and the id of its document.
-
-    The format is that of the suffix. TSV has a column for each language and no ids; fields that
-    hold a tab, a line end or a quote are quoted.
-
-    Args:
-        target: The file: .jsonl, .parquet or .tsv. It appears when all rows are written.
-        languages: The languages of the corpus.
-        has_documents: Whether rows have the id of a document.
-    """
-    if target.suffix == ".parquet":
-        writer = _parquet_rows(target, languages, has_documents)
-    elif target.suffix == ".tsv":
-        writer = _tsv_rows(target, languages)
-    else:
-        writer = _json_rows(target, has_documents)
-    with writer as write:
-        yield write
-
-
-@contextmanager
 def json_lines_writer(target: Path) -> Iterator[Callable[[Mapping[str, Any]], None]]:
     """Yield a function that writes an object as a line of JSON, dates and the like as strings."""
     with (
@@ -122,54 +97,35 @@ def json_lines_writer(target: Path) -> Iterator[Callable[[Mapping[str, Any]], No
         yield write
 
 
-@contextmanager
-def _json_rows(target: Path, has_documents: bool) -> Iterator[WriteRow]:
-    with json_lines_writer(target) as write_line:
+def write_corpus(
+    target: Path,
+    languages: Sequence[str],
+    has_documents: bool,
+    rows: Iterable[tuple[Mapping[str, str], str | None]],
+) -> None:
+    """Write a parallel corpus in the format of the suffix.
 
-        def write(texts: Mapping[str, str], doc_id: str | None) -> None:
-            row: dict[str, Any] = {"translation": dict(texts)}
-            if has_documents:
-                row[DOCUMENT_ID] = doc_id
-            write_line(row)
+    TSV has a column for each language and no ids; fields that hold a tab, a line end or a quote are
+    quoted.
 
-        yield write
-
-
-@contextmanager
-def _tsv_rows(target: Path, languages: Sequence[str]) -> Iterator[WriteRow]:
-    with (
-        replacing(target) as temporary,
-        open(temporary, "w", encoding="utf-8") as file,
-    ):
-        print("\t".join(languages), file=file)
-
-        def write(texts: Mapping[str, str], doc_id: str | None) -> None:
-            cells = [tsv_field(texts.get(language, "")) for language in languages]
-            print("\t".join(cells), file=file)
-
-        yield write
-
-
-@contextmanager
-def _parquet_rows(
-    target: Path, languages: Sequence[str], has_documents: bool
-) -> Iterator[WriteRow]:
+    Args:
+        target: The file: .jsonl, .parquet or .tsv. It appears when all rows are written.
+        languages: The languages of the corpus.
+        has_documents: Whether rows have the id of a document.
+        rows: The texts of each row by language, and the id of its document.
+    """
+    if target.suffix == ".tsv":
+        cells = ([texts.get(language, "") for language in languages] for texts, _ in rows)
+        write_rows(target, languages, cells)
+        return
+    columns = ["translation", DOCUMENT_ID] if has_documents else ["translation"]
+    if target.suffix == ".jsonl":
+        write_rows(target, columns, (row[: len(columns)] for row in rows))
+        return
     texts_type = pa.struct([(language, pa.string()) for language in languages])
-    fields = [("translation", texts_type)]
-    if has_documents:
-        fields.append((DOCUMENT_ID, pa.string()))
-    schema = pa.schema(fields)
-    rows: list[dict[str, Any]] = []
+    schema = pa.schema([("translation", texts_type), (DOCUMENT_ID, pa.string())][: len(columns)])
+    waiting = iter(rows)
     with replacing(target) as temporary, pq.ParquetWriter(temporary, schema) as writer:
-
-        def write_rows() -> None:
-            writer.write_table(pa.Table.from_pylist(rows, schema))
-            rows.clear()
-
-        def write(texts: Mapping[str, str], doc_id: str | None) -> None:
-            rows.append({"translation": dict(texts), DOCUMENT_ID: doc_id})
-            if len(rows) == _PARQUET_ROWS:
-                write_rows()
-
-        yield write
-        write_rows()
+        while block := list(islice(waiting, _PARQUET_ROWS)):
+            dicts = [{"translation": dict(texts), DOCUMENT_ID: doc_id} for texts, doc_id in block]
+            writer.write_table(pa.Table.from_pylist(dicts, schema))

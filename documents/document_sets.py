@@ -6,10 +6,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
+from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
 from tmde.data.checks import is_code
@@ -52,6 +53,12 @@ class DocumentSet:
     def __len__(self) -> int:
         return len(self.texts)
 
+    def urls_of(self, rows: Sequence[int]) -> list[str] | None:
+        """Return the URLs of some rows; None if no field of URLs was asked for."""
+        if self.urls is None:
+            return None
+        return [self.urls[row] for row in rows]
+
     def embed(
         self, rows: Sequence[int] | np.ndarray, embedder: DocumentEmbedder
     ) -> tuple[np.ndarray, str]:
@@ -89,84 +96,71 @@ class DocumentSet:
 Sides = tuple[DocumentSet, DocumentSet]
 
 
+class Reading(TypedDict, total=False):
+    """How a file of documents is read.
+
+    Attributes:
+        format: The format of the file; None for that of the suffix, or text for stdin.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        field: The column of the text, or several that are joined; None for `text`.
+        id_field: The column of the ids; None for `id`, or the rows if there is no such column.
+    """
+
+    format: InputFormat | None
+    quoting: Quoting | None
+    field: str | Sequence[str] | None
+    id_field: str | None
+
+
 def read_sides(
     a: str | os.PathLike[str],
     b: str | os.PathLike[str],
     language_a: str | None,
     language_b: str | None,
-    **reading: Any,
+    url_field: str | None = None,
+    **reading: Unpack[Reading],
 ) -> Sides:
-    """Read both files.
+    """Read the documents of two files or folders.
 
     Args:
-        a: The first file or folder, as for `read_documents`.
-        b: The second one.
-        language_a: The code of the language of the first one; None if it is not known.
-        language_b: That of the second one.
-        reading: Further arguments of `read_documents`.
+        a: Text (a document a line), CSV, TSV, JSONL or parquet; a folder of texts or of tables; or
+            `-` for stdin.
+        b: The other one.
+        language_a: The code of the language of all documents of A; None if it is not known.
+        language_b: That of B.
+        url_field: The column of the URLs; None if they are not needed.
+        reading: How both are read.
 
     Raises:
-        TmdeError: As `read_documents`, or the languages are no codes or equal, or both are stdin.
+        TmdeError: A file cannot be read, a column is missing, an id occurs twice, all documents are
+            empty, the languages are no codes or equal, or both sides are stdin.
     """
     if a == b == "-":
         raise TmdeError(
             "A and B are both -, but there is only one stdin; give a file for one of them"
         )
-    for name, code in (("language_a", language_a), ("language_b", language_b)):
+    for name, code in zip(_LANGUAGE_ARGUMENTS, (language_a, language_b), strict=True):
         if code is not None and not is_code(code):
             raise TmdeError(f"{name}: found {code!r}, expected a language code such as de or pt-BR")
     if language_a is not None and language_a == language_b:
         raise TmdeError(
             f"language_b: found {language_b!r}, the same as language_a; expected another language"
         )
-    first = read_documents(a, language_a, **reading)
-    second = read_documents(b, language_b, **reading)
+    first = _read_side(a, language_a, url_field, **reading)
+    second = _read_side(b, language_b, url_field, **reading)
     return first, second
 
 
-def read_documents(
+def _read_side(
     source: str | os.PathLike[str],
-    language: str | None = None,
-    *,
-    format: InputFormat | None = None,
-    quoting: Quoting | None = None,
-    field: str | Sequence[str] | None = None,
-    id_field: str | None = None,
-    url_field: str | None = None,
+    language: str | None,
+    url_field: str | None,
+    **reading: Unpack[Reading],
 ) -> DocumentSet:
-    """Read the documents of a file or folder.
-
-    Args:
-        source: Text (a document a line), CSV, TSV, JSONL or parquet; a folder of texts or of
-            tables; or `-` for stdin.
-        language: The code of the language of all; None if it is not known.
-        format: The format of the file; None for that of the suffix.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        field: The column of the text, or several that are joined; None for `text`.
-        id_field: The column of the ids; None for `id`, or the rows if there is no such column.
-        url_field: The column of the URLs; None if they are not needed.
-
-    Raises:
-        TmdeError: The file cannot be read, a column is missing, an id occurs twice, or all
-            documents are empty.
-    """
-    required: dict[str, str] = {}
-    if id_field is not None:
-        required[id_field] = "--id-field"
-    if url_field is not None:
-        required[url_field] = "--url-field"
-    id_column = id_field or "id"
-    kept_columns = [id_column, *required, *LANGUAGE_COLUMNS]
+    """Read one file or folder; see `read_sides`."""
     with ExitStack() as stack:
-        documents = Documents(
-            stack,
-            os.fspath(source),
-            format,
-            field,
-            kept_columns,
-            _CHUNK_SIZE,
-            required=required,
-            quoting=quoting,
+        documents, id_field = open_documents(
+            stack, source, LANGUAGE_COLUMNS, url_field=url_field, **reading
         )
         language_column = documents.language_field or named_like_language(documents.fields)
         texts: list[pa.Array] = []  # one for each chunk, as the ids
@@ -177,7 +171,7 @@ def read_documents(
         id_places = IdPlaces()
         for chunk in documents.chunks:
             texts.append(pa.array(chunk.texts, pa.large_string()))
-            chunk_ids = _ids_of(chunk, documents, id_column, id_places)
+            chunk_ids = _ids_of(chunk, documents, id_field, id_places)
             ids.append(pa.array(chunk_ids, pa.large_string()))
             has_text = has_text or any(text.strip() for text in chunk.texts)
             if url_field is not None:
@@ -194,6 +188,48 @@ def read_documents(
         language,
         _language_hint(documents, language_column, languages),
     )
+
+
+def open_documents(
+    stack: ExitStack,
+    source: str | os.PathLike[str],
+    keep_columns: bool | Sequence[str],
+    *,
+    language_field: str | None = None,
+    url_field: str | None = None,
+    **reading: Unpack[Reading],
+) -> tuple[Documents, str]:
+    """Open documents; return these and the column of their ids, which they may lack.
+
+    Args:
+        stack: Closes what was opened.
+        source: A file, a folder, or `-` for stdin.
+        keep_columns: The columns that are kept beside text, id and URL; or whether all are.
+        language_field: The column of the languages; None if there is none, or it is not known.
+        url_field: The column of the URLs; None if they are not needed.
+        reading: How the source is read.
+    """
+    required: dict[str, str] = {}
+    id_field = reading.get("id_field")
+    if id_field is not None:
+        required[id_field] = "--id-field"
+    if url_field is not None:
+        required[url_field] = "--url-field"
+    id_column = id_field or "id"
+    if not isinstance(keep_columns, bool):
+        keep_columns = [id_column, *required, *keep_columns]
+    documents = Documents(
+        stack,
+        os.fspath(source),
+        reading.get("format"),
+        reading.get("field"),
+        keep_columns,
+        _CHUNK_SIZE,
+        language_field,
+        required,
+        quoting=reading.get("quoting"),
+    )
+    return documents, id_column
 
 
 def _ids_of(chunk: Chunk, documents: Documents, id_field: str, id_places: IdPlaces) -> list[str]:

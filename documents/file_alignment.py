@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
-from tmde.data.delimited import Quoting
-from tmde.data.documents import InputFormat
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
 from tmde.documents.calibration import Calibration, check_share
 from tmde.documents.corpus_writer import checked_output, write_rows
 from tmde.documents.document_sets import (
-    DocumentSet,
+    Reading,
     Sides,
     needed_languages,
     open_embedder_of_sides,
@@ -41,17 +40,13 @@ class AlignmentReport:
     """What was aligned.
 
     Attributes:
-        output: The file of the pairs of documents; None if none was written.
-        pairs: The number of these pairs; None if they were given.
-        pairs_by_url: How many of them were paired by their URLs.
+        pairs: The number of pairs of documents; None if they were given.
+        pairs_by_url: How many of these were paired by their URLs.
         quality: The pairs compared with the right ones; None without these.
-        rows: The file of the aligned sentences; None if none was written.
-        beads: What was read, aligned and left out for it; None without the file.
-        notes: The work so far, a sentence each.
+        beads: The sentences that were read, aligned and left out; None if none were written.
+        notes: What was done, a sentence each.
     """
 
-    output: Path | None
-    rows: Path | None
     pairs: int | None = None
     pairs_by_url: int = 0
     quality: PairQuality | None = None
@@ -71,10 +66,6 @@ def align_files(
     rows: str | os.PathLike[str] | None = None,
     model: str = DEFAULT_MODEL,
     loading: Mapping[str, Any] | None = None,
-    format: InputFormat | None = None,
-    quoting: Quoting | None = None,
-    field: str | Sequence[str] | None = None,
-    id_field: str | None = None,
     url_field: str | None = None,
     language_a: str | None = None,
     language_b: str | None = None,
@@ -90,6 +81,7 @@ def align_files(
     min_probability: float | None = None,
     share: float | None = None,
     calibration: str | os.PathLike[str] | None = None,
+    **reading: Unpack[Reading],
 ) -> AlignmentReport:
     """Align documents one to one, and their sentences.
 
@@ -116,10 +108,6 @@ def align_files(
         model: A folder, a Hub id, or the name of a packaged model.
         loading: Arguments of `DocumentEmbedder.from_pretrained`. A document is embedded by its
             sentences unless `long_documents` says otherwise.
-        format: The format of both files; None for that of the suffix.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        field: The column of the text, or several that are joined; None for `text`.
-        id_field: The column of the ids; None for `id`, or the rows if there is no such column.
         url_field: The column of the URLs, by which documents are paired first.
         language_a: The code of the language of A.
         language_b: The code of the language of B.
@@ -137,6 +125,7 @@ def align_files(
         min_probability: The lowest probability of a row, from 0 to 1; None for any.
         share: The share of rows that are expected to be right; None for 0.9.
         calibration: A file of a calibration; None for that of the model.
+        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
         TmdeError: A file, the model or an argument cannot be used.
@@ -153,17 +142,7 @@ def align_files(
         raise TmdeError(
             "same_domain needs url_field: the URLs say which website a document belongs to"
         )
-    sides = read_sides(
-        a,
-        b,
-        language_a,
-        language_b,
-        format=format,
-        quoting=quoting,
-        field=field,
-        id_field=id_field,
-        url_field=url_field,
-    )
+    sides = read_sides(a, b, language_a, language_b, url_field, **reading)
     if rows is not None or lawdr_rank is not None:
         # Raises if one is missing, before the model is loaded.
         needed_languages(sides, "rows and lawdr_rank need")
@@ -176,9 +155,7 @@ def align_files(
         found = needed_calibration(calibration, model, loading, embedder)
     elif rows is not None:
         found = find_calibration(model, loading, embedder)
-    report = AlignmentReport(
-        output=None if output is None else Path(output), rows=None if rows is None else Path(rows)
-    )
+    report = AlignmentReport()
     with without_truncation_warnings():
         if row_pairs is None:
             documents = _pair_documents(
@@ -280,8 +257,8 @@ def _pair_documents(
     first_rows, second_rows = rows_of_sides
     aligned = align_documents(
         *vectors,
-        first_urls=_urls_of(sides[0], first_rows),
-        second_urls=_urls_of(sides[1], second_rows),
+        first_urls=sides[0].urls_of(first_rows),
+        second_urls=sides[1].urls_of(second_rows),
         languages=_url_languages(sides),
         **alignment,
     )
@@ -306,12 +283,6 @@ def _pair_documents(
 def _filled_rows(texts: Sequence[str]) -> list[int]:
     """Return the rows of the texts that are not empty."""
     return [row for row, text in enumerate(texts) if text.strip()]
-
-
-def _urls_of(side: DocumentSet, rows: list[int]) -> list[str] | None:
-    if side.urls is None:
-        return None
-    return [side.urls[row] for row in rows]
 
 
 def _url_languages(sides: Sides) -> list[str] | None:

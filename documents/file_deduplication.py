@@ -11,10 +11,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
-from tmde.data.delimited import Quoting
-from tmde.data.documents import Chunk, Documents, InputFormat
+from tmde.data.documents import Chunk
 from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
 from tmde.data.language_columns import language_column, language_or_none
@@ -27,7 +27,7 @@ from tmde.documents.deduplication import (
     DuplicateFinder,
     Group,
 )
-from tmde.documents.document_sets import checked_ids, default_ids
+from tmde.documents.document_sets import Reading, checked_ids, default_ids, open_documents
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
 from tmde.documents.stored_documents import StoredDocuments, Strings
@@ -35,7 +35,6 @@ from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
 
-_CHUNK = 8192  # documents that are read at once
 _DECIMALS = 6
 
 
@@ -84,10 +83,6 @@ def dedupe_files(
     output: str | os.PathLike[str],
     *,
     groups: str | os.PathLike[str] | None = None,
-    format: InputFormat | None = None,
-    quoting: Quoting | None = None,
-    field: str | Sequence[str] | None = None,
-    id_field: str | None = None,
     language_field: str | None = None,
     min_similarity: float = MIN_SIMILARITY,
     across_languages: bool = False,
@@ -96,6 +91,7 @@ def dedupe_files(
     min_probability: float | None = None,
     share: float | None = None,
     calibration: str | os.PathLike[str] | None = None,
+    **reading: Unpack[Reading],
 ) -> DeduplicationReport:
     """Remove documents that repeat an earlier one.
 
@@ -115,10 +111,6 @@ def dedupe_files(
         output: The file of the documents that are kept, with all their columns, .jsonl. Files that
             exist are replaced.
         groups: A file of the groups of documents that say the same, .jsonl; None writes none.
-        format: The format of the file; None for that of the suffix.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        field: The column of the text, or several that are joined; None for `text`.
-        id_field: The column of the ids; None for `id`, or file and row if there is no such column.
         language_field: The column of the languages, for translations; None for a column with such a
             name. Languages that are not known are identified (extra `clean`).
         min_similarity: The lowest similarity of near-duplicates, above 0, at most 1.
@@ -130,6 +122,7 @@ def dedupe_files(
         min_probability: The lowest probability of translations, from 0 to 1; None for 0.9.
         share: The share of documents that have a translation in the collection; None for 0.5.
         calibration: A file of a calibration; None for that of the model.
+        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
         TmdeError: A file, the model or an argument cannot be used.
@@ -148,7 +141,7 @@ def dedupe_files(
     groups_target = None
     if groups is not None:
         groups_target = checked_output(groups, (".jsonl",), "groups", target)
-    chunks = _read(documents, format, quoting, field, id_field, language_field)
+    chunks = _read(documents, language_field, **reading)
     with tempfile.TemporaryDirectory(prefix=f".{target.stem}.", dir=target.parent) as name:
         folder = Path(name)
         stored = StoredDocuments.write(folder, chunks)
@@ -197,40 +190,23 @@ def _check_unset(**for_translations: Any) -> None:
 
 
 def _read(
-    source: str | os.PathLike[str],
-    format: InputFormat | None,
-    quoting: Quoting | None,
-    field: str | Sequence[str] | None,
-    id_field: str | None,
-    language_field: str | None,
+    source: str | os.PathLike[str], language_field: str | None, **reading: Unpack[Reading]
 ) -> Iterator[tuple[Chunk, list[str], list[str | None]]]:
     """Yield all documents in chunks, with the id and the language of each, under a progress bar.
 
     Arguments and errors are those of `dedupe_files`.
     """
-    required = {}
-    if id_field is not None:
-        required[id_field] = "--id-field"
-    id_column = id_field or "id"
     id_places = IdPlaces()
     with ExitStack() as stack:
-        documents = Documents(
-            stack,
-            os.fspath(source),
-            format,
-            field,
-            True,
-            _CHUNK,
-            language_field,
-            required,
-            quoting=quoting,
+        documents, id_field = open_documents(
+            stack, source, True, language_field=language_field, **reading
         )
         column = documents.language_field or language_column(documents)
         bar = progress_bar(total=documents.rows, desc="Reading", unit=" documents")
         stack.enter_context(bar)
         for chunk in documents.chunks:
-            if id_column in documents.fields:
-                ids = checked_ids(chunk, id_column, id_places)
+            if id_field in documents.fields:
+                ids = checked_ids(chunk, id_field, id_places)
             else:
                 ids = default_ids(chunk)
             yield chunk, ids, _languages_of(chunk, column)

@@ -9,15 +9,15 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
+from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
-from tmde.data.delimited import Quoting
-from tmde.data.documents import InputFormat
 from tmde.documents import mining
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
 from tmde.documents.corpus_writer import checked_output, write_rows
 from tmde.documents.document_sets import (
     DocumentSet,
+    Reading,
     Sides,
     open_embedder_of_sides,
     read_sides,
@@ -43,45 +43,20 @@ class MiningReport:
     """The pairs that were mined.
 
     Attributes:
-        output: The file of the pairs.
         pairs: Their number.
-        scores: The lowest and the highest score; None without pairs.
-        scoring: The scoring.
-        retrieval: How pairs were chosen.
-        threshold: The threshold of highest F1; None if none was searched for.
-        gold: The file of the right pairs; None without one.
+        threshold: The threshold of the highest F1; None if none was searched for.
         quality: The pairs compared with the right ones; None without these.
-        notes: How the texts were embedded, a sentence for each side.
+        notes: What was done, a sentence each.
     """
 
-    output: Path
     pairs: int
-    scores: tuple[float, float] | None
-    scoring: str
-    retrieval: str
     threshold: float | None
-    gold: Path | None
     quality: PairQuality | None
     notes: list[str]
 
     def sentences(self) -> list[str]:
         """Return the report as sentences for people."""
-        sentences = list(self.notes)
-        if self.threshold is not None:
-            sentences.append(
-                f"threshold={self.threshold:.6g} has the highest F1 on {self.gold}; apply it to "
-                "another list for a fair figure"
-            )
-        if self.quality is not None:
-            sentences.append(f"{self.gold}: {self.quality}")
-        scores = ""
-        if self.scores is not None:
-            lowest, highest = self.scores
-            scores = f", scores {lowest:.4f} to {highest:.4f}"
-        sentences.append(
-            f"{self.pairs:,} pairs ({self.scoring}, {self.retrieval}{scores}) -> {self.output}"
-        )
-        return sentences
+        return self.notes
 
 
 def mine_files(
@@ -91,10 +66,6 @@ def mine_files(
     *,
     model: str | None = None,
     loading: Mapping[str, Any] | None = None,
-    format: InputFormat | None = None,
-    quoting: Quoting | None = None,
-    field: str | Sequence[str] | None = None,
-    id_field: str | None = None,
     language_a: str | None = None,
     language_b: str | None = None,
     vectors_a: str | os.PathLike[str] | None = None,
@@ -113,6 +84,7 @@ def mine_files(
     calibration: str | os.PathLike[str] | None = None,
     gold: str | os.PathLike[str] | None = None,
     optimize_threshold: bool = False,
+    **reading: Unpack[Reading],
 ) -> MiningReport:
     """Mine translations: write pairs of a sentence of A and one of B, best first.
 
@@ -131,10 +103,6 @@ def mine_files(
             parallel corpus if the languages are given.
         model: A folder, a Hub id, or the name of a packaged model; None for the default one.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
-        format: The format of both files; None for that of the suffix.
-        quoting: How the cells of CSV and TSV are quoted; None finds out.
-        field: The column of the text, or several that are joined; None for `text`.
-        id_field: The column of the ids; None for `id`, or the rows if there is no such column.
         language_a: The code of the language of A.
         language_b: The code of the language of B.
         vectors_a: The vectors of A by `tmde embed`, .npy, (n, d): A is not embedded then.
@@ -153,6 +121,7 @@ def mine_files(
         calibration: A file of a calibration; None for that of the model.
         gold: A file of the right pairs, an id of A, a tab and an id of B, to compare with.
         optimize_threshold: Keep the pairs above the threshold of highest F1 on `gold`.
+        reading: How the files are read: `format`, `quoting`, `field`, `id_field`.
 
     Raises:
         TmdeError: A file, the model or an argument cannot be used.
@@ -160,18 +129,13 @@ def mine_files(
     """
     target = checked_output(output, (".tsv", ".jsonl"))
     model_name = _model_of_vectors(model, vectors_a, vectors_b)
-    limits = (threshold, max_pairs, min_probability)
-    if optimize_threshold and (gold is None or limits != (None, None, None)):
-        raise TmdeError(
-            "optimize_threshold needs gold, and excludes threshold, max_pairs and min_probability"
-        )
+    if optimize_threshold:
+        _check_optimization(gold, threshold, max_pairs, min_probability)
     check_scoring(scoring, k)
     mining.check_retrieval(retrieval)
     check_precision(precision)
     check_share(DEFAULT_SHARE if share is None else share)
-    sides = read_sides(
-        a, b, language_a, language_b, format=format, quoting=quoting, field=field, id_field=id_field
-    )
+    sides = read_sides(a, b, language_a, language_b, **reading)
     if (language_a is None) != (language_b is None):
         raise TmdeError("Found one of language_a and language_b, expected both or neither")
     candidates = [Candidates.of(side) for side in sides]
@@ -208,30 +172,34 @@ def mine_files(
     pairs = pairs.renumbered(candidates[0].rows, candidates[1].rows)
     if not len(pairs) and threshold is not None:
         warn_of_threshold(threshold)
+    notes = files.notes
     best_threshold = None
     if optimize_threshold and right_pairs is not None:
-        best_threshold, quality_at_it = mining.best_threshold(pairs, right_pairs)
-        pairs = pairs[: quality_at_it.found]  # The best pairs come first.
+        best_threshold, quality = mining.best_threshold(pairs, right_pairs)
+        pairs = pairs[: quality.found]  # The best pairs come first.
+        notes.append(
+            f"threshold={best_threshold:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; apply "
+            "it to another list for a fair figure"
+        )
     probabilities = None
     if found is not None:
         warn_of_few(min(len(candidate.rows) for candidate in candidates), "sentences of a side")
-        probabilities = _probabilities(sides, pairs, found, share)
-        if min_probability is not None:
-            is_probable = _are_probable(probabilities, min_probability)
-            pairs = pairs[is_probable]
-            probabilities = probabilities[is_probable]
+        pairs, probabilities = _with_probabilities(sides, pairs, found, share, min_probability)
     _write_pairs(target, sides, pairs, probabilities)
-    return MiningReport(
-        output=Path(output),
-        pairs=len(pairs),
-        scores=(float(pairs.scores[-1]), float(pairs.scores[0])) if len(pairs) else None,
-        scoring=scoring,
-        retrieval=retrieval,
-        threshold=best_threshold,
-        gold=None if gold is None else Path(gold),
-        quality=None if right_pairs is None else pair_quality(pairs.rows(), right_pairs),
-        notes=files.notes,
-    )
+    quality = None
+    if right_pairs is not None:
+        quality = pair_quality(pairs.rows(), right_pairs)
+        notes.append(f"{gold}: {quality}")
+    notes.append(f"{len(pairs):,} pairs ({scoring}, {retrieval}{_range(pairs)}) -> {output}")
+    return MiningReport(len(pairs), best_threshold, quality, notes)
+
+
+def _check_optimization(gold: object, *limits: float | None) -> None:
+    """Raise `TmdeError` if there are no right pairs, or if a limit leaves out some pairs."""
+    if gold is None or any(limit is not None for limit in limits):
+        raise TmdeError(
+            "optimize_threshold needs gold, and excludes threshold, max_pairs and min_probability"
+        )
 
 
 def _model_of_vectors(
@@ -280,25 +248,34 @@ def _usable_calibration(
     return None
 
 
-def _probabilities(
-    sides: Sides, pairs: ScoredPairs, calibration: Calibration, share: float | None
-) -> np.ndarray:
-    """Return the probability of each of p pairs, (p,)."""
+def _with_probabilities(
+    sides: Sides,
+    pairs: ScoredPairs,
+    calibration: Calibration,
+    share: float | None,
+    min_probability: float | None,
+) -> tuple[ScoredPairs, np.ndarray]:
+    """Return the pairs that are probable enough, and their probabilities, (p,)."""
     first, second = sides
     evidence = mined_pair_evidence(pairs, first.texts, second.texts)
-    return calibration.probabilities(evidence, DEFAULT_SHARE if share is None else share)
-
-
-def _are_probable(probabilities: np.ndarray, min_probability: float) -> np.ndarray:
-    """Return which pairs are probable enough, (p,) bool; warn if none is."""
-    are_probable: np.ndarray = probabilities >= min_probability
-    if len(probabilities) and not are_probable.any():
+    probabilities = calibration.probabilities(evidence, DEFAULT_SHARE if share is None else share)
+    if min_probability is None:
+        return pairs, probabilities
+    is_probable = probabilities >= min_probability
+    if len(pairs) and not is_probable.any():
         logger.warning(
             "No pair reaches the probability %g; the best has %.3f",
             min_probability,
             probabilities.max(),
         )
-    return are_probable
+    return pairs[is_probable], probabilities[is_probable]
+
+
+def _range(pairs: ScoredPairs) -> str:
+    """Return the lowest and the highest score for people; "" without pairs."""
+    if not len(pairs):
+        return ""
+    return f", scores {pairs.scores[-1]:.4f} to {pairs.scores[0]:.4f}"
 
 
 @dataclass(frozen=True)

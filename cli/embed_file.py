@@ -22,12 +22,12 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde import __version__
-from tmde.cli.language_columns import named_like_language, tell_language_folders
 from tmde.cli.options import check_output
 from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
 from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.io import locked
+from tmde.data.language_columns import named_like_language, tell_language_folders
 from tmde.data.languages import language_of_locale
 from tmde.data.locales import known_code
 from tmde.embedding import DocumentEmbedder, EncodeReport

@@ -13,12 +13,12 @@ import numpy as np
 import typer
 
 from tmde.cli.document_sets import checked_ids, default_ids
-from tmde.cli.language_columns import language_column, language_or_none
 from tmde.cli.stored_documents import StoredDocuments, Strings
 from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces
 from tmde.data.io import replacing
+from tmde.data.language_columns import language_column, language_or_none
 from tmde.documents.corpus_writer import json_lines_writer
 from tmde.documents.deduplication import (
     MIN_PROBABILITY,

@@ -14,17 +14,17 @@ import pyarrow as pa
 import typer
 
 from modeling_tmde import TmdeError
-from tmde.cli.language_columns import (
-    LANGUAGE_COLUMNS,
-    language_or_none,
-    named_like_language,
-)
 from tmde.cli.stored_documents import Strings
 from tmde.data.checks import is_code
 from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.io import replacing
+from tmde.data.language_columns import (
+    LANGUAGE_COLUMNS,
+    language_or_none,
+    named_like_language,
+)
 from tmde.documents.quality import PairQuality
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file

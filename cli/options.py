@@ -82,6 +82,26 @@ ModelOption = Annotated[
 ]
 OverwriteOption = Annotated[bool, Option("--overwrite", help="Replace files that exist.")]
 
+# How a model is opened: the fields of `ModelOptions`, of which some commands take a few.
+PoolingOption = Annotated[
+    Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
+]
+PromptOption = Annotated[
+    str | None,
+    _model(help="Before every text, such as 'query: '. Default: the one that the model carries."),
+]
+DtypeOption = Annotated[
+    Literal["float32", "bfloat16", "float16"] | None,
+    _model(help="Of the weights. Default: the checkpoint's."),
+]
+DeviceOption = Annotated[
+    str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
+]
+TrustRemoteCodeOption = Annotated[
+    bool, _model("--trust-remote-code", help="Run the Hub model's code.")
+]
+RevisionOption = Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")]
+
 # What the commands for documents take.
 DOCUMENTS_HELP = "File or folder of documents, or - for stdin."
 # Options that say how a file of documents is read.
@@ -275,12 +295,21 @@ LONG_OPTIONS = {
 
 
 @dataclass(kw_only=True)
+class InputOptions:
+    """How a file of documents is read."""
+
+    format: FormatOption = None
+    quoting: QuotingOption = None
+    field: FieldOption = None
+    language: LanguageOption = None
+    language_field: LanguageFieldOption = None
+
+
+@dataclass(kw_only=True)
 class ModelOptions:
     """Arguments of `DocumentEmbedder.from_pretrained` that say how a model is opened."""
 
-    pooling: Annotated[
-        Literal["cls", "mean"] | None, _model(help="Default: cls for tmde models, mean for others.")
-    ] = None
+    pooling: PoolingOption = None
     max_length: Annotated[
         int | None,
         _model(
@@ -288,23 +317,11 @@ class ModelOptions:
             help="Tokens of the longest input. Default: the model's limit; 750 if it names none.",
         ),
     ] = None
-    prompt: Annotated[
-        str | None,
-        _model(
-            help="Before every text, such as 'query: '. Default: the one that the model carries."
-        ),
-    ] = None
-    dtype: Annotated[
-        Literal["float32", "bfloat16", "float16"] | None,
-        _model(help="Of the weights. Default: the checkpoint's."),
-    ] = None
-    device: Annotated[
-        str | None, _model(help="cpu, cuda, cuda:1, mps. Default: the best there is.")
-    ] = None
-    trust_remote_code: Annotated[
-        bool, _model("--trust-remote-code", help="Run the Hub model's code.")
-    ] = False
-    revision: Annotated[str | None, _model(help="Branch, tag or commit of a Hub model.")] = None
+    prompt: PromptOption = None
+    dtype: DtypeOption = None
+    device: DeviceOption = None
+    trust_remote_code: TrustRemoteCodeOption = False
+    revision: RevisionOption = None
 
 
 @dataclass(kw_only=True)

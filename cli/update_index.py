@@ -14,10 +14,10 @@ import typer
 
 from modeling_tmde import TmdeError
 from tmde.cli.document_sets import checked_ids, default_ids, places_of
-from tmde.cli.language_columns import language_column, tell_language_folders
 from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.id_places import IdPlaces, Place
+from tmde.data.language_columns import language_column, tell_language_folders
 from tmde.data.languages import language_of_locale
 from tmde.data.lines import read_lines
 from tmde.documents.index import Changes, DocumentIndex

@@ -3,15 +3,16 @@
 Locales are understood: `de-DE` and `de_AT` are `de`.
 """
 
+import logging
 from collections.abc import Iterable
 
-import typer
+from .checks import is_code
+from .columns import shown_fields
+from .documents import Documents
+from .languages import language_of_locale
+from .usual_columns import same_name
 
-from tmde.data.checks import is_code
-from tmde.data.columns import shown_fields
-from tmde.data.documents import Documents
-from tmde.data.languages import language_of_locale
-from tmde.data.usual_columns import same_name
+logger = logging.getLogger(__name__)
 
 LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
@@ -48,14 +49,14 @@ def language_column(documents: Documents) -> str | None:
 
 
 def tell_language_folders(documents: Documents) -> None:
-    """Print that the folders of texts are taken as the languages of these, if they are."""
+    """Log that the folders of texts are taken as the languages of these, if they are."""
     folder = documents.text_folder
     if folder is None or not folder.has_languages or documents.language_field != "language":
         return
-    typer.echo(
-        f"{documents.name}: the folders {shown_fields(folder.subfolders)} are taken as the "
-        "languages of their texts",
-        err=True,
+    logger.warning(
+        "%s: the folders %s are taken as the languages of their texts",
+        documents.name,
+        shown_fields(folder.subfolders),
     )
 
 

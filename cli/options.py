@@ -8,6 +8,7 @@ import functools
 import inspect
 import os
 import re
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -25,7 +26,6 @@ INDEX_SETTINGS = "index.json"  # the file by which the folder of an index is kno
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 Quoting = Literal["minimal", "none"]
 Precision = Literal["float32", "int8", "uint8", "binary", "ubinary"]
-IndexPrecision = Literal["float32", "float16"]
 Scoring = Literal["cosine", "ratio", "distance"]
 CorrelationMethod = Literal["spearman", "pearson"]
 Protocol = Literal["zero-shot", "targeted", "leave-one-out"]
@@ -459,6 +459,15 @@ def _signature_with_options(
             )
             parameters.append(option)
     return inspect.Signature(parameters)
+
+
+def read_texts(file: str) -> list[str]:
+    """Return the lines of a UTF-8 file, or of stdin as `-`, that are not blank."""
+    from tmde.data.lines import read_lines
+
+    lines = sys.stdin if file == "-" else (line for _, line in read_lines(file))
+    texts = [line.lstrip("\ufeff").strip() for line in lines]
+    return [text for text in texts if text]
 
 
 def check_languages_exclude(language: str | None, language_field: str | None) -> None:

@@ -25,19 +25,18 @@ from common import markdown, write_json
 from corpora import read_rows
 from monitor import Monitor
 
-from tmde.cli import dedupe_file
-from tmde.documents import deduplication
+from tmde.documents import deduplication, file_deduplication
 from tmde.documents.shingles import comparable_text, resemblance, shingles
 
 PLANTED_SHARE = 0.05
 SHORTEST = 60  # characters of a text that is planted again
 # The steps that are timed: a name, and the function or method that does the work.
 STAGES = (
-    ("read", dedupe_file.StoredDocuments, "write"),
+    ("read", file_deduplication.StoredDocuments, "write"),
     ("copies", deduplication, "first_occurrences"),
     ("signatures", deduplication, "SignatureBands"),
     ("compare", deduplication.DuplicateFinder, "_add_near_duplicates"),
-    ("write", dedupe_file, "_write"),
+    ("write", file_deduplication, "_write"),
 )
 
 
@@ -110,31 +109,14 @@ def make_documents(
 
 def deduplicate(documents: Path) -> None:
     """Deduplicate a file as the command does, and print the stages as JSON."""
-    from tmde.documents.pair_probabilities import ProbabilityOptions
-
     folder = documents.parent
-    job = dedupe_file.DedupeJob(
-        documents=str(documents),
-        output=folder / "unique.jsonl",
-        target=folder / "unique.jsonl",
-        groups_output=folder / "groups.jsonl",
-        groups_target=folder / "groups.jsonl",
-        model="default",
-        loading={},
-        quoting=None,
-        format=None,
-        field=None,
-        id_field=None,
-        language_field=None,
-        min_similarity=deduplication.MIN_SIMILARITY,
-        across_languages=False,
-        probabilities=ProbabilityOptions(),
-    )
     with Monitor() as monitor:
         for stage in STAGES:
             monitor.watch(*stage)
         begin = time.perf_counter()
-        dedupe_file.dedupe_file(job)
+        file_deduplication.dedupe_files(
+            documents, folder / "unique.jsonl", groups=folder / "groups.jsonl"
+        )
         seconds = time.perf_counter() - begin
     print(json_format.dumps({"seconds": seconds, "stages": monitor.stages}))
 

@@ -26,11 +26,8 @@ from common import markdown, write_json
 from corpora import read_rows
 from monitor import Monitor
 
-from tmde.cli import mine_files
-from tmde.cli.document_sets import SidesOptions
-from tmde.documents import mining
+from tmde.documents import file_mining, mining
 from tmde.documents.neighbors import exact_neighbors
-from tmde.documents.pair_probabilities import ProbabilityOptions
 from tmde.documents.unit_rows import TIE, UnitRows
 
 LANGUAGES = (("en", "es"), ("de", "fr", "it"))  # of both sides, the most frequent first
@@ -39,12 +36,12 @@ CHECKED_SENTENCES = 1000
 MIN_PROBABILITY = 0.9
 # The steps that are timed: a name, and the function or method that does the work.
 STAGES = (
-    ("read", mine_files.document_sets, "read_sides"),
-    ("repeated", mine_files.mining, "first_occurrences"),
-    ("embed", mine_files.MinedVectors, "embed"),
-    ("search", mine_files.mining, "mine_bitext"),
-    ("probabilities", mine_files, "_with_probabilities"),
-    ("write", mine_files, "_write_pairs"),
+    ("read", file_mining, "read_sides"),
+    ("repeated", mining, "first_occurrences"),
+    ("embed", file_mining.DocumentSet, "embed_to_file"),
+    ("search", mining, "mine_bitext"),
+    ("probabilities", file_mining, "_with_probabilities"),
+    ("write", file_mining, "_write_pairs"),
 )
 
 
@@ -88,29 +85,6 @@ def write_side(side: list[dict[str, Any]], path: Path) -> None:
 
 def mine(work: Path, model: str) -> None:
     """Mine two files as the command does, and print the stages as JSON."""
-    job = mine_files.MiningJob(
-        first_file=str(work / "first.txt"),
-        second_file=str(work / "second.txt"),
-        sides_options=SidesOptions(),
-        output=work / "pairs.tsv",
-        target=work / "pairs.tsv",
-        model=model,
-        loading={},
-        probabilities=ProbabilityOptions(),
-        first_vectors=None,
-        second_vectors=None,
-        precision="float32",
-        truncate_dim=None,
-        scoring="ratio",
-        k=NEIGHBORS,
-        retrieval="max",
-        threshold=None,
-        max_pairs=None,
-        drop_identical=False,
-        search="hnsw",
-        gold=None,
-        optimize_threshold=False,
-    )
     meter = RecallMeter()
     mining.find_neighbors = meter.find_neighbors
     with Monitor() as monitor:
@@ -118,7 +92,14 @@ def mine(work: Path, model: str) -> None:
             monitor.watch(*stage)
         monitor.watch("recall", RecallMeter, "measure")
         begin = time.perf_counter()
-        mine_files.mine_files(job)
+        file_mining.mine_files(
+            work / "first.txt",
+            work / "second.txt",
+            work / "pairs.tsv",
+            model=model,
+            k=NEIGHBORS,
+            search="hnsw",
+        )
         # To measure the recall is no part of the command.
         seconds = time.perf_counter() - begin - monitor.stages.pop("recall")["seconds"]
     print(

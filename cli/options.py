@@ -138,35 +138,8 @@ LanguageFieldOption = Annotated[
     str | None, _input(help="Column of the language of each document; de-DE is de.")
 ]
 
-# Options of two files of documents, for `with_options`; the fields of `SidesOptions`.
-SIDES_OPTIONS = {
-    "format": FormatOption,
-    "quoting": QuotingOption,
-    "field": FieldOption,
-    "id_field": IdFieldOption,
-    "language_a": Annotated[str | None, _input(help="Code of A's language.")],
-    "language_b": Annotated[str | None, _input(help="Code of B's language.")],
-}
 ScoringOption = Annotated[Scoring, Option(help="Margin of Artetxe & Schwenk 2019, or cosine.")]
 NeighborsOption = Annotated[int, Option("-k", min=1, help="Neighbors of a margin.")]
-
-# Options of probabilities, for `with_options`; the fields of `ProbabilityOptions`.
-PROBABILITY_OPTIONS = {
-    "min_probability": Annotated[
-        float | None,
-        _probability(min=0, max=1, help="Drop pairs below this probability of being translations."),
-    ],
-    "share": Annotated[
-        float | None,
-        _probability(
-            help="Share of texts with a translation on the other side. Default: 0.5; align: 0.9."
-        ),
-    ],
-    "calibration": Annotated[
-        Path | None,
-        _probability(help="File of `tmde calibrate`. Default: that of the model."),
-    ],
-}
 
 # Options of the training data, as `tmde train` and `tmde compare` take them.
 TrainOption = Annotated[
@@ -497,12 +470,6 @@ def check_output(
             f"{option} {path}: folder {target.parent} does not exist or is not writable"
         )
     return target
-
-
-def check_different(first: Path, second: Path, options: str) -> None:
-    """Raise `OptionError` if two options name one file to write."""
-    if first == second:
-        raise OptionError(f"{options} are the same file, {first}; give two")
 
 
 def check_new(folder: Path) -> None:

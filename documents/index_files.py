@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 from modeling_tmde import TmdeError
-from tmde.cli.document_sets import checked_ids, default_ids, places_of
 from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat, text_fields_of
 from tmde.data.id_places import IdPlaces, Place
 from tmde.data.language_columns import language_column, tell_language_folders
 from tmde.data.languages import language_of_locale
+from tmde.documents.document_sets import checked_ids, default_ids, places_of
 from tmde.documents.index import Changes, DocumentIndex
 from tmde.documents.index_settings import SETTINGS
 from tmde.embedding.loading import errors_about

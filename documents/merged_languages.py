@@ -63,7 +63,7 @@ class MergedLanguages:
                 merged.append(f"{', '.join(codes)} as {language}")
         if merged:
             sentences.append(
-                f"Languages: {'; '.join(merged)} (codes that are named as languages are kept)"
+                f"Languages: {'; '.join(merged)} (name them as languages to keep them apart)"
             )
         if self.several_count:
             sentences.append(

@@ -152,15 +152,16 @@ def test_an_index_of_the_other_packaged_model_is_refused(tmp_path):
         assert "tmde index FILE -o NEW_FOLDER -m accurate" in message
 
 
-def test_a_threshold_that_leaves_nothing_says_so(tmp_path):
+def test_a_threshold_that_leaves_nothing_says_so(tmp_path, caplog):
     german = write_rows(tmp_path / "de.jsonl", [{"text": "Die Brücke ist zu."}, {"text": "Gut."}])
     english = write_rows(
         tmp_path / "en.jsonl", [{"text": "The bridge is shut."}, {"text": "Good."}]
     )
     for command in ("align", "mine"):
         out = tmp_path / f"{command}.tsv"
-        result = ok(command, german, english, "-o", out, "-m", "accurate", "--threshold", 9)
-        assert "No pair reaches --threshold 9." in result.stderr
+        caplog.clear()
+        ok(command, german, english, "-o", out, "-m", "accurate", "--threshold", 9)
+        assert "No pair reaches the threshold 9." in caplog.text
 
 
 def test_its_own_prompt_given_again_is_reported(embedder, caplog):

@@ -256,7 +256,7 @@ BAD = [
     (["-o", "out.tsv", "--same-domain"], "--same-domain needs --url-field"),
     (
         ["--pairs", "right.tsv", "-o", "out.tsv", "--rows", "r.jsonl", *LANGUAGE_OPTIONS],
-        "--pairs needs --rows and",
+        "Known pairs need --rows=FILE",
     ),
     (["-o", "out.tsv", "--url-field", "link"], "no column 'link'"),
     (
@@ -291,7 +291,7 @@ def test_languages_of_folders_and_columns_are_proposed(bag, tmp_path):
     rows = tmp_path / "rows.jsonl"
     result = run(tmp_path / "first", second, "-m", bag, "--rows", rows)
     assert result.exit_code == 1, result.output
-    assert "give --language-a de --language-b en" in result.stderr
+    assert "give --language-a=de and --language-b=en" in result.stderr
     assert f"the folder {tmp_path / 'first'} says de" in result.stderr
     assert f"the column 'lang' of {second} says en" in result.stderr
 

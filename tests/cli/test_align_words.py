@@ -113,10 +113,10 @@ def test_multicca_of_three_languages_begins_a_training(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--fit", "cca"], "--fit cca: found no --dictionary, expected one"),
-        (["--dictionary", "d", "--start", "similarities"], "--start similarities: found --dictio"),
-        (["--epochs", "3"], "--epochs 3: expected --start adversarial"),
-        (["--restarts", "2"], "--restarts 2: expected --start adversarial"),
+        (["--fit", "cca"], "--fit=cca: found no dictionary, expected one"),
+        (["--dictionary", "d", "--start", "similarities"], "--start=similarities: found a dictio"),
+        (["--epochs", "3"], "--epochs=3: expected --start=adversarial"),
+        (["--restarts", "2"], "--restarts=2: expected --start=adversarial"),
         (["--also", "es"], "--also es: expected CODE=FILE, such as es=es.vec"),
         (["--also", "es=b", "--also", "es=c"], "--also es=c: found a second file of es"),
         (["--also", "en=b.vec"], "languages: found ['de', 'en', 'en'], expected different codes"),

@@ -16,11 +16,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.data.plain_rows import translations
-from tmde.cli.document_sets import tsv_field
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents
 from tmde.data.tables import FILE, ROW, Table, files_in, values_of
-from tmde.documents.corpus_writer import corpus_writer
+from tmde.documents.corpus_writer import tsv_field, write_corpus
 from tmde.eval.tasks.labeled_documents import LabeledDocuments
 from tmde.eval.tasks.labeled_rows import open_labeled
 
@@ -74,9 +73,7 @@ TRICKY = ['"No, thanks, I am fine"', 'say "yes"', '"', '""', "a\tb", "one\ntwo",
 def test_what_the_commands_write_as_tsv_is_read_as_it_was(first, second, tmp_path):
     target = tmp_path / "out.tsv"
     rows = [{"de": second, "en": first}, {"de": "Ende", "en": "end"}]
-    with corpus_writer(target, ["de", "en"], has_documents=False) as write:
-        for row in rows:
-            write(row, None)
+    write_corpus(target, ["de", "en"], False, [(row, None) for row in rows])
     assert [row for _, row in Table("tsv", (str(target),)).rows()] == rows
     frame = pd.read_csv(target, sep="\t", keep_default_na=False)
     assert frame.to_dict("records") == rows

@@ -2,11 +2,13 @@
 
 import os
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from datasets import Dataset
 
 from modeling_tmde import TmdeError
 from tmde.data import DOCUMENT_ID, SOURCE_FILE, SOURCE_ROW, load_parallel
@@ -18,10 +20,10 @@ from tmde.documents.cleaning import (
     CheckedRow,
     RowCleaner,
 )
-from tmde.documents.corpus_writer import corpus_writer, json_lines_writer
+from tmde.documents.corpus_writer import checked_output, json_lines_writer, write_corpus
 from tmde.documents.merged_languages import MergedLanguages
 from tmde.documents.pair_checker import Reason
-from tmde.documents.pair_probabilities import ProbabilityOptions, find_calibration, warn_of_few
+from tmde.documents.pair_probabilities import needed_calibration, warn_of_few
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
@@ -31,7 +33,7 @@ _DECIMALS = 6
 Row = dict[str, Any]
 
 
-@dataclass(frozen=True)
+@dataclass
 class CleaningReport:
     """What was kept of a corpus, and why the rest was removed.
 
@@ -41,21 +43,23 @@ class CleaningReport:
         rows: The rows that were read.
         kept: The rows that were written.
         shortened: Those of them that lost a text.
-        reasons: For each reason, the rows with such a finding, most frequent first.
+        reasons: For each reason, the rows with such a finding.
+        texts: The texts of each language that were read.
         notes: How languages were read, a sentence each.
     """
 
     output: Path
     removed: Path | None
     rows: int
-    kept: int
-    shortened: int
-    reasons: dict[str, int]
-    notes: list[str]
+    kept: int = 0
+    shortened: int = 0
+    reasons: Counter[str] = field(default_factory=Counter)
+    texts: Counter[str] = field(default_factory=Counter)
+    notes: list[str] = field(default_factory=list)
 
     def sentences(self) -> list[str]:
         """Return the report as sentences for people."""
-        reasons = [f"{count:,} {reason}" for reason, count in self.reasons.items()]
+        reasons = [f"{count:,} {reason}" for reason, count in self.reasons.most_common()]
         shortened = f" ({self.shortened:,} of them without a text)" if self.shortened else ""
         sentences = [
             *self.notes,
@@ -108,8 +112,11 @@ def clean_files(
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
     """
-    output = Path(output)
-    removed = None if removed is None else Path(removed)
+    target = checked_output(output, (".jsonl", ".parquet", ".tsv"))
+    removed_target = None
+    if removed is not None:
+        removed_target = checked_output(removed, (".jsonl",), "removed", target)
+    reasons = _reasons_without(skip)
     rows = load_parallel(
         sources, languages, columns=columns, document_ids=True, places=True, quoting=quoting
     )
@@ -117,42 +124,63 @@ def clean_files(
     merged = MergedLanguages(codes, is_chosen=languages is not None or columns is not None)
     _check_languages(merged, codes, sources)
     has_documents = any(value is not None for value in rows[DOCUMENT_ID])
-    probabilities = ProbabilityOptions(
-        min_probability, share, None if calibration is None else Path(calibration)
-    )
-    reasons = [reason for reason in Reason if reason.value not in skip]
-    counts: Counter[str] = Counter()
-    kept = 0
-    shortened = 0
-    text_counts: Counter[str] = Counter()  # by language
+    report = CleaningReport(Path(output), None if removed is None else Path(removed), len(rows))
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
-        found = find_calibration(probabilities, model, (loading or {}).get("revision"), embedder)
-        assert found is not None  # It is asked for, so without one there is an error.
+        found = needed_calibration(calibration, model, loading, embedder)
         cleaner = RowCleaner(embedder, found, min_probability, share, reasons)
-        write = stack.enter_context(corpus_writer(output, merged.languages, has_documents))
         write_removed = None
-        if removed is not None:
-            write_removed = stack.enter_context(json_lines_writer(removed))
+        if removed_target is not None:
+            write_removed = stack.enter_context(json_lines_writer(removed_target))
         translations = progress_bar(rows["translation"], desc="Cleaning", unit=" rows")
         checked_rows = cleaner.clean(merged.rows(translations))
-        for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
-            text_counts.update(checked.original.keys())
-            row_reasons = {finding.reason.value for finding in checked.findings}
-            counts.update(row_reasons)
-            if row_reasons and write_removed is not None:
-                write_removed(_removed_row(checked, rows[checked.number - 1]))
-            if checked.is_kept:
-                kept += 1
-                if row_reasons:
-                    shortened += 1
-                write(checked.translation, doc_id)
-    language, fewest = text_counts.most_common()[-1]
+        kept_rows = _kept_rows(checked_rows, rows, report, write_removed)
+        write_corpus(target, merged.languages, has_documents, kept_rows)
+    language, fewest = report.texts.most_common()[-1]
     warn_of_few(fewest, f"texts in {language}")
-    return CleaningReport(
-        output, removed, len(rows), kept, shortened, dict(counts.most_common()), merged.notes()
-    )
+    report.notes = merged.notes()
+    return report
+
+
+def _kept_rows(
+    checked_rows: Iterable[CheckedRow],
+    rows: Dataset,
+    report: CleaningReport,
+    write_removed: Callable[[Row], None] | None,
+) -> Iterator[tuple[Mapping[str, str], str | None]]:
+    """Yield the texts of the rows that are kept, and their documents; count and write the others.
+
+    Args:
+        checked_rows: The rows that were checked.
+        rows: The same rows with their files, their numbers there and their documents.
+        report: Gets the counts.
+        write_removed: Writes what is removed; None if nobody needs it.
+    """
+    for checked, doc_id in zip(checked_rows, rows[DOCUMENT_ID], strict=True):
+        reasons = {finding.reason.value for finding in checked.findings}
+        report.texts.update(checked.original.keys())
+        report.reasons.update(reasons)
+        if reasons and write_removed is not None:
+            write_removed(_removed_row(checked, rows[checked.number - 1]))
+        if checked.is_kept:
+            report.kept += 1
+            if reasons:
+                report.shortened += 1
+            yield checked.translation, doc_id
+
+
+def _reasons_without(skip: Sequence[str]) -> list[Reason]:
+    """Return all reasons except some.
+
+    Raises:
+        TmdeError: One of these is no reason.
+    """
+    reasons = {reason.value: reason for reason in Reason}
+    for value in skip:
+        if value not in reasons:
+            raise TmdeError(f"skip: found {value!r}, expected one of {', '.join(reasons)}")
+    return [reason for value, reason in reasons.items() if value not in skip]
 
 
 def _check_languages(
@@ -162,8 +190,8 @@ def _check_languages(
     if len(merged.languages) < FEWEST_TEXTS:
         named = sources if isinstance(sources, str) else ", ".join(sources)
         raise TmdeError(
-            f"{named}: found texts in one language ({', '.join(codes)}), expected "
-            f"two; if these are to be compared, name them as languages: {','.join(codes)}"
+            f"{named}: found texts in one language ({', '.join(codes)}), expected two; to compare "
+            f"these, give languages={','.join(codes)}"
         )
 
 

@@ -1,37 +1,32 @@
-"""Two files of documents and pairs of their rows, for the commands that align and mine them."""
+"""Two files of documents, for the functions that align and mine them."""
 
-import json
+import logging
 import os
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict
 
 import numpy as np
 import pyarrow as pa
-import typer
+from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
-from tmde.cli.stored_documents import Strings
 from tmde.data.checks import is_code
 from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
-from tmde.data.io import replacing
-from tmde.data.language_columns import (
-    LANGUAGE_COLUMNS,
-    language_or_none,
-    named_like_language,
-)
-from tmde.documents.quality import PairQuality
+from tmde.data.language_columns import LANGUAGE_COLUMNS, language_or_none, named_like_language
+from tmde.documents.stored_documents import Strings
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
 
-_NEEDS_QUOTES = re.compile(r'[\t\n\r"]')
+logger = logging.getLogger(__name__)
+
 _CHUNK_SIZE = 8192  # documents that are read at once
+_LANGUAGE_ARGUMENTS = ("language_a", "language_b")
 
 
 @dataclass(frozen=True)
@@ -58,12 +53,19 @@ class DocumentSet:
     def __len__(self) -> int:
         return len(self.texts)
 
-    def embed(self, rows: Sequence[int] | np.ndarray, embedder: DocumentEmbedder) -> np.ndarray:
-        """Return the vectors of some rows, (rows, d), and print what was left out and truncated."""
+    def urls_of(self, rows: Sequence[int]) -> list[str] | None:
+        """Return the URLs of some rows; None if no field of URLs was asked for."""
+        if self.urls is None:
+            return None
+        return [self.urls[row] for row in rows]
+
+    def embed(
+        self, rows: Sequence[int] | np.ndarray, embedder: DocumentEmbedder
+    ) -> tuple[np.ndarray, str]:
+        """Return the vectors of some rows, (rows, d), and a sentence on the work."""
         texts = [self.texts[row] for row in rows]
         vectors, report = embedder.encode_with_report(texts, language=self.language)
-        self._tell_work(report)
-        return np.asarray(vectors)
+        return np.asarray(vectors), self._work(report)
 
     def embed_to_file(
         self,
@@ -72,100 +74,93 @@ class DocumentSet:
         path: Path,
         truncate_dim: int | None,
         precision: str,
-    ) -> np.ndarray:
+    ) -> tuple[np.ndarray, str]:
         """Do as `embed` with a file that holds the vectors; see `encode_to_file`."""
         texts = (self.texts[row] for row in rows)
         with without_truncation_warnings():
             vectors, report = encode_to_file(
                 embedder, texts, len(rows), path, self.language, truncate_dim, precision
             )
-        self._tell_work(report)
-        return np.asarray(vectors)
+        return np.asarray(vectors), self._work(report)
 
-    def _tell_work(self, report: EncodeReport) -> None:
-        """Print what was embedded, left out and truncated."""
+    def _work(self, report: EncodeReport) -> str:
+        """Return what was embedded, left out and truncated."""
         left_out = len(self) - report.texts
-        typer.echo(
+        return (
             f"{self.name}: {report.texts:,} texts embedded in {report.seconds:.1f} s "
             f"({left_out:,} empty or repeated: left out; {report.split:,} split; "
-            f"{report.truncated:,} truncated)",
-            err=True,
+            f"{report.truncated:,} truncated)"
         )
 
 
 Sides = tuple[DocumentSet, DocumentSet]
 
 
-@dataclass(frozen=True)
-class SidesOptions:
-    """How both files are read: the values of the options of `SIDES_OPTIONS`.
+class Reading(TypedDict, total=False):
+    """How a file of documents is read.
 
     Attributes:
-        url_field: The field of the URLs; None if they are not needed.
+        format: The format of the file; None for that of the suffix, or text for stdin.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
+        field: The column of the text, or several that are joined; None for `text`.
+        id_field: The column of the ids; None for `id`, or the rows if there is no such column.
     """
 
-    format: InputFormat | None = None
-    quoting: Quoting | None = None
-    field: list[str] | None = None
-    id_field: str | None = None
-    language_a: str | None = None
-    language_b: str | None = None
-    url_field: str | None = None
-
-    def check_languages(self) -> None:
-        """Raise `TmdeError` if a language is no code, or if both are the same."""
-        codes = {"--language-a": self.language_a, "--language-b": self.language_b}
-        for option, code in codes.items():
-            if code is not None and not is_code(code):
-                raise TmdeError(
-                    f"{option}: found {code!r}, expected a language code such as de or pt-BR"
-                )
-        if self.language_a is not None and self.language_a == self.language_b:
-            raise TmdeError(
-                f"--language-b: found {self.language_b!r}, the same as --language-a; expected "
-                "another language"
-            )
+    format: InputFormat | None
+    quoting: Quoting | None
+    field: str | Sequence[str] | None
+    id_field: str | None
 
 
-def read_sides(a: str, b: str, options: SidesOptions) -> Sides:
-    """Read both files.
+def read_sides(
+    a: str | os.PathLike[str],
+    b: str | os.PathLike[str],
+    language_a: str | None,
+    language_b: str | None,
+    url_field: str | None = None,
+    **reading: Unpack[Reading],
+) -> Sides:
+    """Read the documents of two files or folders.
 
-    A file is text (a document a line), CSV, TSV, JSONL or parquet; a folder holds texts or tables;
-    `-` is stdin.
+    Args:
+        a: Text (a document a line), CSV, TSV, JSONL or parquet; a folder of texts or of tables; or
+            `-` for stdin.
+        b: The other one.
+        language_a: The code of the language of all documents of A; None if it is not known.
+        language_b: That of B.
+        url_field: The column of the URLs; None if they are not needed.
+        reading: How both are read.
 
     Raises:
         TmdeError: A file cannot be read, a column is missing, an id occurs twice, all documents are
-            empty, or the languages are no codes or equal.
+            empty, the languages are no codes or equal, or both sides are stdin.
     """
     if a == b == "-":
         raise TmdeError(
             "A and B are both -, but there is only one stdin; give a file for one of them"
         )
-    options.check_languages()
-    first = _read_side(a, options.language_a, options)
-    second = _read_side(b, options.language_b, options)
+    for name, code in zip(_LANGUAGE_ARGUMENTS, (language_a, language_b), strict=True):
+        if code is not None and not is_code(code):
+            raise TmdeError(f"{name}: found {code!r}, expected a language code such as de or pt-BR")
+    if language_a is not None and language_a == language_b:
+        raise TmdeError(
+            f"language_b: found {language_b!r}, the same as language_a; expected another language"
+        )
+    first = _read_side(a, language_a, url_field, **reading)
+    second = _read_side(b, language_b, url_field, **reading)
     return first, second
 
 
-def _read_side(source: str, language: str | None, options: SidesOptions) -> DocumentSet:
-    """Read one file; see `read_sides`."""
-    required: dict[str, str] = {}
-    if options.id_field is not None:
-        required[options.id_field] = "--id-field"
-    if options.url_field is not None:
-        required[options.url_field] = "--url-field"
-    id_field = options.id_field or "id"
-    kept_columns = [id_field, *required, *LANGUAGE_COLUMNS]
+def _read_side(
+    source: str | os.PathLike[str],
+    language: str | None,
+    url_field: str | None,
+    **reading: Unpack[Reading],
+) -> DocumentSet:
+    """Read one file or folder; see `read_sides`."""
     with ExitStack() as stack:
-        documents = Documents(
-            stack,
-            source,
-            options.format,
-            options.field,
-            kept_columns,
-            _CHUNK_SIZE,
-            required=required,
-            quoting=options.quoting,
+        documents, id_field = open_documents(
+            stack, source, LANGUAGE_COLUMNS, url_field=url_field, **reading
         )
         language_column = documents.language_field or named_like_language(documents.fields)
         texts: list[pa.Array] = []  # one for each chunk, as the ids
@@ -179,9 +174,8 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
             chunk_ids = _ids_of(chunk, documents, id_field, id_places)
             ids.append(pa.array(chunk_ids, pa.large_string()))
             has_text = has_text or any(text.strip() for text in chunk.texts)
-            if options.url_field is not None:
-                chunk_urls = chunk.values(options.url_field)
-                urls += [_without_spaces(url) for url in chunk_urls]
+            if url_field is not None:
+                urls += [_without_spaces(url) for url in chunk.values(url_field)]
             if language_column is not None:
                 languages.update(map(language_or_none, chunk.values(language_column)))
     if not has_text:
@@ -190,10 +184,52 @@ def _read_side(source: str, language: str | None, options: SidesOptions) -> Docu
         documents.name,
         Strings(pa.chunked_array(texts, pa.large_string())),
         Strings(pa.chunked_array(ids, pa.large_string())),
-        urls if options.url_field is not None else None,
+        urls if url_field is not None else None,
         language,
         _language_hint(documents, language_column, languages),
     )
+
+
+def open_documents(
+    stack: ExitStack,
+    source: str | os.PathLike[str],
+    keep_columns: bool | Sequence[str],
+    *,
+    language_field: str | None = None,
+    url_field: str | None = None,
+    **reading: Unpack[Reading],
+) -> tuple[Documents, str]:
+    """Open documents; return these and the column of their ids, which they may lack.
+
+    Args:
+        stack: Closes what was opened.
+        source: A file, a folder, or `-` for stdin.
+        keep_columns: The columns that are kept beside text, id and URL; or whether all are.
+        language_field: The column of the languages; None if there is none, or it is not known.
+        url_field: The column of the URLs; None if they are not needed.
+        reading: How the source is read.
+    """
+    required: dict[str, str] = {}
+    id_field = reading.get("id_field")
+    if id_field is not None:
+        required[id_field] = "--id-field"
+    if url_field is not None:
+        required[url_field] = "--url-field"
+    id_column = id_field or "id"
+    if not isinstance(keep_columns, bool):
+        keep_columns = [id_column, *required, *keep_columns]
+    documents = Documents(
+        stack,
+        os.fspath(source),
+        reading.get("format"),
+        reading.get("field"),
+        keep_columns,
+        _CHUNK_SIZE,
+        language_field,
+        required,
+        quoting=reading.get("quoting"),
+    )
+    return documents, id_column
 
 
 def _ids_of(chunk: Chunk, documents: Documents, id_field: str, id_places: IdPlaces) -> list[str]:
@@ -225,27 +261,33 @@ def _language_hint(
     return language, f"the column {column!r} of {documents.name}"
 
 
-def needed_languages(sides: "Sides", purpose: str) -> TmdeError:
-    """Return (not raise) the error of sides whose languages are needed and not known.
+def needed_languages(sides: Sides, purpose: str) -> tuple[str, str]:
+    """Return the languages of both sides.
 
     Args:
         sides: Both sides.
         purpose: What needs the languages, as the beginning of a sentence.
+
+    Raises:
+        TmdeError: One of them was not given.
     """
+    first, second = sides
+    if first.language is not None and second.language is not None:
+        return first.language, second.language
     proposals = []
     hints = []
-    for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
+    for name, side in zip(_LANGUAGE_ARGUMENTS, sides, strict=True):
         if side.language is not None:
             continue
         code = "CODE"
         if side.language_hint is not None:
             code, place = side.language_hint
             hints.append(f"{place} says {code}")
-        proposals.append(f"{option} {code}")
-    message = f"{purpose} the languages of both sides; give {' '.join(proposals)}"
+        proposals.append(f"{name}={code}")
+    message = f"{purpose} the languages of both sides; give {' and '.join(proposals)}"
     if hints:
         message += f" ({', '.join(hints)})"
-    return TmdeError(message)
+    raise TmdeError(message)
 
 
 def _without_spaces(url: object) -> str:
@@ -301,8 +343,15 @@ def default_ids(chunk: Chunk) -> list[str]:
     return ids
 
 
-def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> DocumentEmbedder:
+def open_embedder_of_sides(
+    model: str, loading: Mapping[str, Any] | None, sides: Sides
+) -> DocumentEmbedder:
     """Open a model, and check the languages if it has an encoder for each.
+
+    Args:
+        model: A folder, a Hub id, or the name of a packaged model.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+        sides: What it will embed.
 
     Raises:
         TmdeError: The model cannot be used, or it has no encoder for the language of a side.
@@ -311,57 +360,19 @@ def load_embedder_of_sides(model: str, sides: Sides, **loading: Any) -> Document
     if not embedder.needs_language:
         return embedder
     known = embedder.model.config.languages
-    for option, side in zip(("--language-a", "--language-b"), sides, strict=True):
+    for name, side in zip(_LANGUAGE_ARGUMENTS, sides, strict=True):
         if side.language not in known:
             raise TmdeError(
-                f"{option}: found {side.language!r}, expected a language of the model: "
+                f"{name}: found {side.language!r}, expected a language of the model: "
                 f"{', '.join(known)}"
             )
     return embedder
 
 
-def write_rows(target: Path, columns: Sequence[str], rows: Iterable[Sequence]) -> None:
-    """Write rows as JSONL, or as TSV with a header, by the suffix of the file.
-
-    Args:
-        target: The file.
-        columns: The names of the fields.
-        rows: The values of each row, in the order of `columns`.
-    """
-    with replacing(target) as temporary, open(temporary, "w", encoding="utf-8", newline="") as file:
-        if target.suffix == ".jsonl":
-            for row in rows:
-                fields = dict(zip(columns, row, strict=True))
-                file.write(json.dumps(fields, ensure_ascii=False) + "\n")
-            return
-        file.write("\t".join(columns) + "\n")
-        for row in rows:
-            file.write("\t".join(tsv_field(value) for value in row) + "\n")
-
-
-def tsv_field(value: str | float) -> str:
-    """Return a field of TSV, quoted if it holds a tab, a line end or a quote, as pandas does."""
-    if isinstance(value, float):
-        return f"{value:.6f}"
-    if _NEEDS_QUOTES.search(value) is None:
-        return value
-    doubled = value.replace('"', '""')
-    return f'"{doubled}"'
-
-
-def report_no_pair(threshold: float) -> None:
-    """Print that no pair is good enough, and what to do."""
-    typer.echo(
-        f"No pair reaches --threshold {threshold:g}. Scores depend on the model: run without a "
-        "threshold, look at them, and choose one.",
-        err=True,
-    )
-
-
-def report_quality(path: Path, quality: PairQuality) -> None:
-    """Print how many of the right pairs of a file were found."""
-    typer.echo(
-        f"{path}: {quality.correct:,} of {quality.gold:,} right pairs among {quality.found:,}: "
-        f"precision {quality.precision:.4f}, recall {quality.recall:.4f}, F1 {quality.f1:.4f}",
-        err=True,
+def warn_of_threshold(threshold: float) -> None:
+    """Warn that no pair is good enough, and say what to do."""
+    logger.warning(
+        "No pair reaches the threshold %g. Scores depend on the model: run without a threshold, "
+        "look at them, and choose one.",
+        threshold,
     )

@@ -24,7 +24,7 @@ from tmde.eval.results import (
     pairs_of,
     summary_columns,
 )
-from tmde.eval.statistics import Difference
+from tmde.eval.statistics import Difference, compare
 
 TEMPLATE = Path(__file__).with_name("report.md.jinja")
 
@@ -429,6 +429,29 @@ def _note_on_truncation(result: TaskResult, label: str, counts: tuple[int, int])
 
 
 # ---- Differences of two systems
+
+
+def differences_markdown(
+    a: Sequence[TaskResult], b: Sequence[TaskResult], **options: Any
+) -> str | None:
+    """Return a table of the differences of system B from A on the tasks that they share.
+
+    Args:
+        a: The results of one system.
+        b: The results of another one.
+        options: Options of `tmde.eval.statistics.compare`.
+
+    Returns:
+        Markdown; None if they share no task.
+    """
+    first_results = {result.task: result for result in a}
+    differences = []
+    for result in b:
+        if result.task in first_results:
+            differences += compare(first_results[result.task], result, **options)
+    if not differences:
+        return None
+    return differences_table(f"{b[0].system} - {a[0].system}", differences)
 
 
 def differences_table(name: str, differences: Sequence[Difference]) -> str:

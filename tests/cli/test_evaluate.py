@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from typer.testing import CliRunner
 
+from modeling_tmde import TmdeError
 from tests.conftest import make_rows, save, tiny_model
 from tests.hub_encoders import save_encoder
 from tmde.cli.evaluate import app
@@ -208,7 +209,7 @@ def test_maps_of_mirrored_documents_and_their_originals(models, tmp_path, monkey
         path.write_text(f"{part} {name} {row}")
     drawings = []
     monkeypatch.setattr(
-        "tmde.cli.run_evaluation.draw_embedding_space",
+        "tmde.eval.result_figures.draw_embedding_space",
         lambda *arguments: drawings.append(arguments),
     )
     out = tmp_path / "out"
@@ -243,10 +244,10 @@ def test_principal_components_of_each_system(models, tmp_path, monkeypatch):
 
     drawings = []
     monkeypatch.setattr(
-        "tmde.cli.run_evaluation.draw_principal_components",
+        "tmde.eval.result_figures.draw_principal_components",
         lambda *arguments: drawings.append(arguments),
     )
-    monkeypatch.setattr("tmde.cli.run_evaluation.MAX_PAIRS", 2)
+    monkeypatch.setattr("tmde.eval.result_figures.MAX_PAIRS", 2)
     call(
         models[0],
         "--tasks",
@@ -451,10 +452,15 @@ def test_languages_that_nothing_translates_into_are_refused(options, message, mo
 
 
 def test_the_model_of_tmde_is_measured_if_none_is_named(models, news, monkeypatch):
-    jobs = []
-    monkeypatch.setattr("tmde.cli.run_evaluation.run_evaluation", jobs.append)
-    call("--labeled", news)
-    assert jobs[0].models == ["default"]
+    names = []
+
+    def fake_open(name, loading):
+        names.append(name)
+        raise TmdeError("stop")
+
+    monkeypatch.setattr("tmde.cli.run_evaluation.open_embedder", fake_open)
+    call("--labeled", news, "--columns", "text=Body,label=Topic,language=lang", status=1)
+    assert names == ["default"]
 
 
 def test_columns_that_are_missing_are_told_before_a_model_is_loaded(news):

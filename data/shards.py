@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from modeling_tmde import TmdeError
-from tmde.data.documents import VECTOR_COLUMN, Chunk
-from tmde.data.io import replacing, write_atomically
+
+from .documents import VECTOR_COLUMN, Chunk
+from .io import replacing, write_atomically
 
 
 @dataclass(frozen=True)

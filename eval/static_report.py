@@ -1,7 +1,8 @@
-"""How a static export differs from its model on the built-in sample, printed and as a card."""
+"""Static exports, and how they differ from their models on the built-in sample."""
 
 import itertools
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -11,8 +12,9 @@ import torch
 from huggingface_hub import ModelCard, ModelCardData
 
 from tmde.data.sample import LANGUAGES, sample_documents, sample_parallel
-from tmde.embedding import DocumentEmbedder
-from tmde.embedding.export_static import static_encoder
+from tmde.embedding.document_embedder import DocumentEmbedder
+from tmde.embedding.export_check import open_exportable
+from tmde.embedding.export_static import export_static_embedding, static_encoder
 from tmde.embedding.loading import local_or_hub
 from tmde.eval.retrieval import precision_at_1, retrieval_pool
 
@@ -95,6 +97,33 @@ class StaticReport:
             f"{self.static_precision:.2f} %, with the model {self.model_precision:.2f} %."
         )
         return "\n".join(sentences)
+
+
+def export_static(
+    model: str, output: str | os.PathLike[str], loading: Mapping[str, Any] | None = None
+) -> StaticReport:
+    """Write a bag as a table of vectors, with a card that says how it differs from the bag.
+
+    ```python
+    report = export_static("default", "static")
+    ```
+
+    Args:
+        model: A folder, a Hub id, or the name of a packaged model.
+        output: The folder to make.
+        loading: Arguments of `DocumentEmbedder.from_pretrained`.
+
+    Raises:
+        TmdeError: The model cannot be opened, or is no bag.
+    """
+    output = Path(output)
+    embedder = open_exportable(model, loading)
+    difference = export_static_embedding(
+        embedder.model, embedder.tokenizer, output, prompt=embedder.prompt
+    )
+    report = measure_static_export(embedder, output, difference)
+    write_static_card(model, embedder, output, report)
+    return report
 
 
 def measure_static_export(

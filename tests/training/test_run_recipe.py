@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tmde.cli.train_options import user_settings
-from tmde.cli.train_recipe import TrainCommand, make_recipe
 from tmde.training.recipe import RecipeError, load_recipe
 from tmde.training.recipe.schema import ChosenRecipe
 from tmde.training.resuming import changed_settings
+from tmde.training.run_recipe import RunRequest, make_recipe
 
 OPTIONS = {"languages", "pivots", "minutes", "steps", "seed", "batch_tokens"}
 
@@ -18,7 +18,7 @@ def make(name: str, *words: str, output: Path = Path("no/run"), **arguments) -> 
     options = {key: arguments.pop(key) for key in OPTIONS & arguments.keys()}
     settings = user_settings(words, **options)
     arguments = {"train_data": ["sample"]} | arguments
-    return make_recipe(TrainCommand(name, settings, output, **arguments))
+    return make_recipe(RunRequest(name, settings, output, **arguments))
 
 
 def test_a_plain_command_tells_the_languages_and_the_start():

@@ -6,8 +6,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tmde.cli.options import one_or_all
-from tmde.cli.train_options import LANGUAGES, PIVOTS
 from tmde.data.columns import with_plain_languages
 from tmde.training.recipe import (
     Recipe,
@@ -24,10 +22,13 @@ from tmde.training.run_folder import RECIPE_NAME
 from tmde.training.starts.checkpoint import begin_with
 from tmde.training.starts.packaged import choose_packaged, without_automatic_start
 
+LANGUAGES = "data.languages"
+PIVOTS = "data.pivot_languages"
+
 
 @dataclass(frozen=True)
-class TrainCommand:
-    """What the command line says of the recipe of a run.
+class RunRequest:
+    """What a user says of the recipe of a run.
 
     Attributes:
         name: The name of the recipe, or the path of its file.
@@ -67,45 +68,46 @@ class TrainCommand:
         return None
 
 
-def make_recipe(command: TrainCommand) -> ChosenRecipe:
+def make_recipe(request: RunRequest) -> ChosenRecipe:
     """Return the recipe of a run with its data, languages and start, and what was chosen of them.
 
     Raises:
         TmdeError: Names the option, the key or the file, what was found and what is expected.
     """
-    settings = dict(command.settings)
+    settings = dict(request.settings)
     user_languages = settings.pop(LANGUAGES, None)
     user_pivots = settings.pop(PIVOTS, None)
-    if command.train_data:
-        settings["data.train"] = one_or_all(command.train_data)
-    if command.dev_data:
-        settings["data.dev"] = named_sources(command.dev_data)
-    if command.columns:
-        settings["data.columns"] = with_plain_languages(command.columns)
-    recipe = load_recipe(command.name, settings, command.encoder)
-    earlier = command.resumed_recipe
+    if request.train_data:
+        is_one = len(request.train_data) == 1
+        settings["data.train"] = request.train_data[0] if is_one else request.train_data
+    if request.dev_data:
+        settings["data.dev"] = named_sources(request.dev_data)
+    if request.columns:
+        settings["data.columns"] = with_plain_languages(request.columns)
+    recipe = load_recipe(request.name, settings, request.encoder)
+    earlier = request.resumed_recipe
     if earlier is not None:
-        recipe = _with_data_of_run(recipe, earlier, command)
-        return ChosenRecipe(_as_begun(recipe, earlier, command))
+        recipe = _with_data_of_run(recipe, earlier, request)
+        return ChosenRecipe(_as_begun(recipe, earlier, request))
     check_has_data(recipe)
     languages = choose_languages(recipe, user_languages, user_pivots)
-    start = _choose_start(languages.recipe, command)
+    start = _choose_start(languages.recipe, request)
     return ChosenRecipe(_measured_at_start(start.recipe), [*languages.messages, *start.messages])
 
 
-def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+def _with_data_of_run(recipe: Recipe, earlier: Recipe, request: RunRequest) -> Recipe:
     """Return the recipe of a run to resume, with the run's data where the user names none.
 
     Args:
-        recipe: The recipe that the command names.
+        recipe: The recipe that the user names.
         earlier: The recipe with which the run was begun.
-        command: The command.
+        request: What the user says.
     """
-    keys = {key.removeprefix("data.") for key in command.settings}
-    if command.is_file:
+    keys = {key.removeprefix("data.") for key in request.settings}
+    if request.is_file:
         keys.update(recipe.data.settings())
-    names_train = bool(command.train_data) or "train" in keys
-    names_dev = bool(command.dev_data) or "dev" in keys
+    names_train = bool(request.train_data) or "train" in keys
+    names_dev = bool(request.dev_data) or "dev" in keys
     now = recipe.data.settings()
     before = earlier.data.settings()
     settings = {}
@@ -119,32 +121,32 @@ def _with_data_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) ->
     return with_settings(recipe, settings)
 
 
-def _as_begun(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+def _as_begun(recipe: Recipe, earlier: Recipe, request: RunRequest) -> Recipe:
     """Return the recipe of a run that is resumed, with the languages and the start that it had.
 
     Args:
-        recipe: The recipe that the command names.
+        recipe: The recipe that the user names.
         earlier: The recipe with which the run was begun.
-        command: The command.
+        request: What the user says.
     """
     if earlier.data.triples:
         recipe = with_settings(recipe, {"data.triples": True})
-    recipe = _with_languages_of_run(recipe, earlier, command)
-    checkpoint = command.warm_start
-    names_start = command.from_scratch or recipe.warm_start.checkpoint is not None
+    recipe = _with_languages_of_run(recipe, earlier, request)
+    checkpoint = request.warm_start
+    names_start = request.from_scratch or recipe.warm_start.checkpoint is not None
     if checkpoint is None and not names_start:
         checkpoint = earlier.warm_start.checkpoint
     recipe = without_automatic_start(recipe)
     if checkpoint is not None:
-        recipe = with_settings(_begun_as(recipe, earlier, checkpoint), command.settings)
+        recipe = with_settings(_begun_as(recipe, earlier, checkpoint), request.settings)
     return _measured_at_start(recipe)
 
 
-def _with_languages_of_run(recipe: Recipe, earlier: Recipe, command: TrainCommand) -> Recipe:
+def _with_languages_of_run(recipe: Recipe, earlier: Recipe, request: RunRequest) -> Recipe:
     """Return the recipe with the languages that a run was begun with, where the user names none."""
-    languages = command.settings.get(LANGUAGES)
-    pivots = command.settings.get(PIVOTS)
-    if languages is None and not (command.is_file and "languages" in recipe.data.settings()):
+    languages = request.settings.get(LANGUAGES)
+    pivots = request.settings.get(PIVOTS)
+    if languages is None and not (request.is_file and "languages" in recipe.data.settings()):
         languages = earlier.data.languages
     if pivots is None and languages == earlier.data.languages:
         pivots = earlier.data.pivot_languages
@@ -169,20 +171,20 @@ def _begun_as(recipe: Recipe, earlier: Recipe, checkpoint: str) -> Recipe:
 # ---- The start
 
 
-def _choose_start(recipe: Recipe, command: TrainCommand) -> ChosenRecipe:
+def _choose_start(recipe: Recipe, request: RunRequest) -> ChosenRecipe:
     """Return the recipe with the start that the user names, or else with the packaged model."""
-    if command.from_scratch:
+    if request.from_scratch:
         if recipe.warm_start.checkpoint is not None:
             raise RecipeError(
                 f"--from-scratch: recipe {recipe.name} is made to begin with "
                 f"{recipe.warm_start.checkpoint}; choose another recipe"
             )
         return ChosenRecipe(without_automatic_start(recipe))
-    if command.warm_start is not None:
-        begun = begin_with(without_automatic_start(recipe), command.warm_start)
+    if request.warm_start is not None:
+        begun = begin_with(without_automatic_start(recipe), request.warm_start)
         # The start has set keys of its own; those of the user go before them.
-        return ChosenRecipe(with_settings(begun, command.settings))
-    user_keys = {full_key(recipe, key) for key in command.settings}
+        return ChosenRecipe(with_settings(begun, request.settings))
+    user_keys = {full_key(recipe, key) for key in request.settings}
     return choose_packaged(recipe, user_keys)
 
 

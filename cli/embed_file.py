@@ -29,8 +29,7 @@ from tmde.cli.shards import SHARDS_OF_SUFFIX, Shards
 from tmde.data.delimited import Quoting
 from tmde.data.documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from tmde.data.io import locked
-from tmde.data.languages import language_of_locale
-from tmde.data.locales import known_code
+from tmde.data.languages import known_code, language_of_locale
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.progress import progress_bar
 from tmde.embedding.quantization import PACKED, restored

@@ -139,7 +139,7 @@ def _languages_of_locales(codes: list[str], chosen: Sequence[str]) -> list[str]:
         codes: Codes of languages or locales.
         chosen: The languages of the run, if they are known, which keep their names.
     """
-    from tmde.data.locales import language_of_locale
+    from tmde.data.languages import language_of_locale
 
     languages = []
     for code in codes:

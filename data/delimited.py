@@ -274,9 +274,16 @@ def _records(lines: _Lines, layout: _Layout) -> Iterator[_Record]:
     return iter(records)
 
 
+def _is_blank(text: str, separator: str) -> bool:
+    """Return whether lines hold nothing; a tab is nothing unless it separates empty fields."""
+    if separator == _TAB:
+        return not text.strip(" \n")
+    return not text.strip(" \t\n")
+
+
 def _plain_records(lines: _Lines, separator: str) -> Iterator[_Record]:
     for position, line in enumerate(lines.all):
-        if line.strip(" \n"):
+        if not _is_blank(line, separator):
             yield position, position + 1, line.removesuffix("\n").split(separator)
 
 
@@ -293,7 +300,8 @@ def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) ->
     try:
         for fields in reader:
             end = reader.line_num
-            if len(fields) > 1 or "".join(lines.all[start:end]).strip(" \n"):
+            text = "".join(lines.all[start:end])
+            if len(fields) > 1 or not _is_blank(text, layout.separator):
                 yield start, end, fields
             start = end
             if end == len(lines.all):

@@ -11,8 +11,7 @@ import datasets
 from tmde.data import CorpusReport, load_parallel
 from tmde.data.dev_rows import hold_out_rows
 from tmde.data.document_share import draw_share
-from tmde.data.languages import languages_of
-from tmde.data.parts import AnyDataset
+from tmde.data.parts import AnyDataset, languages_of
 from tmde.data.rows import ANCHOR, POSITIVE, TRANSLATION, triple_texts
 from tmde.training.recipe.building import build_objectives
 from tmde.training.recipe.loading import with_settings

@@ -5,14 +5,14 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.document_files import without_side_files
-from tmde.data.labeled_tables import LabeledTable
-from tmde.data.locales import known_code, language_of_locale
-from tmde.data.tables import files_in, is_hub_layout, named_format_of
+from tmde.data.languages import known_code, language_of_locale
+from tmde.data.tables import Table, files_in, is_hub_layout, named_format_of
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
@@ -62,7 +62,7 @@ class LabeledRow(NamedTuple):
 # ---- Opening
 
 
-def open_labeled(task: Task, source: str, streaming: bool = False) -> list[LabeledTable]:
+def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table]:
     """Open the tables of a file, a folder of files, or a dataset of the Hub.
 
     The rows of a file in a folder belong to the split that its name says (`train.csv`), if any.
@@ -117,16 +117,16 @@ def _unreadable(source: str, description: str) -> Exception:
     )
 
 
-def _open_file(task: Task, path: str, split: str | None) -> LabeledTable:
+def _open_file(task: Task, path: str, split: str | None) -> Table:
     (table,) = open_tables(task, path)
-    return LabeledTable(table.place, table.rows, split, table.class_names)
+    return replace(table, split=split)
 
 
 # ---- Columns
 
 
 def read_labeled(
-    tables: Iterable[LabeledTable],
+    tables: Iterable[Table],
     columns: Mapping[str, str],
     known_languages: Collection[str] = (),
     warn: bool = True,
@@ -145,7 +145,7 @@ def read_labeled(
     _check_fields(columns)
     rows: list[LabeledRow] = []
     for table in tables:
-        numbered_values = list(table.rows)
+        numbered_values = list(table.rows())
         if not numbered_values:
             raise bad_value(
                 table.place, None, None, Unquoted("no rows"), "some", "Write the file again."
@@ -250,7 +250,7 @@ def _propose_columns(header: Sequence[str], column_of: Mapping[str, str]) -> lis
 
 
 def _warn_of_usual_columns(
-    table: LabeledTable, header: Sequence[str], column_of: Mapping[str, str]
+    table: Table, header: Sequence[str], column_of: Mapping[str, str]
 ) -> None:
     """Warn of columns that seem to hold a field which the table lacks, but for the title."""
     for field in ("language", "split", "id"):
@@ -271,7 +271,7 @@ def _warn_of_usual_columns(
 
 
 def _read_row(
-    table: LabeledTable,
+    table: Table,
     number: int,
     fields: Mapping[str, object],
     column_of: Mapping[str, str],
@@ -309,7 +309,7 @@ def _read_row(
     )
 
 
-def _read_label(table: LabeledTable, number: int, value: object, column: str) -> str:
+def _read_label(table: Table, number: int, value: object, column: str) -> str:
     """Return the name of a class; the columns of datasets may hold numbers of named classes."""
     class_names = table.class_names.get(column, [])
     if isinstance(value, int) and 0 <= value < len(class_names):
@@ -345,7 +345,7 @@ def _read_language(
 
 
 def _read_split(
-    table: LabeledTable, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
+    table: Table, number: int, fields: Mapping[str, object], column_of: Mapping[str, str]
 ) -> str | None:
     """Return the name of the split; None if the source names none."""
     if "split" in fields:

@@ -61,7 +61,7 @@ def test_folders_behind_links_are_walked_by_every_view(view, tmp_path):
         assert documents_of(folder) == ["a"]
     else:
         (table,) = open_labeled(LabeledDocuments(), str(folder))
-        assert next(iter(table.rows))[1]["text"] == "a"
+        assert next(table.rows())[1]["text"] == "a"
 
 
 # ---- TSV and CSV
@@ -157,6 +157,13 @@ def test_empty_cells_are_documents(tmp_path):
     assert documents_of(path) == ["a", "", "b"]
     pd.DataFrame({"text": ["a", "", "b"]}).to_csv(path)
     assert documents_of(path) == ["a", "", "b"]
+
+
+@pytest.mark.parametrize(("separator", "count"), [(",", 2), ("\t", 3)])
+def test_lines_of_blanks_are_no_rows(separator, count, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(f"text{separator}n\na{separator}1\n \n\t\nb{separator}2\n")
+    assert len(documents_of(path)) == count == len(pd.read_csv(path, sep=separator))
 
 
 def test_blanks_before_a_quote(tmp_path):

@@ -22,6 +22,7 @@ def calibrate(
         Option("--output", "-o", metavar="FILE", help="Default: calibration.json in MODEL."),
     ] = None,
     columns: common.ColumnsOption = None,
+    quoting: common.QuotingOption = None,
     seed: Annotated[int, Option(help="Decides which texts lose their translation.")] = 0,
     overwrite: common.OverwriteOption = False,
     *,
@@ -47,6 +48,7 @@ def calibrate(
         loading=loading,
         sources=pairs,
         columns=common.columns_of(columns),
+        quoting=quoting,
         target=target,
         seed=seed,
     )

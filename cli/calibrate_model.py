@@ -10,6 +10,7 @@ import typer
 
 from tmde.cli.models import load_embedder, without_truncation_warnings
 from tmde.data import load_parallel
+from tmde.data.delimited import Quoting
 from tmde.documents.calibration_fit import (
     FIT_SHARE,
     PairVectors,
@@ -43,6 +44,7 @@ class CalibrationJob:
     loading: dict[str, Any]
     sources: list[str]
     columns: dict[str, str] | None
+    quoting: Quoting | None
     target: Path
     seed: int
 
@@ -53,7 +55,7 @@ def calibrate_model(job: CalibrationJob) -> None:
     Raises:
         TmdeError: A source or the model cannot be used, or there are too few pairs.
     """
-    rows = load_parallel(job.sources, columns=job.columns)["translation"]
+    rows = load_parallel(job.sources, columns=job.columns, quoting=job.quoting)["translation"]
     pairs = language_pairs(rows)
     embedder = load_embedder(job.model, **job.loading)
     with without_truncation_warnings():

@@ -12,7 +12,14 @@ from typing import Annotated, Any
 import typer
 from typer import Argument, Option
 
-from tmde.cli.options import ColumnsOption, DevOption, TrainOption, columns_of, one_or_all
+from tmde.cli.options import (
+    ColumnsOption,
+    DevOption,
+    QuotingOption,
+    TrainOption,
+    columns_of,
+    one_or_all,
+)
 
 
 def compare(
@@ -23,6 +30,7 @@ def compare(
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     eval_data: Annotated[
         Path | None, Option(help="Folder where the files of tasks are looked for.")
     ] = None,
@@ -74,6 +82,8 @@ def compare(
         data["data.dev"] = named_sources(dev_data)
     if columns:
         data["data.columns"] = columns_of(columns)
+    if quoting:
+        data["data.quoting"] = quoting
     file, trainings = load_comparison(comparison, output, data, eval_data)
     chosen_trainings = trainings
     if only:

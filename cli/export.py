@@ -15,6 +15,7 @@ from tmde.cli.options import (
     ColumnsOption,
     FieldOption,
     ModelArgument,
+    QuotingOption,
     check_model_name,
     check_new,
     columns_of,
@@ -24,6 +25,7 @@ from tmde.cli.options import (
 from tmde.embedding.hub_names import holds_weights
 
 if TYPE_CHECKING:
+    from tmde.data.delimited import Quoting
     from tmde.embedding.document_embedder import DocumentEmbedder
 
 _CHUNK_SIZE = 8192  # documents that are read at once
@@ -170,6 +172,7 @@ def bag(
     train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")],
     languages: RowLanguagesOption = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     vocab_size: Annotated[int, Option(min=1, help="Entries of the vocabulary.")] = 44_000,
     whole_words: Annotated[
         int, Option(min=0, help="How many of them are frequent words that the encoder splits.")
@@ -200,7 +203,7 @@ def bag(
     from tmde.training.starts.tokenizers import texts_by_language
 
     codes = languages.split(",") if languages else None
-    rows = load_parallel(list(train), codes, columns=columns_of(columns))
+    rows = load_parallel(list(train), codes, columns=columns_of(columns), quoting=quoting)
     if codes is None:
         codes = sorted(rows.features["translation"])
     texts_of = texts_by_language(rows, codes, _BAG_CHARACTERS, seed=42)
@@ -239,6 +242,7 @@ def vocabulary(
     train: RowsOption = None,
     languages: RowLanguagesOption = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     max_tokens: Annotated[
         int | None, Option(min=1, help="Most entries of the new vocabulary.")
     ] = None,
@@ -267,7 +271,7 @@ def vocabulary(
 
     embedder = _load_embedder(model, loading)
     size_before = len(embedder.tokenizer)
-    texts = _texts_of(text or (), field, train or (), languages, columns_of(columns))
+    texts = _texts_of(text or (), field, train or (), languages, columns_of(columns), quoting)
     size_after, difference = export_vocabulary(embedder, texts, output, max_tokens, min_count)
     typer.echo(
         f"{output}: {size_after:,} of {size_before:,} tokens; vectors of known tokens differ by "
@@ -281,6 +285,7 @@ def _texts_of(
     sources: Sequence[str],
     languages: str | None,
     columns: dict[str, str] | None,
+    quoting: "Quoting | None",
 ) -> Iterator[str]:
     """Yield the texts of files of documents, then those of parallel rows in all their languages."""
     from tmde.data import load_parallel
@@ -288,13 +293,13 @@ def _texts_of(
 
     with ExitStack() as stack:
         for file in files:
-            documents = Documents(stack, file, None, field, False, _CHUNK_SIZE)
+            documents = Documents(stack, file, None, field, False, _CHUNK_SIZE, quoting=quoting)
             for chunk in documents.chunks:
                 yield from chunk.texts
     if not sources:
         return
     codes = languages.split(",") if languages else None
-    rows = load_parallel(list(sources), codes, columns=columns)
+    rows = load_parallel(list(sources), codes, columns=columns, quoting=quoting)
     for batch in rows.iter(batch_size=1000):
         for row in batch["translation"]:
             yield from filter(None, row.values())

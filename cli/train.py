@@ -9,7 +9,14 @@ from typing import Annotated
 import typer
 
 from tmde.cli.errors import OptionError
-from tmde.cli.options import ColumnsOption, DevOption, TrainOption, check_model_name, columns_of
+from tmde.cli.options import (
+    ColumnsOption,
+    DevOption,
+    QuotingOption,
+    TrainOption,
+    check_model_name,
+    columns_of,
+)
 from tmde.cli.train_options import check_quoting, user_settings
 
 DEFAULT_OUTPUT = Path("runs/tmde")
@@ -34,6 +41,7 @@ def train(
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     warm_start: Annotated[
         str | None,
         typer.Option(
@@ -127,6 +135,7 @@ def train(
         steps=steps,
         seed=seed,
         batch_tokens=batch_tokens,
+        quoting=quoting,
     )
     made = make_recipe(
         TrainCommand(

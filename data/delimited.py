@@ -43,14 +43,14 @@ _SEPARATORS = (",", ";", _TAB)  # The first one is taken where all occur equally
 _LONGEST_FIELD = 2**31 - 1
 _DECIDING_CHARACTERS = 2**30  # of a TSV file, which tell what its quotes are
 _STRONG_EVIDENCE = re.compile(r'[\t\n"]')  # Every writer quotes fields with one of these.
-_CSV_ADVICE = (
-    "Correct the quotes of this row. If quotes are plain characters, pass --quoting none (in "
-    'Python: quoting="none").'
-)
-_TSV_ADVICE = (
-    "Correct the quotes of this row; the rows before it are quoted as in CSV. If quotes are plain "
-    'characters, pass --quoting none (in Python: quoting="none").'
-)
+
+
+def _option(quoting: Quoting) -> str:
+    """Return how the user says what the quotes are."""
+    return (
+        f"--quoting {quoting} (tmde eval: --set labeled_documents.quoting={quoting}; in Python: "
+        f'quoting="{quoting}")'
+    )
 
 
 class Columns(NamedTuple):
@@ -309,7 +309,11 @@ def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) ->
     except csv.Error as error:
         description = Unquoted(f"a broken quotation ({error})")
         expected = "quotes doubled within quoted fields, and closed"
-        advice = _TSV_ADVICE if layout.kind == "tsv" else _CSV_ADVICE
+        hint = "; the rows before it are quoted as in CSV" if layout.kind == "tsv" else ""
+        option = _option("none")
+        advice = (
+            f"Correct the quotes of this row{hint}. If quotes are plain characters, pass {option}."
+        )
         number = layout.first_number + start
         raise bad_value(layout.place, number, None, description, expected, advice) from None
 
@@ -389,7 +393,7 @@ def _wrong_width(fields: Sequence[str], number: int, layout: _Layout) -> CorpusE
     if layout.kind == "tsv" and not layout.is_quoted:
         advice = (
             "Correct the tabs of the row, or delete it. If fields with line ends are quoted, pass "
-            '--quoting minimal (in Python: quoting="minimal").'
+            f"{_option('minimal')}."
         )
     return bad_value(layout.place, number, None, description, expected, advice)
 
@@ -478,7 +482,7 @@ def _are_quoted(path: str, place: str) -> bool:
         description = Unquoted("quotes around several lines in a file of one column")
         advice = (
             "Say what the quotes are: --quoting minimal if a quoted text may have several lines, "
-            '--quoting none if each line is a row (in Python: quoting="none").'
+            f"or if each line is a row, {_option('none')}."
         )
         raise bad_value(place, None, None, description, "rows that are clear", advice)
     return not evidence.loses_rows

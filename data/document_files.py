@@ -18,7 +18,16 @@ from modeling_tmde import TmdeError
 from .checks import Unquoted, bad_value
 from .languages import language_of_locale, names_a_language
 from .lines import GZIP_ERRORS, read_lines, shown_path
-from .tables import SETTINGS_SUFFIX, TABLE_FORMATS, Quoting, Row, Table, files_in, named_format_of
+from .tables import (
+    FORMATS,
+    SETTINGS_SUFFIX,
+    TABLE_FORMATS,
+    Quoting,
+    Row,
+    Table,
+    files_in,
+    suffix_of,
+)
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
@@ -143,25 +152,20 @@ def format_of(source: str) -> InputFormat:
     Raises:
         TmdeError: The suffix is that of no input format, or of a translation memory.
     """
-    format = named_format_of(_without_gz(source))
+    suffix = suffix_of(source)
+    format = FORMATS.get(suffix)
     if format == "tmx":
         raise TmdeError(
             f"{source}: found a translation memory, expected documents; write its rows as a table "
             f"(tmde clean {shlex.quote(source)} -o memory.tsv), and read the column of one "
             "language: memory.tsv --field de"
         )
-    suffix = PurePosixPath(_without_gz(source)).suffix
     if format is None and suffix in _NO_TEXT:
         raise TmdeError(
             f"{source}: {suffix} is not an input format; expected .txt, {_TABLE_SUFFIXES}, any of "
             "them with .gz, or a folder; give --format, or pipe text into -"
         )
     return cast(InputFormat, format or "text")
-
-
-def _without_gz(name: str) -> str:
-    """Return the name of a file in lower case, without .gz."""
-    return name.lower().removesuffix(".gz")
 
 
 def _without_suffixes(name: str) -> str:
@@ -215,11 +219,11 @@ def _find_in_folder(
 
 
 def _is_text(path: str) -> bool:
-    return _without_gz(path).endswith(_TEXT_SUFFIXES)
+    return suffix_of(path) in _TEXT_SUFFIXES
 
 
 def _is_table(path: str) -> bool:
-    return named_format_of(_without_gz(path)) in get_args(InputFormat)
+    return FORMATS.get(suffix_of(path)) in get_args(InputFormat)
 
 
 def _paths_in(folder: str, left_out: Path | None) -> list[str]:
@@ -317,9 +321,9 @@ def without_side_files(names: Sequence[str]) -> list[str]:
 
 
 def _is_about_the_folder(name: str) -> bool:
-    path = PurePosixPath(_without_gz(name))
-    return path.suffix in (".md", ".txt") and path.stem in _ABOUT_THE_FOLDER
+    stem = _without_suffixes(os.path.basename(name)).lower()
+    return suffix_of(name) in _TEXT_SUFFIXES and stem in _ABOUT_THE_FOLDER
 
 
 def _is_json(name: str) -> bool:
-    return _without_gz(name).endswith(SETTINGS_SUFFIX)
+    return suffix_of(name) == SETTINGS_SUFFIX

@@ -227,6 +227,7 @@ def languages_of(
     sources: Source | Sequence[Source],
     columns: Mapping[str, str] | None = None,
     split: str = "train",
+    quoting: Quoting | None = None,
 ) -> list[str]:
     """Return the languages of sources of parallel text, in order of appearance.
 
@@ -238,6 +239,7 @@ def languages_of(
         columns: The column of each language whose column is not named by its code,
             `{"de": "Source"}`.
         split: The split of a Hub dataset.
+        quoting: What the quotes of CSV and TSV are; None to find out.
 
     Raises:
         CorpusError: No file is there, its columns are no languages, or two of them, such as
@@ -253,14 +255,16 @@ def languages_of(
         sources = [sources]
     languages: dict[str, None] = {}
     for source in sources:
-        languages |= dict.fromkeys(_languages_of_source(source, pairs, split))
+        languages |= dict.fromkeys(_languages_of_source(source, pairs, split, quoting))
     return list(languages)
 
 
-def _languages_of_source(source: Source, columns: ColumnPairs, split: str) -> list[str]:
+def _languages_of_source(
+    source: Source, columns: ColumnPairs, split: str, quoting: Quoting | None
+) -> list[str]:
     if source == "sample":
         return list(LANGUAGES)
-    tables = find_tables(source)
+    tables = find_tables(source, quoting)
     if tables is None:
         path = os.path.expanduser(os.fspath(source))
         configs = datasets.get_dataset_config_names(path)

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby, islice
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 import datasets
 import huggingface_hub
@@ -57,12 +57,7 @@ TABLE_FORMATS: dict[str, TableFormat] = {
 }
 # Such a file of rows is read if the user names it. In folders, it is often one of settings.
 SETTINGS_SUFFIX = ".json"
-_PLAIN_FORMATS: dict[str, str] = {**TABLE_FORMATS, ".tmx": "tmx"}
-_GZIPPED_FORMATS = {
-    f"{suffix}.gz": format for suffix, format in _PLAIN_FORMATS.items() if format != "parquet"
-}
-FORMATS = _PLAIN_FORMATS | _GZIPPED_FORMATS
-NAMED_FORMATS = FORMATS | {SETTINGS_SUFFIX: "jsonl", f"{SETTINGS_SUFFIX}.gz": "jsonl"}
+FORMATS: dict[str, str] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl", ".tmx": "tmx"}
 TABLES_OF_TEXT = ("csv", "tsv")
 # Rows of these formats have fields of their own.
 FORMATS_OF_DIFFERENT_ROWS = ("jsonl", "tmx")
@@ -420,18 +415,6 @@ def open(  # noqa: A001 - read as `tables.open`
         yield from table.batches(size)
 
 
-@overload
-def find_tables(
-    source: Mapping[str, str | os.PathLike], quoting: Quoting | None = None
-) -> list[Table]: ...
-
-
-@overload
-def find_tables(
-    source: str | os.PathLike, quoting: Quoting | None = None
-) -> list[Table] | None: ...
-
-
 def find_tables(
     source: str | os.PathLike | Mapping[str, str | os.PathLike], quoting: Quoting | None = None
 ) -> list[Table] | None:
@@ -468,7 +451,7 @@ def find_tables(
 
 
 def table_of_file(path: str, quoting: Quoting | None = None) -> Table:
-    """Return the table of a file of one of the `NAMED_FORMATS`.
+    """Return the table of a file.
 
     Raises:
         CorpusError: Its name says none of them.
@@ -516,7 +499,8 @@ def _matching_paths(path: str) -> list[str]:
     if os.path.isfile(path):
         return [path]
     if os.path.isdir(path):
-        return [name for name in files_in(path) if format_of(name)]
+        names = [name for name in files_in(path) if suffix_of(name) != SETTINGS_SUFFIX]
+        return list(filter(named_format_of, names))
     return _different_files(filter(os.path.isfile, glob.glob(path, recursive=True)))
 
 
@@ -550,21 +534,18 @@ def _different_files(paths: Iterable[str]) -> list[str]:
     return sorted(path_of_file.values())
 
 
-def format_of(path: str) -> str | None:
-    """Return the format that the name of a file in a folder says; None if it says none."""
-    return _format_by_suffix(path, FORMATS)
-
-
 def named_format_of(path: str) -> str | None:
-    """Return the format of a file that the user names, which may also be .json; None if unknown."""
-    return _format_by_suffix(path, NAMED_FORMATS)
+    """Return the format of a file that the user names, as its suffix says; None if unknown."""
+    name = path.lower()
+    format = FORMATS.get(suffix_of(name))
+    if format == "parquet" and name.endswith(".gz"):
+        return None
+    return format
 
 
-def _format_by_suffix(path: str, formats: Mapping[str, str]) -> str | None:
-    for suffix, format in formats.items():
-        if path.lower().endswith(suffix):
-            return format
-    return None
+def suffix_of(path: str) -> str:
+    """Return the suffix of a file in lower case, without .gz."""
+    return os.path.splitext(path.lower().removesuffix(".gz"))[1]
 
 
 def _no_files_error(path: str, description: str) -> CorpusError:

@@ -12,7 +12,7 @@ from tmde.data.checks import Unquoted, bad_value, is_code
 from tmde.data.columns import shown_fields
 from tmde.data.document_files import without_side_files
 from tmde.data.languages import known_code, language_of_locale
-from tmde.data.tables import Table, files_in, is_hub_layout, named_format_of
+from tmde.data.tables import Quoting, Table, files_in, is_hub_layout, named_format_of
 from tmde.data.usual_columns import find_column, usual_column
 
 from .base import Task
@@ -62,7 +62,9 @@ class LabeledRow(NamedTuple):
 # ---- Opening
 
 
-def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table]:
+def open_labeled(
+    task: Task, source: str, streaming: bool = False, quoting: Quoting | None = None
+) -> list[Table]:
     """Open the tables of a file, a folder of files, or a dataset of the Hub.
 
     The rows of a file in a folder belong to the split that its name says (`train.csv`), if any.
@@ -71,6 +73,7 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
         task: The task that reads them, for messages.
         source: The file, the folder or the Hub id.
         streaming: Read the Hub without downloading whole files first.
+        quoting: What the quotes of CSV and TSV are; None to find out.
 
     Raises:
         CorpusError: There is no such file, or its format is unknown.
@@ -79,14 +82,14 @@ def open_labeled(task: Task, source: str, streaming: bool = False) -> list[Table
         tables = []
         for path in _files_in(source):
             split = SPLIT_NAMES.get(os.path.basename(path).partition(".")[0].lower())
-            tables.append(_open_file(task, path, split))
+            tables.append(_open_file(task, path, split, quoting))
         if not tables:
             raise _unreadable(source, "a folder without such a file")
         return tables
     if os.path.isfile(source):
         if not _has_known_suffix(source):
             raise _unreadable(source, "a file of unknown format")
-        return [_open_file(task, source, None)]
+        return [_open_file(task, source, None, quoting)]
     if not os.path.exists(source) and _has_known_suffix(source):
         raise _unreadable(source, "no such file")
     return open_tables(task, source, streaming)
@@ -117,9 +120,9 @@ def _unreadable(source: str, description: str) -> Exception:
     )
 
 
-def _open_file(task: Task, path: str, split: str | None) -> Table:
+def _open_file(task: Task, path: str, split: str | None, quoting: Quoting | None) -> Table:
     (table,) = open_tables(task, path)
-    return replace(table, split=split)
+    return replace(table, split=split, quoting=quoting)
 
 
 # ---- Columns

@@ -20,9 +20,12 @@ from tmde.cli.corpus_writer import corpus_writer
 from tmde.cli.document_sets import tsv_field
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents
+from tmde.data.parts import languages_of
 from tmde.data.tables import FILE, ROW, Table, files_in, values_of
 from tmde.eval.tasks.labeled_documents import LabeledDocuments
 from tmde.eval.tasks.labeled_rows import open_labeled
+from tmde.training.recipe import load_recipe
+from tmde.training.run_data import choose_languages, load_data
 
 FIRST = {"de": "Das Haus", "en": "The house"}
 
@@ -109,6 +112,20 @@ def test_the_user_says_what_the_quotes_are(kind, quoting, text, tmp_path):
     source = tmp_path / f"rows.{kind}"
     source.write_text('de\ten\n"a"\tb\n')
     assert translations(load_parallel(str(source), quoting=quoting)) == [{"de": text, "en": "b"}]
+
+
+def test_every_view_is_told_what_the_quotes_are(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('text,label,de,en\n"Ja, x,"Ja,yes\n')
+    with pytest.raises(CorpusError, match="--quoting none .tmde eval: --set labeled_documents.quo"):
+        languages_of(path)
+    assert languages_of(path, quoting="none") == ["de", "en"]
+    (table,) = open_labeled(LabeledDocuments(), str(path), quoting="none")
+    ((_, row),) = table.rows()
+    assert row == {"text": '"Ja', "label": " x", "de": '"Ja', "en": "yes"}
+    settings = {"data.train": str(path), "data.quoting": "none", "data.dev_rows": 0}
+    recipe = choose_languages(load_recipe("bag", settings)).recipe
+    assert load_data(recipe).train["translation"][0] == {"de": '"Ja', "en": "yes"}
 
 
 def test_one_column_of_tsv_that_two_readings_fit_is_refused(tmp_path):

@@ -445,14 +445,16 @@ def _proposed_columns(fields: Sequence[str], languages: Sequence[str]) -> str:
     """
     no_texts = NOT_LANGUAGES.union(KEY_FIELDS, OTHER_NAMES)
     texts = [field for field in fields if field.lower() not in no_texts] or list(fields)
-    unnamed = [field for field in texts if not names_a_language(field)]
+    # The texts of triples may be those of two languages.
+    is_free = ANCHOR in languages
+    unnamed = [field for field in texts if is_free or not names_a_language(field)]
     proposals = []
     for language in languages:
         fitting = [field for field in texts if fits_language(field, language)]
         if not fitting and unnamed:
             fitting = [unnamed.pop(0)]
         proposals += [f"{language}={field}" for field in fitting[:1]]
-    proposal = ",".join(proposals)
+    proposal = ",".join(proposals) or f"{languages[0]}=COLUMN"
     return f"'{proposal}'" if " " in proposal else proposal
 
 

@@ -266,12 +266,13 @@ def _records(lines: _Lines, layout: _Layout) -> Iterator[_Record]:
     """
     if not layout.is_quoted:
         return _plain_records(lines, layout.separator)
-    if layout.kind == "tsv" or f'{layout.separator} "' not in lines.text:
-        return _quoted_records(lines, layout)
-    records = list(_quoted_records(lines, layout))
-    if any(any(map(_is_quoted_after_blanks, fields)) for _, _, fields in records):
-        return _quoted_records(lines, layout, has_blanks=True)
-    return iter(records)
+    has_blanks = False
+    if layout.kind == "csv":
+        separator = re.escape(layout.separator)
+        # A quoted field after blanks, or one that goes on in the next block.
+        field = rf'(?:^|{separator}) +"(?:[^"]|"")*(?:" *(?:{separator}|$)|\Z)'
+        has_blanks = re.search(field, lines.text, re.MULTILINE) is not None
+    return _quoted_records(lines, layout, has_blanks)
 
 
 def _is_blank(text: str, separator: str) -> bool:
@@ -287,10 +288,6 @@ def _plain_records(lines: _Lines, separator: str) -> Iterator[_Record]:
             yield position, position + 1, line.removesuffix("\n").split(separator)
 
 
-def _is_quoted_after_blanks(field: str) -> bool:
-    return field.startswith(" ") and field.lstrip().startswith('"')
-
-
 def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) -> Iterator[_Record]:
     """Yield the records of lines; `has_blanks` if blanks may stand between separator and quote."""
     reader = csv.reader(
@@ -300,8 +297,7 @@ def _quoted_records(lines: _Lines, layout: _Layout, has_blanks: bool = False) ->
     try:
         for fields in reader:
             end = reader.line_num
-            text = "".join(lines.all[start:end])
-            if len(fields) > 1 or not _is_blank(text, layout.separator):
+            if len(fields) > 1 or not _is_blank("".join(lines.all[start:end]), layout.separator):
                 yield start, end, fields
             start = end
             if end == len(lines.all):

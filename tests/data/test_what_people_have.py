@@ -316,6 +316,7 @@ def test_numbers_that_are_no_json_become_null(tmp_path):
         "de,eN-uS",
         "de_DE.UTF-8,en_US.UTF-8",
         " de , en ",
+        "de_AT,EN-GB",
         "ger,EN",
     ],
 )

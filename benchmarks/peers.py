@@ -34,7 +34,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 
 from modeling_tmde import train_tokenizer
 from tmde.data import load_parallel
-from tmde.data.iso_codes import FLORES_CODES, iso_of_flores
+from tmde.data.languages import FLORES_CODES, iso_of_flores
 from tmde.embedding import DocumentEmbedder
 from tmde.embedding.loading import local_or_hub
 from tmde.eval import (

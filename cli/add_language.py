@@ -6,7 +6,7 @@ from typing import Annotated
 import typer
 from typer import Argument, Option
 
-from tmde.cli.options import ColumnsOption, check_model_name, columns_of
+from tmde.cli.options import ColumnsOption, QuotingOption, check_model_name, columns_of
 
 
 def add_language(
@@ -35,6 +35,7 @@ def add_language(
         list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")
     ] = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     pivot: Annotated[
         list[str] | None, Option(help="A new language to translate into as well.")
     ] = None,
@@ -76,6 +77,8 @@ def add_language(
     )
     if columns:
         extended = with_settings(extended, {"data.columns": columns_of(columns)})
+    if quoting:
+        extended = with_settings(extended, {"data.quoting": quoting})
     report = add_languages(
         extended, output, new_tokens, max_drop, resume=resume, overwrite=overwrite
     )

@@ -5,7 +5,14 @@ from typing import Annotated, Any
 
 from typer import Argument, Option
 
-from tmde.cli.options import ColumnsOption, DevOption, TrainOption, columns_of, one_or_all
+from tmde.cli.options import (
+    ColumnsOption,
+    DevOption,
+    QuotingOption,
+    TrainOption,
+    columns_of,
+    one_or_all,
+)
 
 
 def compare(
@@ -16,6 +23,7 @@ def compare(
     train_data: TrainOption = None,
     dev_data: DevOption = None,
     columns: ColumnsOption = None,
+    quoting: QuotingOption = None,
     eval_data: Annotated[
         Path | None, Option(help="Folder where the files of tasks are looked for.")
     ] = None,
@@ -62,4 +70,6 @@ def compare(
         data["data.dev"] = named_sources(dev_data)
     if columns:
         data["data.columns"] = columns_of(columns)
+    if quoting:
+        data["data.quoting"] = quoting
     run_comparison(comparison, output, data, eval_data, jobs, only, overwrite)

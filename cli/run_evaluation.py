@@ -158,7 +158,8 @@ def _check_labeled_documents(planned_tasks: Sequence[PlannedTask]) -> None:
     """Read the user's own labeled documents, so that mistakes show before a model is loaded."""
     for planned in planned_tasks:
         if isinstance(planned.task, LabeledDocuments):
-            planned.task.check(planned.source, planned.options.get("columns"))
+            options = planned.options
+            planned.task.check(planned.source, options.get("columns"), options.get("quoting"))
 
 
 def _describe_labeled_documents(tasks: Sequence[LoadedTask]) -> None:

@@ -4,7 +4,7 @@ import datasets
 import pytest
 
 from modeling_tmde import TmdeError
-from tmde.data.document_share import draw_share
+from tmde.training.document_share import draw_share
 
 DOCUMENTS = 400
 

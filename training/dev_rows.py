@@ -7,8 +7,7 @@ import numpy as np
 from transformers.utils import logging
 
 from modeling_tmde import TmdeError
-
-from .rows import document_numbers, with_reading_order
+from tmde.data.rows import document_numbers, with_reading_order
 
 logger = logging.get_logger("tmde.training")
 

@@ -4,8 +4,7 @@ import datasets
 import numpy as np
 
 from modeling_tmde import TmdeError
-
-from .rows import document_numbers, with_reading_order
+from tmde.data.rows import document_numbers, with_reading_order
 
 # A share is a smaller corpus, the same one for all runs. The seed of a run decides how it is read.
 SHARE_SEED = 42

@@ -131,7 +131,12 @@ def test_a_command_imports_its_own_module_only():
         text=True,
         check=True,
     )
-    assert process.stdout.split() == ["tmde.cli.errors", "tmde.cli.main", "tmde.cli.push"]
+    assert process.stdout.split() == [
+        "tmde.cli.declaration",
+        "tmde.cli.errors",
+        "tmde.cli.main",
+        "tmde.cli.push",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -47,9 +47,11 @@ class AddLanguageOptions(RecipeOptions):
         list[str] | None, Option(help="Held-out rows, [NAME=]SOURCE, of old and new ones.")
     ] = None
     columns: common.ColumnsOption = None
-    pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = (
-        None
-    )
+    quoting: common.QuotingOption = None
+    pivot: Annotated[
+        list[str] | None,
+        Option(help="A new language to translate into as well."),
+    ] = None
     new_tokens: Annotated[
         int | None, Option(min=0, help="Entries to add. Default: those of an old language.")
     ] = None
@@ -87,6 +89,8 @@ def add_language(options: AddLanguageOptions) -> None:
     )
     if columns:
         extended = with_settings(extended, {"data.columns": columns})
+    if options.quoting:
+        extended = with_settings(extended, {"data.quoting": options.quoting})
     report = add_languages(
         extended,
         options.output,

@@ -165,6 +165,7 @@ class BagOptions:
     train: Annotated[list[str], Option(metavar="SOURCE", help="Parallel rows; repeatable.")]
     languages: RowLanguagesOption = None
     columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
     vocab_size: Annotated[int, Option(min=1, help="Entries of the vocabulary.")] = 44_000
     whole_words: Annotated[
         int, Option(min=0, help="How many of them are frequent words that the encoder splits.")
@@ -225,6 +226,7 @@ class VocabularyOptions(LoadingOptions):
     ] = None
     languages: RowLanguagesOption = None
     columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
     max_tokens: Annotated[int | None, Option(min=1, help="Most entries of the new vocabulary.")] = (
         None
     )
@@ -278,12 +280,19 @@ def _texts_of(options: VocabularyOptions, columns: dict[str, str] | None) -> Ite
 
     with ExitStack() as stack:
         for file in options.text or []:
-            documents = Documents(stack, file, None, options.field, False, _CHUNK_SIZE)
+            documents = Documents(
+                stack, file, None, options.field, False, _CHUNK_SIZE, quoting=options.quoting
+            )
             for chunk in documents.chunks:
                 yield from chunk.texts
     if not options.train:
         return
-    rows = load_parallel(options.train, _codes_of(options.languages), columns=columns)
+    rows = load_parallel(
+        options.train,
+        _codes_of(options.languages),
+        columns=columns,
+        quoting=options.quoting,
+    )
     for batch in rows.iter(batch_size=1000):
         for row in batch["translation"]:
             yield from filter(None, row.values())

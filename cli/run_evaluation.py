@@ -32,6 +32,7 @@ from tmde.eval.systems import CharacterTfidf, EmbeddingSystem, System, default_c
 from tmde.eval.tasks import ClassificationData
 from tmde.eval.tasks.labeled_documents import LabeledDocuments, describe_documents
 from tmde.eval.translated_tfidf import TranslatedTfidf
+from tmde.papers.published import published_markdown
 
 if TYPE_CHECKING:
     from tmde.cli.evaluate import RunOptions
@@ -157,7 +158,8 @@ def _check_labeled_documents(planned_tasks: Sequence[PlannedTask]) -> None:
     """Read the user's own labeled documents, so that mistakes show before a model is loaded."""
     for planned in planned_tasks:
         if isinstance(planned.task, LabeledDocuments):
-            planned.task.check(planned.source, planned.options.get("columns"))
+            options = planned.options
+            planned.task.check(planned.source, options.get("columns"), options.get("quoting"))
 
 
 def _describe_labeled_documents(tasks: Sequence[LoadedTask]) -> None:
@@ -294,8 +296,11 @@ def _write_results(
 def _write_report(
     output: Path, results: Sequence[TaskResult], differences: list[str], figures: list[str]
 ) -> None:
-    """Write `report.md`: the tables, the differences, and links to the figures."""
+    """Write `report.md`: the tables, published ones, the differences, and links to the figures."""
     parts = [markdown_report(results)]
+    published = published_markdown(results)
+    if published:
+        parts.append(published)
     if differences:
         parts += ["## Differences", "", *differences]
     if figures:

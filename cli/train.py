@@ -38,6 +38,7 @@ class KeyOptions:
     batch_tokens: Annotated[
         int | None, _run_option(min=1, help="Tokens of a step, by accumulation.")
     ] = None
+    quoting: common.QuotingOption = None
 
 
 @dataclass(kw_only=True)

@@ -36,8 +36,7 @@ from .delimited import Quoting
 from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
 from .io import locked
 from .language_columns import named_like_language, tell_language_folders
-from .languages import language_of_locale
-from .locales import known_code
+from .languages import known_code, language_of_locale
 from .shards import SHARDS_OF_SUFFIX, Shards
 
 # How much of a file that exists is embedded again to see whether it is complete.

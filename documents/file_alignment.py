@@ -245,18 +245,19 @@ def _pair_documents(
         alignment: Arguments of `align_documents`.
     """
     rows_of_sides = [_filled_rows(side.texts) for side in sides]
-    if lawdr_rank is None:
-        vectors = []
-        for side, rows in zip(sides, rows_of_sides, strict=True):
-            side_vectors, note = side.embed(rows, embedder)
-            vectors.append(side_vectors)
-            report.notes.append(note)
-    else:
-        vectors, note = _embed_by_lawdr(lawdr_rank, sides, rows_of_sides, embedder)
-        report.notes.append(note)
     first_rows, second_rows = rows_of_sides
+    if lawdr_rank is None:
+        first_vectors, first_note = sides[0].embed(first_rows, embedder)
+        second_vectors, second_note = sides[1].embed(second_rows, embedder)
+        report.notes += [first_note, second_note]
+    else:
+        first_vectors, second_vectors, note = _embed_by_lawdr(
+            lawdr_rank, sides, rows_of_sides, embedder
+        )
+        report.notes.append(note)
     aligned = align_documents(
-        *vectors,
+        first_vectors,
+        second_vectors,
         first_urls=sides[0].urls_of(first_rows),
         second_urls=sides[1].urls_of(second_rows),
         languages=_url_languages(sides),
@@ -297,7 +298,7 @@ def _url_languages(sides: Sides) -> list[str] | None:
 
 def _embed_by_lawdr(
     rank: Rank, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
-) -> tuple[list[np.ndarray], str]:
+) -> tuple[np.ndarray, np.ndarray, str]:
     """Return the LAWDR vectors of some rows of both sides, (rows, d) each, and a sentence."""
     codes = needed_languages(sides, "lawdr_rank needs")
     texts: list[str] = []
@@ -312,7 +313,7 @@ def _embed_by_lawdr(
         f"({lawdr.truncated_:,} sentences truncated)"
     )
     first_count = len(rows_of_sides[0])
-    return [vectors[:first_count], vectors[first_count:]], note
+    return vectors[:first_count], vectors[first_count:], note
 
 
 def _write_pairs(target: Path, sides: Sides, pairs: list[AlignedPair]) -> None:

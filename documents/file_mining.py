@@ -135,32 +135,33 @@ def mine_files(
     mining.check_retrieval(retrieval)
     check_precision(precision)
     check_share(DEFAULT_SHARE if share is None else share)
-    sides = read_sides(a, b, language_a, language_b, **reading)
     if (language_a is None) != (language_b is None):
         raise TmdeError("Found one of language_a and language_b, expected both or neither")
-    candidates = [Candidates.of(side) for side in sides]
-    right_pairs = None if gold is None else _read_right_pairs(gold, candidates)
+    sides = read_sides(a, b, language_a, language_b, **reading)
+    first = Candidates.of(sides[0])
+    second = Candidates.of(sides[1])
+    right_pairs = None if gold is None else _read_right_pairs(gold, first, second)
     needs_probabilities = (min_probability, share, calibration) != (None, None, None)
     # Vectors may need much space, so they go where the output has to find space, too.
     with TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
         files = MinedVectors(Path(folder), precision, truncate_dim)
-        given_vectors = [files.open(vectors_a, sides[0]), files.open(vectors_b, sides[1])]
+        vectors_of_first = files.open(vectors_a, sides[0])
+        vectors_of_second = files.open(vectors_b, sides[1])
         embedder = None
         if model_name is not None and None in (vectors_a, vectors_b):
             embedder = open_embedder_of_sides(model_name, loading, sides)
+        found: Calibration | None
         if needs_probabilities:
             found = needed_calibration(calibration, model_name, loading, embedder)
         else:
             found = find_calibration(model_name, loading, embedder)
         found = _usable_calibration(found, files, k, needs_probabilities)
-        vectors = []
-        for candidate, side_vectors in zip(candidates, given_vectors, strict=True):
-            vectors.append(files.of(candidate, side_vectors, embedder))
-        # No candidate is empty or repeated, so texts are needed to compare both of a pair alone.
         pairs = mining.mine_bitext(
-            *vectors,
-            candidates[0].texts if drop_identical else None,
-            candidates[1].texts if drop_identical else None,
+            files.of(first, vectors_of_first, embedder),
+            files.of(second, vectors_of_second, embedder),
+            # No candidate is empty or repeated, so texts are needed to compare both of a pair only.
+            first.texts if drop_identical else None,
+            second.texts if drop_identical else None,
             scoring,
             k,
             retrieval,
@@ -169,21 +170,21 @@ def mine_files(
             drop_identical,
             search,
         )
-    pairs = pairs.renumbered(candidates[0].rows, candidates[1].rows)
+    pairs = pairs.renumbered(first.rows, second.rows)
     if not len(pairs) and threshold is not None:
         warn_of_threshold(threshold)
     notes = files.notes
     best_threshold = None
     if optimize_threshold and right_pairs is not None:
-        best_threshold, quality = mining.best_threshold(pairs, right_pairs)
-        pairs = pairs[: quality.found]  # The best pairs come first.
+        best_threshold, best_quality = mining.best_threshold(pairs, right_pairs)
+        pairs = pairs[: best_quality.found]  # The best pairs come first.
         notes.append(
-            f"threshold={best_threshold:.6g} has the highest F1 on {gold}: {quality.f1:.4f}; apply "
-            "it to another list for a fair figure"
+            f"threshold={best_threshold:.6g} has the highest F1 on {gold}: {best_quality.f1:.4f}; "
+            "apply it to another list for a fair figure"
         )
     probabilities = None
     if found is not None:
-        warn_of_few(min(len(candidate.rows) for candidate in candidates), "sentences of a side")
+        warn_of_few(min(len(first.rows), len(second.rows)), "sentences of a side")
         pairs, probabilities = _with_probabilities(sides, pairs, found, share, min_probability)
     _write_pairs(target, sides, pairs, probabilities)
     quality = None
@@ -305,13 +306,12 @@ class Candidates:
 
 
 def _read_right_pairs(
-    gold: str | os.PathLike[str], candidates: Sequence[Candidates]
+    gold: str | os.PathLike[str], first: Candidates, second: Candidates
 ) -> set[tuple[int, int]]:
     """Read the gold list as pairs of rows.
 
     A pair of repeated sentences is that of their first occurrences, because these alone are mined.
     """
-    first, second = candidates
     right_pairs = set()
     for first_row, second_row in mining.read_gold_pairs(gold, first.side.ids, second.side.ids):
         pair = int(first.occurrences[first_row]), int(second.occurrences[second_row])

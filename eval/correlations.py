@@ -16,8 +16,8 @@ from scipy import stats
 from modeling_tmde import TmdeError
 from tmde.eval.markdown import markdown_escape, markdown_table
 from tmde.eval.results import TaskResult, mean_value, pairs_of
+from tmde.eval.statistics import holm
 from tmde.eval.tasks import GROUPS
-from tmde.eval.verdicts import holm
 
 Method = Literal["spearman", "pearson"]
 

@@ -12,7 +12,6 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from tmde.eval.markdown import markdown_escape, markdown_table, percent
-from tmde.eval.published_comparison import PublishedComparison, compare_with_published
 from tmde.eval.results import (
     ACCURACY_OF,
     CONTROL,
@@ -80,7 +79,6 @@ class SectionTexts:
     summary: list[str]
     provenance: str
     further_measures: list[str]
-    published: PublishedComparison
     metric: Metric
     matrices: list[Matrix]
     settings: list[str]
@@ -90,8 +88,8 @@ class SectionTexts:
 def markdown_report(results: Sequence[TaskResult]) -> str:
     """Return a report in Markdown, with a section per task.
 
-    A section holds scores and baselines, provenance, further measures, published tables, a matrix
-    of all cells per system, and how they were measured.
+    A section holds scores and baselines, provenance, further measures, a matrix of all cells per
+    system, and how they were measured.
     """
     environment = jinja2.Environment(
         trim_blocks=True, lstrip_blocks=True, undefined=jinja2.StrictUndefined
@@ -180,7 +178,6 @@ def _section_texts(section: Section) -> SectionTexts:
         summary=_summary_table(section, _column_text),
         provenance=_provenance(first.data),
         further_measures=_further_measures_table(section),
-        published=compare_with_published(section.results, section.labels),
         metric=METRICS[first.metric],
         matrices=matrices,
         settings=_settings_table(section),

@@ -22,6 +22,7 @@ from modeling_tmde.common import pool_states
 from modeling_tmde.configuration_bag import BagConfig
 from modeling_tmde.modeling_bag import BagModel
 from modeling_tmde.tokenization import cut_tokenizer, edited, load_tokenizer
+from tmde.data.delimited import Quoting
 from tmde.data.io import write_atomically
 from tmde.data.parallel import load_parallel
 from tmde.data.tokens import TextEncoder, text_bounds
@@ -49,6 +50,7 @@ def export_bag(
     *,
     languages: Sequence[str] | None = None,
     columns: Mapping[str, str] | None = None,
+    quoting: Quoting | None = None,
     vocab_size: int = 44_000,
     whole_words: int = 8_000,
     width: int | None = None,
@@ -66,6 +68,7 @@ def export_bag(
         train: Parallel rows, as `load_parallel` reads them, whose tokens the bag has.
         languages: The languages of the rows; None for all.
         columns: See `load_parallel`.
+        quoting: See `load_parallel`.
         vocab_size: See `encoder_bag`, as the others.
         whole_words: The number of entries that are frequent words.
         width: The numbers of a vector; None for those of the encoder.
@@ -75,7 +78,7 @@ def export_bag(
         TmdeError: The encoder or the rows cannot be used.
     """
     sources = [train] if isinstance(train, str) else list(train)
-    rows = load_parallel(sources, languages, columns=columns)
+    rows = load_parallel(sources, languages, columns=columns, quoting=quoting)
     codes = list(languages or sorted(rows.features["translation"]))
     texts_of = texts_by_language(rows, codes, _CHARACTERS, seed=42)
     options: dict[str, Any] = {"languages": codes, "pivot_languages": []}

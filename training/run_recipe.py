@@ -113,8 +113,9 @@ def _with_data_of_run(recipe: Recipe, earlier: Recipe, request: RunRequest) -> R
     settings = {}
     if not names_train and "train" in before:
         settings["data.train"] = before["train"]
-        if "columns" in before and "columns" not in now:
-            settings["data.columns"] = before["columns"]
+        for name in ("columns", "quoting"):
+            if name in before and name not in now:
+                settings[f"data.{name}"] = before[name]
     states_dev_rows = "dev" in before or "dev" in now
     if not names_dev and states_dev_rows:
         settings["data.dev"] = before.get("dev")

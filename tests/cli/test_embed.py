@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli import conftest
-from tests.conftest import save
+from tests.conftest import nightly_except, save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
 from tmde.data.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
@@ -370,8 +370,7 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
+@pytest.mark.parametrize("options", nightly_except([[]], [[], ["--overwrite"]]), ids=str)
 def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     """The first process must not finish before it: it would find the output, or no folder."""
     source = tmp_path / "in.txt"
@@ -424,7 +423,7 @@ def kill_after_a_shard_of_the_second(processes, folder):
         process.communicate(timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
 def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch):
     out = tmp_path / "out.parquet"

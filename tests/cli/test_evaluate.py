@@ -75,7 +75,6 @@ def stored_results(cache: Path) -> dict[str, int]:
     return times
 
 
-@pytest.mark.slow
 def test_an_interrupted_evaluation_keeps_finished_results(models, tmp_path):
     dev = tmp_path / "dev.jsonl"
     dev.write_text("\n".join(json.dumps(row) for row in make_rows(6)), encoding="utf-8")
@@ -131,7 +130,6 @@ def evaluated(models, tmp_path_factory):
     return out, call(f"one={models[0]}", models[1], *options)
 
 
-@pytest.mark.slow
 def test_the_printed_tables(evaluated):
     _, output = evaluated
     for text in ("one", "tiny1", "TF-IDF", "chance", "majority", "Cross", *TASKS):
@@ -140,7 +138,6 @@ def test_the_printed_tables(evaluated):
     assert "tiny1 - one" in output
 
 
-@pytest.mark.slow
 def test_the_results(evaluated):
     out, _ = evaluated
     results = read_results(out)
@@ -150,7 +147,6 @@ def test_the_results(evaluated):
     assert len(results[0].folds) == 10
 
 
-@pytest.mark.slow
 def test_the_differences_in_the_report(evaluated):
     out, _ = evaluated
     report = (out / "report.md").read_text(encoding="utf-8")
@@ -159,7 +155,6 @@ def test_the_differences_in_the_report(evaluated):
     assert differences.count("sentence") == 1  # Cross
 
 
-@pytest.mark.slow
 def test_the_figures(evaluated):
     out, _ = evaluated
     assert names_in(out / "figures") == [
@@ -170,7 +165,6 @@ def test_the_figures(evaluated):
     ]
 
 
-@pytest.mark.slow
 def test_an_earlier_evaluation_is_replaced_when_asked(evaluated, models, tmp_path):
     out = shutil.copytree(evaluated[0], tmp_path / "out")
     assert "--overwrite" in call(models[0], *SAMPLE, "-o", out, status=1)
@@ -413,7 +407,7 @@ def translator(tmp_path_factory):
     return folder / "run"
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize(("source", "target"), [("en", "de"), ("de", "en")])
 def test_a_trained_translator_knows_topics_across_languages(source, target, translator, tmp_path):
     """Documents with a dog are told from others in a language without labels.
@@ -511,7 +505,6 @@ def stored(models, tmp_path_factory):
     return out
 
 
-@pytest.mark.slow
 def test_stored_results_are_compared_without_models(stored):
     output = call("compare", f"{stored}#tiny0", f"{stored}#tiny1", "--each-cell")
     first, second, _ = read_results(stored)  # The last one is TF-IDF.
@@ -523,7 +516,6 @@ def test_stored_results_are_compared_without_models(stored):
     assert "de -> en" in output
 
 
-@pytest.mark.slow
 def test_a_system_is_named_where_a_folder_holds_several(stored):
     assert "several systems (tiny0, tiny1, TF-IDF); name one, such as" in call(
         "compare", stored, stored, status=1

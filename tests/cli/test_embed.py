@@ -198,7 +198,7 @@ def test_a_complete_file_of_other_small_vectors_is_refused(model, inputs, precis
 
 def test_more_numbers_than_the_model_has_are_refused(model, inputs, tmp_path):
     message = refused(inputs["text"], "-o", tmp_path / "out.npy", "-m", model, "--truncate-dim", 33)
-    assert "truncate_dim: found 33, expected 1 to 32" in message
+    assert "--truncate-dim: found 33, expected 1 to 32" in message
     assert not (tmp_path / "out.npy").exists()
 
 

@@ -193,8 +193,9 @@ def test_a_name_of_a_file_that_is_not_utf_8(command, bag, tmp_path):
     source.write_text("Guten Tag\nAuf Wiedersehen\n")
     sources = [source, source] if command == "align" else [source]
     suffix = {"embed": "npy", "dedupe": "jsonl", "align": "tsv"}[command]
-    ok(command, *sources, "-m", bag, "-o", tmp_path / f"out.{suffix}")
+    model = [] if command == "dedupe" else ["-m", bag]
+    ok(command, *sources, *model, "-o", tmp_path / f"out.{suffix}")
     source.write_text("caf\xe9", encoding="latin-1")
-    result = run(command, *sources, "-m", bag, "-o", tmp_path / f"other.{suffix}")
+    result = run(command, *sources, *model, "-o", tmp_path / f"other.{suffix}")
     assert result.exit_code == 1
     assert "caf\\xe9/n\\xe9ws.txt, row 1: found the undecodable bytes" in result.stderr

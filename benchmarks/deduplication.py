@@ -21,12 +21,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import markdown, write_json
-from corpora import read_rows
+from common import markdown, read_rows, write_json
 from monitor import Monitor
 
 from tmde.documents import deduplication, file_deduplication
-from tmde.documents.shingles import comparable_text, resemblance, shingles
+from tmde.documents.signature_bands import comparable_text, resemblance, shingles
 
 PLANTED_SHARE = 0.05
 SHORTEST = 60  # characters of a text that is planted again
@@ -118,7 +117,12 @@ def deduplicate(documents: Path) -> None:
             documents, folder / "unique.jsonl", groups=folder / "groups.jsonl"
         )
         seconds = time.perf_counter() - begin
-    print(json_format.dumps({"seconds": seconds, "stages": monitor.stages}))
+    measured = {
+        "seconds": seconds,
+        "cpu_seconds": time.process_time(),
+        "stages": monitor.stages,
+    }
+    print(json_format.dumps(measured))
 
 
 # ---- Measures
@@ -142,6 +146,7 @@ def measure(texts: list[tuple[str, str]], count: int, seed: int, work: Path) -> 
         "documents": count,
         "characters": characters / count,
         "seconds": measured["seconds"],
+        "cpu_seconds": measured["cpu_seconds"],
         "resident": max(stage["resident"] for stage in stages),
         "own": max(stage["own"] for stage in stages),
         "stages": measured["stages"],
@@ -209,7 +214,8 @@ def main(
 
 def table_row(result: dict[str, Any]) -> dict[str, Any]:
     """Return a row of the printed table."""
-    row = {name: result[name] for name in ("documents", "seconds", "own", "resident", "removed")}
+    columns = ("documents", "seconds", "cpu_seconds", "own", "resident", "removed")
+    row = {name: result[name] for name in columns}
     for kind, (found, planted) in result["found"].items():
         row[f"{kind}, %"] = 100 * found / max(planted, 1)
     for name, stage in result["stages"].items():

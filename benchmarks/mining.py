@@ -22,8 +22,7 @@ from typing import Annotated, Any
 
 import numpy as np
 import typer
-from common import markdown, write_json
-from corpora import read_rows
+from common import markdown, read_rows, write_json
 from monitor import Monitor
 
 from tmde.documents import file_mining, mining

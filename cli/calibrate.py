@@ -25,6 +25,7 @@ class CalibrateOptions(common.ModelOptions):
         Option("--output", "-o", metavar="FILE", help="Default: calibration.json in MODEL."),
     ] = None
     columns: common.ColumnsOption = None
+    quoting: common.QuotingOption = None
     seed: Annotated[int, Option(help="Decides which texts lose their translation.")] = 0
     overwrite: common.OverwriteOption = False
 

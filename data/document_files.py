@@ -11,41 +11,34 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import Literal
+from typing import Literal, cast, get_args
 
 from modeling_tmde import TmdeError
 
 from .checks import Unquoted, bad_value
+from .languages import language_of_locale, names_a_language
 from .lines import GZIP_ERRORS, read_lines, shown_path
-from .locales import language_of_locale, names_a_language
-from .tables import SETTINGS_SUFFIX, TABLE_FORMATS, Quoting, Row, Table, files_in
+from .tables import (
+    FORMATS,
+    SETTINGS_SUFFIX,
+    TABLE_FORMATS,
+    Quoting,
+    Row,
+    Table,
+    files_in,
+    suffix_of,
+)
 
 InputFormat = Literal["text", "jsonl", "csv", "tsv", "parquet"]
 
-_FORMAT_BY_SUFFIX: dict[str, InputFormat] = {**TABLE_FORMATS, SETTINGS_SUFFIX: "jsonl"}
 # The names of files beside the data of a folder.
 _ABOUT_THE_FOLDER = ("readme", "license", "licence", "notice", "changelog")
 # A file with one of these suffixes is not taken for text, unless the user says so.
-_NO_TEXT = {
-    ".bz2",
-    ".xz",
-    ".zst",
-    ".zip",
-    ".tar",
-    ".tgz",
-    ".arrow",
-    ".npy",
-    ".xml",
-    ".html",
-    ".pdf",
-    ".doc",
-    ".docx",
-    ".odt",
-    ".xls",
-    ".xlsx",
-    ".ods",
-}
-_MEMORY_SUFFIX = ".tmx"
+_NO_TEXT = (
+    *(".bz2", ".xz", ".zst", ".zip", ".tar", ".tgz", ".arrow", ".npy", ".xml", ".html", ".pdf"),
+    *(".doc", ".docx", ".odt", ".xls", ".xlsx", ".ods"),
+)
+_TABLE_SUFFIXES = ", ".join((*TABLE_FORMATS, SETTINGS_SUFFIX))
 _TEXT_SUFFIXES = (".txt", ".md")  # In a folder, such a file is one document.
 # Folders are called `my-notes` and `to_read`, too: of a locale, they name script and region alone.
 _LANGUAGE_FOLDER = re.compile(
@@ -159,28 +152,20 @@ def format_of(source: str) -> InputFormat:
     Raises:
         TmdeError: The suffix is that of no input format, or of a translation memory.
     """
-    suffix = _suffix_of(source)
-    if suffix == _MEMORY_SUFFIX:
+    suffix = suffix_of(source)
+    format = FORMATS.get(suffix)
+    if format == "tmx":
         raise TmdeError(
             f"{source}: found a translation memory, expected documents; write its rows as a table "
             f"(tmde clean {shlex.quote(source)} -o memory.tsv), and read the column of one "
             "language: memory.tsv --field de"
         )
-    if suffix in _NO_TEXT:
-        known_suffixes = ", ".join((".txt", *_FORMAT_BY_SUFFIX))
+    if format is None and suffix in _NO_TEXT:
         raise TmdeError(
-            f"{source}: {suffix} is not an input format; expected {known_suffixes}, any of them "
-            "with .gz, or a folder; give --format, or pipe text into -"
+            f"{source}: {suffix} is not an input format; expected .txt, {_TABLE_SUFFIXES}, any of "
+            "them with .gz, or a folder; give --format, or pipe text into -"
         )
-    return _FORMAT_BY_SUFFIX.get(suffix, "text")
-
-
-def _suffix_of(name: str) -> str:
-    """Return the suffix of a file in lower case; that before .gz if it is gzipped."""
-    path = PurePosixPath(name.lower())
-    if path.suffix == ".gz":
-        path = path.with_suffix("")
-    return path.suffix
+    return cast(InputFormat, format or "text")
 
 
 def _without_suffixes(name: str) -> str:
@@ -202,12 +187,13 @@ def _find_in_folder(
     Raises:
         TmdeError: There are none, there are both, or two texts have one id.
     """
-    known_suffixes = (*_FORMAT_BY_SUFFIX, *_TEXT_SUFFIXES)
-    paths = [path for path in _paths_in(folder, left_out) if _suffix_of(path) in known_suffixes]
     texts: list[str] = []
     tables: list[str] = []
-    for path in without_side_files(paths):
-        if _suffix_of(path) in _TEXT_SUFFIXES:
+    known_paths = [
+        path for path in _paths_in(folder, left_out) if _is_text(path) or _is_table(path)
+    ]
+    for path in without_side_files(known_paths):
+        if _is_text(path):
             texts.append(path)
         else:
             tables.append(path)
@@ -222,15 +208,22 @@ def _find_in_folder(
     if tables:
         return [_table_in(stack, path, quoting) for path in tables]
     if not texts:
-        table_suffixes = ", ".join(_FORMAT_BY_SUFFIX)
         raise TmdeError(
             f"{place}: found no documents in this folder, expected files that end in "
-            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({table_suffixes}), any "
+            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), any "
             "of them with .gz"
         )
     text_folder = TextFolder("texts", tuple(texts), name=place, folder=folder)
     _check_ids(place, text_folder.names)
     return [text_folder]
+
+
+def _is_text(path: str) -> bool:
+    return suffix_of(path) in _TEXT_SUFFIXES
+
+
+def _is_table(path: str) -> bool:
+    return FORMATS.get(suffix_of(path)) in get_args(InputFormat)
 
 
 def _paths_in(folder: str, left_out: Path | None) -> list[str]:
@@ -328,9 +321,9 @@ def without_side_files(names: Sequence[str]) -> list[str]:
 
 
 def _is_about_the_folder(name: str) -> bool:
-    path = PurePosixPath(name.lower().removesuffix(".gz"))
-    return path.suffix in (".md", ".txt") and path.stem in _ABOUT_THE_FOLDER
+    stem = _without_suffixes(os.path.basename(name)).lower()
+    return suffix_of(name) in _TEXT_SUFFIXES and stem in _ABOUT_THE_FOLDER
 
 
 def _is_json(name: str) -> bool:
-    return name.lower().removesuffix(".gz").endswith(".json")
+    return suffix_of(name) == SETTINGS_SUFFIX

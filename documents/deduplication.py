@@ -23,8 +23,7 @@ import numpy as np
 from modeling_tmde import TmdeError
 from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
 from tmde.documents.mining import ChosenTexts, first_occurrences, mine_bitext
-from tmde.documents.shingles import comparable_text, resemblance, shingles
-from tmde.documents.signature_bands import SignatureBands
+from tmde.documents.signature_bands import SignatureBands, comparable_text, resemblance, shingles
 from tmde.documents.unit_rows import slices
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.mapped_vectors import encode_to_file
@@ -169,7 +168,7 @@ class DuplicateFinder:
             raise TmdeError(
                 "embedder, calibration: found one of them, expected both for translations, or none"
             )
-        if calibration is not None:
+        if embedder is not None and calibration is not None:
             calibration.check_embedder(embedder)
         self.min_similarity = min_similarity
         self.embedder = embedder

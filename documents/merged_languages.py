@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from tmde.data.locales import merged_languages
+from tmde.data.languages import merged_languages
 from tmde.documents.cleaning import FEWEST_TEXTS
 
 Texts = Mapping[str, str | None]  # by the code that the source has

@@ -10,6 +10,7 @@ import numpy as np
 
 from modeling_tmde import TmdeError
 from tmde.data import load_parallel
+from tmde.data.delimited import Quoting
 from tmde.documents.calibration import Calibration
 from tmde.documents.calibration_fit import (
     FIT_SHARE,
@@ -76,6 +77,7 @@ def calibrate_model(
     output: str | os.PathLike[str] | None = None,
     *,
     columns: Mapping[str, str] | None = None,
+    quoting: Quoting | None = None,
     seed: int = 0,
     loading: Mapping[str, Any] | None = None,
 ) -> CalibrationReport:
@@ -93,6 +95,7 @@ def calibrate_model(
         output: The file to write, .json, which is replaced if it exists; None for the
             `calibration.json` in the folder of the model.
         columns: The columns of other names, by what they hold, such as `{"de": "Source"}`.
+        quoting: How the cells of CSV and TSV are quoted; None finds out.
         seed: Decides which texts lose their translation.
         loading: Arguments of `DocumentEmbedder.from_pretrained`.
 
@@ -102,7 +105,7 @@ def calibrate_model(
     """
     path = calibration_file(model) if output is None else Path(output)
     target = checked_output(path, (".json",))
-    rows = load_parallel(pairs, columns=columns)["translation"]
+    rows = load_parallel(pairs, columns=columns, quoting=quoting)["translation"]
     texts = language_pairs(rows)
     embedder = open_embedder(model, loading)
     with without_truncation_warnings():

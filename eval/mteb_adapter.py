@@ -26,8 +26,7 @@ from yaml import YAMLError
 
 from modeling_tmde import TmdeError
 from modeling_tmde.inspection import NO_LIMIT
-from tmde.data.iso_codes import FLORES_CODES, iso_of_flores
-from tmde.data.locales import two_letter_code
+from tmde.data.languages import FLORES_CODES, iso_of_flores, two_letter_code
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.eval.model_fingerprint import model_fingerprint
 

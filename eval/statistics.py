@@ -76,16 +76,15 @@ def paired_t_test(a: Sequence[float], b: Sequence[float]) -> float:
     return float(stats.ttest_rel(b, a).pvalue)
 
 
-def single_sample_t_test(accuracies: Sequence[float], published: float) -> float:
-    """Return the two-sided p of the single-sample t-test of thesis 3.3.
-
-    The null hypothesis is that the mean of a system's folds is the published accuracy.
-
-    Args:
-        accuracies: The accuracies of the system, one per fold.
-        published: The published accuracy.
-    """
-    return paired_t_test([published] * len(accuracies), accuracies)
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Return p-values corrected for their number (Holm 1979), in the order in which they came."""
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, (len(p_values) - rank) * p_values[place])
+        corrected[place] = min(1.0, largest)
+    return corrected
 
 
 def with_interval(cell: Cell, samples: int = 2000, seed: int = 0) -> Cell:

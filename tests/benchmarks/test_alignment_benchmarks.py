@@ -162,7 +162,7 @@ def test_matches_of_every_pair():
 
 
 def test_interval_is_that_of_the_documents():
-    value, low, high = documents.mean_and_interval(np.array([1.0] * 50 + [0.0] * 50))
+    value, low, high = documents.in_percent(np.array([1.0] * 50 + [0.0] * 50))
     assert value == 50
     assert low == pytest.approx(40, abs=2) and high == pytest.approx(60, abs=2)
 

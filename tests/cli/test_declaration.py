@@ -1,62 +1,65 @@
-"""Options and the functions of the library that they are arguments of."""
+"""Options that are declared once, as the fields of a dataclass."""
 
-import dataclasses
-import inspect
-from types import SimpleNamespace
+from dataclasses import dataclass
+from typing import Annotated
 
-import pytest
+import typer
+from typer import Argument, Option
+from typer.testing import CliRunner
 
-from tmde import documents
-from tmde.cli import options as common
-from tmde.cli.align import AlignOptions
-from tmde.cli.align_words import AlignWordsOptions
-from tmde.cli.calibrate import CalibrateOptions
-from tmde.cli.clean import CleanOptions
-from tmde.cli.dedupe import DedupeOptions
-from tmde.cli.errors import with_option_names
-from tmde.cli.mine import MineOptions
-from tmde.documents.document_sets import Reading
-
-FUNCTIONS = {
-    AlignOptions: documents.align_files,
-    AlignWordsOptions: documents.align_word_files,
-    CalibrateOptions: documents.calibrate_model,
-    CleanOptions: documents.clean_files,
-    DedupeOptions: documents.dedupe_files,
-    MineOptions: documents.mine_files,
-}
-# The function replaces files; the arguments of `from_pretrained` are its `loading`.
-OTHER_OPTIONS = {"overwrite"}
-for group in (common.ModelOptions, common.LongOptions):
-    OTHER_OPTIONS |= {field.name for field in dataclasses.fields(group)}
+from tmde.cli.declaration import command, keywords
 
 
-@pytest.mark.parametrize("options", FUNCTIONS)
-def test_options_are_the_arguments_of_the_function(options):
-    """They have the same names; where both have a default, it is the same."""
-    arguments = inspect.signature(FUNCTIONS[options]).parameters
-    names = set()
-    for field in dataclasses.fields(options):
-        if field.name in OTHER_OPTIONS:
-            continue
-        names.add(field.name)
-        if "reading" in arguments and field.name in Reading.__annotations__:
-            continue
-        if field.default not in (dataclasses.MISSING, None):
-            assert field.default == arguments[field.name].default, field.name
-    if "reading" in arguments:
-        names -= set(Reading.__annotations__)
-    assert names == set(arguments) - {"loading", "reading"}
+@dataclass(kw_only=True)
+class SharedOptions:
+    model: Annotated[str, Option("--model", "-m", help="The model.")] = "default"
+    width: Annotated[int | None, Option(help="The width.")] = None
 
 
-def test_messages_name_options_in_place_of_arguments():
-    parameters = []
-    for name, option in (("min_probability", "--min-probability"), ("k", "-k"), ("a", "A")):
-        parameters.append(SimpleNamespace(name=name, opts=[option]))
-    command = SimpleNamespace(params=parameters)
-    for message, expected in (
-        ("min_probability, k: found 2", "--min-probability, -k: found 2"),
-        ("a: found nothing; give k=4", "a: found nothing; give -k=4"),
-        ("k is a letter of work/min_probability", "k is a letter of work/min_probability"),
-    ):
-        assert with_option_names(message, command) == expected
+@dataclass(kw_only=True)
+class ExampleOptions(SharedOptions):
+    source: Annotated[str, Argument(help="The source.")]
+    count: Annotated[int, Option(help="The count.")] = 3
+    fast: Annotated[bool, Option("--fast", help="Be fast.")] = False
+    folds: Annotated[bool, Option(help="Make folds.")] = True
+
+
+def run(*words):
+    calls = []
+    app = typer.Typer()
+
+    @app.command()
+    @command(ExampleOptions)
+    def example(options: ExampleOptions) -> None:
+        """Do something."""
+        calls.append(options)
+
+    result = CliRunner().invoke(app, list(words))
+    return result, calls
+
+
+def test_a_field_is_an_option():
+    result, calls = run("a.txt", "-m", "b", "--count", "5", "--no-folds")
+    assert result.exit_code == 0, result.output
+    expected = ExampleOptions(source="a.txt", model="b", count=5, folds=False)
+    assert calls == [expected]
+    result, _ = run("--help")
+    assert "Do something." in result.output
+    assert "Be fast." in result.output
+
+
+def test_a_field_without_a_default_is_required():
+    result, calls = run()
+    assert result.exit_code == 2
+    assert calls == []
+
+
+def test_the_keywords_of_a_group_are_the_options_that_are_set():
+    options = ExampleOptions(source="a.txt", count=0)
+    assert keywords(options, SharedOptions) == {"model": "default"}
+    assert keywords(options, ExampleOptions) == {"source": "a.txt", "count": 0, "folds": True}
+    assert keywords(options, ExampleOptions, without=("source",)) == {"count": 0, "folds": True}
+    options = ExampleOptions(source="a.txt", fast=True, folds=False, width=2)
+    assert keywords(options, SharedOptions) == {"model": "default", "width": 2}
+    expected = {"source": "a.txt", "count": 3, "fast": True, "folds": False}
+    assert keywords(options, ExampleOptions) == expected

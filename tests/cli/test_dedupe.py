@@ -111,7 +111,6 @@ def test_no_documents(tmp_path):
     assert read_rows(out) == []
 
 
-@pytest.mark.slow
 def test_ctrl_c_leaves_nothing(tmp_path):
     lines = [f"Line {number * 7919 % 1000003} of {number}" for number in range(60_000)]
     (tmp_path / "a.txt").write_text("\n".join(lines), encoding="utf-8")

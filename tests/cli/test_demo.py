@@ -346,7 +346,7 @@ def test_everything_of_a_document_is_escaped(bag, tmp_path):
     assert set(re.findall(r"<(\w+)", hover_text)) <= {"b", "br", "i"}
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 def test_sigterm_removes_the_temporary_files(tmp_path):
     command = [sys.executable, "-m", "tmde", "demo", "--no-browser"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}

@@ -111,7 +111,7 @@ def browser():
 
 # The marks keep a machine without a browser from starting anything.
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.nightly,
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium or Google Chrome"),
 ]
 

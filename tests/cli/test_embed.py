@@ -16,9 +16,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.cli import conftest
-from tests.conftest import save
+from tests.conftest import nightly_except, save
 from tests.tiny_embedders import make_tables, make_tokenizer, make_xlmr
-from tmde.cli.shards import NpyShards
+from tmde.data.shards import NpyShards
 from tmde.embedding.document_embedder import DocumentEmbedder
 from tmde.embedding.sentence_density import SentenceDensity
 
@@ -244,13 +244,13 @@ def test_locales_are_languages_of_the_model(language_model, tmp_path):
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
 
 
-def test_folders_name_the_languages_of_their_texts(language_model, tmp_path):
+def test_folders_name_the_languages_of_their_texts(language_model, tmp_path, caplog):
     for code in ("de", "en"):
         (tmp_path / "in" / code).mkdir(parents=True)
         (tmp_path / "in" / code / "a.txt").write_text("Guten Tag")
     out = tmp_path / "out.npy"
-    result = ok(tmp_path / "in", "-o", out, "-m", language_model)
-    assert "in: the folders de, en are taken as the languages of their texts" in result.stderr
+    ok(tmp_path / "in", "-o", out, "-m", language_model)
+    assert "in: the folders de, en are taken as the languages of their texts" in caplog.text
     embedder = DocumentEmbedder.from_pretrained(language_model, device="cpu")
     expected = embedder.encode(["Guten Tag"] * 2, language=["de", "en"])
     np.testing.assert_allclose(np.load(out), expected, atol=1e-5)
@@ -370,8 +370,7 @@ def start_rank(rank: int, command: list) -> subprocess.Popen:
     return subprocess.Popen(words, stderr=subprocess.PIPE, text=True, env=environment)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("options", [[], ["--overwrite"]], ids=str)
+@pytest.mark.parametrize("options", nightly_except([[]], [[], ["--overwrite"]]), ids=str)
 def test_a_process_without_a_shard_that_starts_late(model, tmp_path, options):
     """The first process must not finish before it: it would find the output, or no folder."""
     source = tmp_path / "in.txt"
@@ -424,7 +423,7 @@ def kill_after_a_shard_of_the_second(processes, folder):
         process.communicate(timeout=60)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.skipif(os.name != "posix", reason="sends SIGKILL")
 def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monkeypatch):
     out = tmp_path / "out.parquet"

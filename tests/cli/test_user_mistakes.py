@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -225,13 +226,22 @@ def test_ctrl_c_that_a_lock_of_python_turns_into_another_error():
     assert result.stderr == "Interrupted\n"
 
 
-@pytest.mark.slow
+def is_filled(pipe) -> bool:
+    """Return whether the reader of a pipe has not read everything yet."""
+    fcntl = pytest.importorskip("fcntl")
+    termios = pytest.importorskip("termios")
+    return fcntl.ioctl(pipe, termios.FIONREAD, bytes(4)) != bytes(4)
+
+
 def test_ctrl_c_in_a_real_process(tmp_path):
     command = [sys.executable, "-m", "tmde", "embed", "pipe.txt", "-o", "new.npy", "-m", "model"]
     os.mkfifo(tmp_path / "pipe.txt")
     process = subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
-    # The pipe opens when the command opens it.
-    with open(tmp_path / "pipe.txt", "wb"):
+    # The pipe opens when the command opens it, and is empty when the command waits for more.
+    with open(tmp_path / "pipe.txt", "wb", buffering=0) as pipe:
+        pipe.write(b"haus\n")
+        while is_filled(pipe):
+            time.sleep(0.02)
         # A signal that arrives within a callback of Python's own is lost, so it is sent again.
         for _ in range(20):
             process.send_signal(signal.SIGINT)

@@ -149,7 +149,10 @@ def test_bad_files(name, content, parts, streaming, tmp_path):
             {"translation": [{"de": "a", "en": None}, {"de": "a", "en": 7}]},
             ("row 2", "'en'", "found 7"),
         ),
-        ({"translation": ["a", "b"]}, ("'translation'", "an object `translation` of texts")),
+        (
+            {"translation": ["a", "b"]},
+            ("row 1", "'translation'", "found 'a'", "an object of texts"),
+        ),
         ({"text": ["a"], "label": [1]}, ("'translation'", "text, label")),
     ],
 )

@@ -18,10 +18,13 @@ from hypothesis import strategies as st
 from tests.data.plain_rows import translations
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents
+from tmde.data.parts import languages_of
 from tmde.data.tables import FILE, ROW, Table, files_in, values_of
 from tmde.documents.corpus_writer import tsv_field, write_corpus
 from tmde.eval.tasks.labeled_documents import LabeledDocuments
 from tmde.eval.tasks.labeled_rows import open_labeled
+from tmde.training.recipe import load_recipe
+from tmde.training.run_data import choose_languages, load_data
 
 FIRST = {"de": "Das Haus", "en": "The house"}
 
@@ -60,7 +63,7 @@ def test_folders_behind_links_are_walked_by_every_view(view, tmp_path):
         assert documents_of(folder) == ["a"]
     else:
         (table,) = open_labeled(LabeledDocuments(), str(folder))
-        assert next(iter(table.rows))[1]["text"] == "a"
+        assert next(table.rows())[1]["text"] == "a"
 
 
 # ---- TSV and CSV
@@ -106,6 +109,20 @@ def test_the_user_says_what_the_quotes_are(kind, quoting, text, tmp_path):
     source = tmp_path / f"rows.{kind}"
     source.write_text('de\ten\n"a"\tb\n')
     assert translations(load_parallel(str(source), quoting=quoting)) == [{"de": text, "en": "b"}]
+
+
+def test_every_view_is_told_what_the_quotes_are(tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text('text,label,de,en\n"Ja, x,"Ja,yes\n')
+    with pytest.raises(CorpusError, match="--quoting none .tmde eval: --set labeled_documents.quo"):
+        languages_of(path)
+    assert languages_of(path, quoting="none") == ["de", "en"]
+    (table,) = open_labeled(LabeledDocuments(), str(path), quoting="none")
+    ((_, row),) = table.rows()
+    assert row == {"text": '"Ja', "label": " x", "de": '"Ja', "en": "yes"}
+    settings = {"data.train": str(path), "data.quoting": "none", "data.dev_rows": 0}
+    recipe = choose_languages(load_recipe("bag", settings)).recipe
+    assert load_data(recipe).train["translation"][0] == {"de": '"Ja', "en": "yes"}
 
 
 def test_one_column_of_tsv_that_two_readings_fit_is_refused(tmp_path):
@@ -154,6 +171,13 @@ def test_empty_cells_are_documents(tmp_path):
     assert documents_of(path) == ["a", "", "b"]
     pd.DataFrame({"text": ["a", "", "b"]}).to_csv(path)
     assert documents_of(path) == ["a", "", "b"]
+
+
+@pytest.mark.parametrize(("separator", "count"), [(",", 2), ("\t", 3)])
+def test_lines_of_blanks_are_no_rows(separator, count, tmp_path):
+    path = tmp_path / "in.csv"
+    path.write_text(f"text{separator}n\na{separator}1\n \n\t\nb{separator}2\n")
+    assert len(documents_of(path)) == count == len(pd.read_csv(path, sep=separator))
 
 
 def test_blanks_before_a_quote(tmp_path):
@@ -289,6 +313,7 @@ def test_numbers_that_are_no_json_become_null(tmp_path):
         "de,eN-uS",
         "de_DE.UTF-8,en_US.UTF-8",
         " de , en ",
+        "de_AT,EN-GB",
         "ger,EN",
     ],
 )

@@ -11,7 +11,6 @@ from tmde.data.sample import sample_sentences
 from tmde.documents import cleaning as module
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import RowCleaner
-from tmde.documents.code_in_text import without_code
 from tmde.documents.language_identification import LanguageIdentifier
 from tmde.documents.number_agreement import differing_numbers
 from tmde.documents.pair_checker import Finding, PairChecker, Reason, TextPair, least_probability
@@ -21,6 +20,7 @@ from tmde.documents.pair_checks import (
     is_copy,
     length_deviation,
     near_duplicate_key,
+    without_code,
 )
 from tmde.embedding.document_embedder import DocumentEmbedder
 

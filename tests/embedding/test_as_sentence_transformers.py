@@ -65,10 +65,17 @@ def assert_same(result, expected):
 # ---- Arguments
 
 
+# What decides the type of a result, and what decides its numbers.
+TYPES = list(itertools.product([True, False], repeat=2))
+
+
 @pytest.mark.parametrize("texts", [TEXTS, TEXTS[0], tuple(TEXTS)], ids=["list", "one", "tuple"])
-@pytest.mark.parametrize(
-    ("convert_to_numpy", "convert_to_tensor"), list(itertools.product([True, False], repeat=2))
-)
+@pytest.mark.parametrize(("convert_to_numpy", "convert_to_tensor"), TYPES)
+def test_types_of_results(texts, convert_to_numpy, convert_to_tensor, embedder, peer):
+    options = {"convert_to_numpy": convert_to_numpy, "convert_to_tensor": convert_to_tensor}
+    assert_same(embedder.encode(texts, **options), peer.encode(texts, **options))
+
+
 @pytest.mark.parametrize(
     "options",
     [
@@ -84,12 +91,12 @@ def assert_same(result, expected):
     ],
     ids=str,
 )
-def test_encode(texts, convert_to_numpy, convert_to_tensor, options, embedder, peer):
-    options = options | {
-        "convert_to_numpy": convert_to_numpy,
-        "convert_to_tensor": convert_to_tensor,
-    }
-    assert_same(embedder.encode(texts, **options), peer.encode(texts, **options))
+def test_encode(options, embedder, peer):
+    for texts, (convert_to_numpy, convert_to_tensor) in itertools.product([TEXTS, TEXTS[0]], TYPES):
+        types = {"convert_to_numpy": convert_to_numpy, "convert_to_tensor": convert_to_tensor}
+        assert_same(
+            embedder.encode(texts, **options, **types), peer.encode(texts, **options, **types)
+        )
 
 
 @pytest.mark.parametrize("options", [{}, {"prompt": ""}, {"prompt_name": "passage"}], ids=str)

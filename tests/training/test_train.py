@@ -557,7 +557,6 @@ def test_command_line_errors_are_one_line(arguments, message, tmp_path, monkeypa
     assert message in error
 
 
-@pytest.mark.slow
 def test_command_line_trains_on_two_processes(corpus, tmp_path):
     """Two processes train the same micro-batches as one that accumulates two."""
     overrides = [*TINY, "dropout=0", "max_steps=3", "micro_batch_tokens=300", "use_cpu=true"]

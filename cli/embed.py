@@ -1,5 +1,6 @@
 """`tmde embed`: a file or a pipe of documents in, a `.npy` or `.parquet` file of vectors out."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -79,7 +80,9 @@ def embed(options: EmbedOptions) -> None:
     """
     common.check_languages_exclude(options.language, options.language_field)
     common.check_sources(options.source)
-    common.check_output(options.output, True, [".npy", ".parquet"])
+    # A file that exists may be complete, if the run is resumed or another process takes part.
+    may_exist = options.overwrite or options.resume or "WORLD_SIZE" in os.environ
+    common.check_output(options.output, may_exist, [".npy", ".parquet"])
     from tmde.data.embed_file import embed_file
 
     loading = keywords(options, common.ModelOptions) | keywords(options, common.LongOptions)

@@ -223,7 +223,7 @@ def embed_file(
         encoder = _ChunkEncoder(documents, embedder, language, encode_options)
         width, dtype = encoder.kind_of_vectors()
         if may_be_complete:
-            rows = _check_complete(output, stored, encoder)
+            rows = _check_complete(output, stored, encoder, precision)
             return EmbeddedFile(output, rows, width, dtype, worker)
         settings = {
             **loading,
@@ -389,7 +389,9 @@ def _finish(
 # ---- A file that is complete already
 
 
-def _check_complete(output: Path, stored: np.ndarray, encoder: _ChunkEncoder) -> int:
+def _check_complete(
+    output: Path, stored: np.ndarray, encoder: _ChunkEncoder, precision: str
+) -> int:
     """Check that a file of vectors is complete, as after a kill at the very end.
 
     Nothing beside the file tells from which run it is. So the number of its rows is compared with
@@ -399,6 +401,7 @@ def _check_complete(output: Path, stored: np.ndarray, encoder: _ChunkEncoder) ->
         output: The file.
         stored: Its vectors.
         encoder: What has embedded the documents, if the file is of the same run.
+        precision: The precision of the numbers.
 
     Returns:
         The number of documents.
@@ -416,7 +419,7 @@ def _check_complete(output: Path, stored: np.ndarray, encoder: _ChunkEncoder) ->
         if number < CHECKED_CHUNKS:
             vectors = np.asarray(encoder.encode(chunk, CHECKED_DOCUMENTS).vectors)
             stored_vectors = stored[rows : rows + len(vectors)]
-            if not _are_alike(vectors, stored_vectors, encoder.options["precision"]):
+            if not _are_alike(vectors, stored_vectors, precision):
                 raise _other_output(
                     output, "its vectors are of other texts, options or another model"
                 )

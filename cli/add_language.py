@@ -48,10 +48,9 @@ class AddLanguageOptions(RecipeOptions):
     ] = None
     columns: common.ColumnsOption = None
     quoting: common.QuotingOption = None
-    pivot: Annotated[
-        list[str] | None,
-        Option(help="A new language to translate into as well."),
-    ] = None
+    pivot: Annotated[list[str] | None, Option(help="A new language to translate into as well.")] = (
+        None
+    )
     new_tokens: Annotated[
         int | None, Option(min=0, help="Entries to add. Default: those of an old language.")
     ] = None

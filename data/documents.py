@@ -127,12 +127,18 @@ class Documents:
         works on many at once.
         """
         waiting: list[Chunk] = []
+        count = 0
         for chunk in chain.from_iterable(reader.chunks(size) for reader in self._readers):
-            count = sum(len(part.texts) for part in waiting)
-            if waiting and count + len(chunk.texts) > size:
+            if count + len(chunk.texts) > size:
                 yield _joined(waiting)
                 waiting = []
+                count = 0
             waiting.append(chunk)
+            count += len(chunk.texts)
+            if count == size:  # The next documents may be bad, and these are not to be lost.
+                yield _joined(waiting)
+                waiting = []
+                count = 0
         if waiting:
             yield _joined(waiting)
 

@@ -256,7 +256,7 @@ def _place_of(sources: Sequence[RowSource]) -> str:
 
 
 def _choose_languages(
-    available: Collection[str],
+    available: set[str],
     fields: Sequence[str],
     text_names: tuple[str, ...] | None,
     pivot_languages: Sequence[str] | None,

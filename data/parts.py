@@ -97,7 +97,7 @@ class PartOpener:
             return [Part(table, LANGUAGES, rows=len(rows))]
         tables = find_tables(source, self.quoting)
         if tables is None:
-            return self._config_parts(os.path.expanduser(os.fspath(source)))
+            return self._config_parts(os.path.expanduser(str(source)))
         self._check_file_options(str(source))
         return list(map(self._part, tables))
 
@@ -266,7 +266,7 @@ def _languages_of_source(
         return list(LANGUAGES)
     tables = find_tables(source, quoting)
     if tables is None:
-        path = os.path.expanduser(os.fspath(source))
+        path = os.path.expanduser(str(source))
         configs = datasets.get_dataset_config_names(path)
         codes = dict.fromkeys(code for name in language_pairs(configs) for code in name.split("-"))
         if not codes and len(configs) > 1:

@@ -145,7 +145,7 @@ def align_files(
     sides = read_sides(a, b, language_a, language_b, url_field, **reading)
     if rows is not None or lawdr_rank is not None:
         # Raises if one is missing, before the model is loaded.
-        needed_languages(sides, "rows and lawdr_rank need")
+        needed_languages(sides, "Aligned sentences and LAWDR need")
     right_pairs = _read_pairs(reference, sides)
     row_pairs = _read_pairs(pairs, sides)
     loading = {"long_documents": "sentences"} | dict(loading or {})
@@ -216,8 +216,8 @@ def _check_purpose(
         )
     if needs_probabilities and rows is None:
         raise TmdeError(
-            "min_probability, share and calibration need rows=FILE: probabilities are those of "
-            "sentences"
+            "Probabilities need rows=FILE, because they are those of sentences; or leave out "
+            "min_probability, share and calibration"
         )
 
 
@@ -300,7 +300,7 @@ def _embed_by_lawdr(
     rank: Rank, sides: Sides, rows_of_sides: list[list[int]], embedder: DocumentEmbedder
 ) -> tuple[np.ndarray, np.ndarray, str]:
     """Return the LAWDR vectors of some rows of both sides, (rows, d) each, and a sentence."""
-    codes = needed_languages(sides, "lawdr_rank needs")
+    codes = needed_languages(sides, "LAWDR needs")
     texts: list[str] = []
     languages: list[str] = []
     for side, code, rows in zip(sides, codes, rows_of_sides, strict=True):
@@ -354,7 +354,7 @@ def _write_parallel_rows(
     aligned = parallel_rows(
         _texts_of_pairs(sides, row_pairs),
         embedder,
-        needed_languages(sides, "rows need"),
+        needed_languages(sides, "Aligned sentences need"),
         calibration=calibration,
         report=report,
         **alignment,

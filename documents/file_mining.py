@@ -199,7 +199,7 @@ def _check_optimization(gold: object, *limits: float | None) -> None:
     """Raise `TmdeError` if there are no right pairs, or if a limit leaves out some pairs."""
     if gold is None or any(limit is not None for limit in limits):
         raise TmdeError(
-            "optimize_threshold needs gold, and excludes threshold, max_pairs and min_probability"
+            "optimize_threshold needs gold=FILE, and no threshold, max_pairs or min_probability"
         )
 
 
@@ -244,7 +244,7 @@ def _usable_calibration(
     else:
         return calibration
     if is_needed:
-        raise TmdeError(f"min_probability, share, calibration: {reason}")
+        raise TmdeError(f"Cannot compute probabilities: {reason}")
     logger.warning("No probabilities: %s", reason)
     return None
 

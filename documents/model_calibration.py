@@ -126,7 +126,7 @@ def calibration_file(model: str) -> Path:
     if packaged_folder(model) is not None or not folder.is_dir():
         raise TmdeError(
             f"{model} is not a folder of yours, so its calibration is written to a file: give "
-            f"output={CALIBRATION_FILE}, and later calibration={CALIBRATION_FILE}"
+            f"output={CALIBRATION_FILE}, and later this file as the calibration"
         )
     return folder / CALIBRATION_FILE
 

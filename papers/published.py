@@ -286,8 +286,8 @@ def _table_with_measured(
         values = table.measured(result)
         titles = list(values)
         row = [f"**{label} (measured)**"]
-        for value in values.values():
-            row.append(f"{value:.1f}")
+        for measured in values.values():
+            row.append(f"{measured:.1f}")
         rows.append(row)
     for label, printed in table.printed():
         row = [markdown_escape(label)]

@@ -178,7 +178,7 @@ def test_align_writes_probabilities(documents, tmp_path, caplog):
 def test_align_needs_rows_for_probabilities(documents, tmp_path):
     result = run("align", *documents, "-o", tmp_path / "pairs.tsv", "--share", 0.5)
     assert result.exit_code == 1
-    assert "--min-probability, share and calibration need --rows=FILE" in result.stderr
+    assert "Probabilities need --rows=FILE, because they are those of sentences" in result.stderr
 
 
 def test_the_file_is_readable(model, tmp_path):

@@ -152,7 +152,9 @@ def test_no_probabilities_of_signs(inputs, caplog):
     assert "probability" not in read_tsv(inputs / "out.tsv")
     refused = run(*arguments[1:], "--overwrite", "--truncate-dim", 8, "--share", 0.5)
     assert refused.exit_code == 1
-    assert "calibration: they need whole vectors: no --truncate-dim" in refused.stderr
+    assert (
+        "Cannot compute probabilities: they need whole vectors: no --truncate-dim" in refused.stderr
+    )
 
 
 def test_no_vectors_are_left_behind(bag, inputs):
@@ -228,7 +230,7 @@ BAD = [
     ),
     (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--optimize-threshold"],
-        "--optimize-threshold needs gold",
+        "--optimize-threshold needs --gold=FILE",
     ),
     (
         ["a.txt", "b.txt", "-o", "out.tsv", "-m", "x", "--language-a", "de"],

@@ -363,10 +363,13 @@ def test_duplicates_across_blocks(embedder):
     (again,) = cleaner.clean([{"de": f"{GERMAN} 7", "en": f"{ENGLISH.upper()} 7"}])
     assert first.is_kept
     assert [finding.reason for finding in again.findings] == [Reason.DUPLICATE]
-    # German and Italian were not together before.
+    # German and Italian were not together before, though German and English were.
     italian = "Il ponte è chiuso fino a venerdì a causa dei lavori."
     (new,) = cleaner.clean([{"de": GERMAN, "it": italian}])
     assert new.is_kept
+    assert new.translation.keys() == {"de", "it"}
+    (longer,) = cleaner.clean([{"de": GERMAN, "en": ENGLISH, "it": italian}])
+    assert longer.is_kept
 
 
 def test_a_removed_row_makes_no_duplicate(embedder):

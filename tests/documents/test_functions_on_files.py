@@ -134,7 +134,7 @@ def no_model(monkeypatch):
         ({"retrieval": "best"}, "retrieval: found 'best'"),
         ({"precision": "int4"}, "precision: found 'int4'"),
         ({"share": 1.5}, "share: found 1.5"),
-        ({"optimize_threshold": True}, "optimize_threshold needs gold"),
+        ({"optimize_threshold": True}, "optimize_threshold needs gold=FILE"),
         ({"vectors_a": "a.npy"}, "or one of them with its model"),
         ({"language_a": "de", "field": "body"}, "expected both or neither"),
     ],

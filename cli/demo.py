@@ -75,7 +75,7 @@ def demo(options: DemoOptions) -> None:
     # The page needs gradio and plotly, packages of an extra.
     from tmde.cli.demo_collection import NAME, draw_collection
     from tmde.cli.demo_page import demo_page, launch_page
-    from tmde.documents.index_files import open_index
+    from tmde.documents.file_indexing import open_index
     from tmde.embedding.opening import without_truncation_warnings
 
     is_sample = options.collection is None
@@ -117,7 +117,7 @@ def is_index(path: Path) -> bool:
 def _find_or_make_index(options: DemoOptions, folder: Path) -> Path:
     """Return the index that was asked for, or one of the documents that is made in `folder`."""
     from tmde.cli.demo_collection import PASSAGES
-    from tmde.documents.index_files import index_files
+    from tmde.documents.file_indexing import index_files
 
     documents = options.collection
     if documents is None:
@@ -133,7 +133,8 @@ def _find_or_make_index(options: DemoOptions, folder: Path) -> Path:
         loading=keywords(options, common.ModelOptions),
         **keywords(options, common.InputOptions),
     )
-    typer.echo(report.sentence(), err=True)
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)
     return index_folder
 
 

@@ -83,7 +83,7 @@ def embed(options: EmbedOptions) -> None:
     # A file that exists may be complete, if the run is resumed or another process takes part.
     may_exist = options.overwrite or options.resume or "WORLD_SIZE" in os.environ
     common.check_output(options.output, may_exist, [".npy", ".parquet"])
-    from tmde.data.embed_file import embed_file
+    from tmde.data.file_embedding import embed_file
 
     loading = keywords(options, common.ModelOptions) | keywords(options, common.LongOptions)
     loading["compile"] = options.compile

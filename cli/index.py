@@ -80,7 +80,7 @@ def index(options: IndexOptions) -> None:
         raise OptionError("Nothing to do; give DOCS, --delete or --delete-file")
     common.check_languages_exclude(options.language, options.language_field)
     common.check_sources(options.source, options.delete_file)
-    from tmde.documents.index_files import index_files
+    from tmde.documents.file_indexing import index_files
 
     unwanted_ids = options.delete or []
     if options.delete_file is not None:
@@ -92,4 +92,5 @@ def index(options: IndexOptions) -> None:
         **keywords(options, common.InputOptions),
         **keywords(options, IndexOptions, without=("source", "delete", "delete_file")),
     )
-    typer.echo(report.sentence(), err=True)
+    for sentence in report.sentences():
+        typer.echo(sentence, err=True)

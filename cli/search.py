@@ -107,8 +107,8 @@ def search(options: SearchOptions) -> None:
     _check_index(folder, query)
     wanted = parse_filter(options.filter or [])
     queries = _queries_of(options, query)
+    from tmde.documents.file_indexing import open_index
     from tmde.documents.index import DocumentIndex
-    from tmde.documents.index_files import open_index
     from tmde.embedding.loading import errors_about
     from tmde.embedding.opening import without_truncation_warnings
 

@@ -9,6 +9,7 @@ from tmde.documents.cleaning import RowCleaner
 from tmde.documents.file_alignment import align_files
 from tmde.documents.file_cleaning import clean_files
 from tmde.documents.file_deduplication import dedupe_files
+from tmde.documents.file_indexing import index_files
 from tmde.documents.file_mining import mine_files
 from tmde.documents.index import DocumentIndex
 from tmde.documents.lawdr import Lawdr
@@ -29,6 +30,7 @@ __all__ = [
     "calibrate_model",
     "clean_files",
     "dedupe_files",
+    "index_files",
     "mine_bitext",
     "mine_files",
     "pair_evidence",

@@ -25,6 +25,7 @@ from tmde.auto_registration import register_lazily
 if TYPE_CHECKING:
     from modeling_tmde import *
     from tmde.data import *
+    from tmde.data.file_embedding import *
     from tmde.documents import *
     from tmde.embedding import *
     from tmde.embedding.vectorizer import *
@@ -100,6 +101,8 @@ __all__ = [
     "calibrate_model",
     "clean_files",
     "dedupe_files",
+    "embed_file",
+    "index_files",
     "load_mldoc",
     "load_parallel",
     "load_recipe",
@@ -116,6 +119,7 @@ _PACKAGES = (
     "modeling_tmde",
     "tmde.embedding",
     "tmde.data",
+    "tmde.data.file_embedding",
     "tmde.training",
     "tmde.documents",
     "tmde.embedding.vectorizer",

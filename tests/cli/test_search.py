@@ -10,7 +10,7 @@ pytest.importorskip("lancedb")
 
 from tests.cli.conftest import ok, run, save_bag, write_rows
 from tests.conftest import make_rows
-from tmde.documents import index_files as index_module
+from tmde.documents import file_indexing as index_module
 from tmde.documents.index import DocumentIndex
 from tmde.embedding.document_embedder import DocumentEmbedder
 

@@ -113,7 +113,7 @@ def test_other_names_of_the_packages_are_not_public():
 
 
 def test_embedding_does_not_import_evaluation_and_training():
-    packages = imported_packages("import tmde.data.embed_file")
+    packages = imported_packages("import tmde.data.file_embedding")
     # sentence-transformers imports scikit-learn.
     assert packages & {"evaluate", "gradio", "lancedb", "matplotlib"} == set()
 

@@ -54,13 +54,13 @@ class IndexReport:
     recall: float | None
     seconds: float
 
-    def sentence(self) -> str:
-        """Return the report as a line for people."""
+    def sentences(self) -> list[str]:
+        """Return the report as sentences for people."""
         changes = self.changes
         search = "exact"
         if self.recall is not None:
             search = f"approximate, recall@10 {self.recall:.3f}, unless --exact is given"
-        return (
+        sentence = (
             f"{changes.added:,} added, {changes.updated:,} updated, "
             f"{changes.unchanged:,} unchanged, "
             f"{self.deleted:,} deleted, {self.empty:,} empty ones left out, "
@@ -68,6 +68,7 @@ class IndexReport:
             f"in {self.seconds:.1f} s -> {self.folder} "
             f"({self.documents:,} documents, search: {search})"
         )
+        return [sentence]
 
 
 def index_files(

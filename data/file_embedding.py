@@ -39,6 +39,8 @@ from .language_columns import named_like_language, tell_language_folders
 from .languages import known_code, language_of_locale
 from .shards import SHARDS_OF_SUFFIX, Shards
 
+__all__ = ["EmbeddedFile", "embed_file"]
+
 # How much of a file that exists is embedded again to see whether it is complete.
 CHECKED_CHUNKS = 4
 CHECKED_DOCUMENTS = 8

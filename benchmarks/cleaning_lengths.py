@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 import typer
 from common import markdown, sum_counts, write_json
 
-from tmde.data.translation_memories import unit_rows
+from tmde.data.translation_memories import read_units
 from tmde.documents.calibration import Calibration
 from tmde.documents.cleaning import MIN_PROBABILITY, RowCleaner
 from tmde.documents.pair_checker import Reason
@@ -69,7 +69,7 @@ def load_corpus(path: Path, languages: Texts) -> list[Texts]:
 def load_memory(path: Path, languages: Texts) -> list[Texts]:
     """Return the units of a memory whose texts differ; a `^` ends a note to the translator."""
     rows = []
-    for _, texts in unit_rows(str(path), str(path)):
+    for _, texts in read_units(str(path), str(path)):
         first = texts.get(languages[0])
         second = texts.get(languages[1])
         if first and second and first != second and "^" not in first + second:

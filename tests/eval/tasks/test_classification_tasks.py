@@ -9,10 +9,10 @@ from scipy import stats
 from tests.eval.fake_system import FakeSystem
 from tests.eval.numbered import numbered
 from tmde.eval.planning import plan_tasks
-from tmde.eval.report import markdown_report
 from tmde.eval.results import pairs_of
 from tmde.eval.runner import EvaluationOptions, evaluate
 from tmde.eval.tasks import TASKS, TaskError, data_fingerprint
+from tmde.papers.published import published_markdown
 
 MLDOC = TASKS["mldoc"]()
 XNLI = TASKS["xnli"]()
@@ -327,14 +327,14 @@ def test_rcv_has_six_folds(rcv):
 
 
 def test_rcv_of_another_size_is_not_compared_with_published_results(rcv):
-    assert "test 200 instead of 5000" in markdown_report([measure_rcv(rcv)])
+    assert "test 200 instead of 5000" in published_markdown([measure_rcv(rcv)])
 
 
 def test_rcv_is_compared_with_the_thesis_by_a_t_test_on_the_folds(rcv):
     result = measure_rcv(rcv)
     sizes = {"train": 900, "dev": 100, "test": 5000}
     result.data["rows"] = {"de": sizes, "en": sizes}
-    report = markdown_report([result])
+    report = published_markdown([result])
     assert "table 3.2" in report
     rows = []
     for line in report.splitlines():

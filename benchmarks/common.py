@@ -2,16 +2,18 @@
 
 import contextlib
 import json
+import multiprocessing
 import platform
 import resource
 import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +30,8 @@ from tmde.eval.statistics import with_interval
 # Packages whose versions are recorded beside those of `tmde.eval.environment`.
 PEERS = ("sentence-transformers", "onnxruntime", "lancedb", "ray")
 SAMPLE_ROWS = 500
+
+Result = TypeVar("Result")
 
 
 # ---- Measuring
@@ -93,10 +97,30 @@ def in_percent(outcomes: npt.ArrayLike, ids: Sequence[object] | None = None) -> 
     return cell_in_percent(cell)
 
 
+def sum_counts(parts: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return the counts of several parts together: numbers, lists of them, or mappings of both."""
+    total: dict[str, Any] = {}
+    for part in parts:
+        for name, value in part.items():
+            if isinstance(value, Mapping):
+                total[name] = sum_counts([total.get(name, {}), value])
+            elif name in total:
+                total[name] = np.add(total[name], value).tolist()
+            else:
+                total[name] = value
+    return total
+
+
 def cell_in_percent(cell: Cell) -> list[float]:
     """Return the value of a cell and its 95 % interval, in %: `[value, low, high]`."""
     low, high = with_interval(cell).interval
     return [100 * cell.value, 100 * low, 100 * high]
+
+
+def in_fresh_process(function: Callable[..., Result], *arguments: Any) -> Result:
+    """Call a function of a script in a new process, whose memory is that of the call alone."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 def median_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:

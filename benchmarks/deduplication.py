@@ -14,14 +14,12 @@ the process alone has, `resident` has mapped files in it, too, as far as they ar
 
 import json as json_format
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import markdown, read_rows, write_json
+from common import in_fresh_process, markdown, read_rows, write_json
 from monitor import Monitor
 
 from tmde.documents import deduplication, file_deduplication
@@ -106,8 +104,8 @@ def make_documents(
 # ---- The run
 
 
-def deduplicate(documents: Path) -> None:
-    """Deduplicate a file as the command does, and print the stages as JSON."""
+def deduplicate(documents: Path) -> dict[str, Any]:
+    """Deduplicate a file as the command does; return the seconds, and the stages."""
     folder = documents.parent
     with Monitor() as monitor:
         for stage in STAGES:
@@ -117,12 +115,11 @@ def deduplicate(documents: Path) -> None:
             documents, folder / "unique.jsonl", groups=folder / "groups.jsonl"
         )
         seconds = time.perf_counter() - begin
-    measured = {
+    return {
         "seconds": seconds,
         "cpu_seconds": time.process_time(),
         "stages": monitor.stages,
     }
-    print(json_format.dumps(measured))
 
 
 # ---- Measures
@@ -138,18 +135,14 @@ def measure(texts: list[tuple[str, str]], count: int, seed: int, work: Path) -> 
             print(json_format.dumps(row, ensure_ascii=False), file=file)
     characters = sum(len(row["text"]) for row in rows)
     del rows
-    command = [sys.executable, __file__, "--run", str(documents)]
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    measured = json_format.loads(process.stdout)
+    measured = in_fresh_process(deduplicate, documents)
     stages = measured["stages"].values()
     return {
         "documents": count,
         "characters": characters / count,
-        "seconds": measured["seconds"],
-        "cpu_seconds": measured["cpu_seconds"],
+        **measured,
         "resident": max(stage["resident"] for stage in stages),
         "own": max(stage["own"] for stage in stages),
-        "stages": measured["stages"],
         **found_pairs(work / "groups.jsonl", originals),
     }
 
@@ -196,12 +189,8 @@ def main(
     documents: Annotated[list[int] | None, typer.Option(help="Sizes. Repeatable.")] = None,
     seed: Annotated[int, typer.Option(help="That of the planted documents.")] = 0,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Deduplicate this file, and stop.")] = None,
 ) -> None:
     """Measure `tmde dedupe`."""
-    if run is not None:
-        deduplicate(run)
-        return
     texts = read_texts(data)
     results = []
     for count in documents or [100_000]:

@@ -10,7 +10,6 @@ resident set of the process up to the end of a stage (`ru_maxrss`).
 """
 
 import json
-import multiprocessing
 import tempfile
 import time
 from itertools import islice
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
-from common import markdown, write_json
+from common import in_fresh_process, markdown, write_json
 from faults import JsonOption
 from load import make_texts
 from monitor import Monitor
@@ -85,8 +84,7 @@ def measure(count: int, folder: Path) -> list[dict[str, Any]]:
     rows = []
     for name, shown, options in runs:
         write_documents(documents, count, shown)
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            result = pool.apply(run_command, ([*arguments, *options],))
+        result = in_fresh_process(run_command, [*arguments, *options])
         row = {"documents": count, "run": name, **result}
         print(row, flush=True)
         rows.append(row)

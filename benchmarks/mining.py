@@ -12,17 +12,14 @@ they are in memory. A pair is right if both sentences are of one row of the corp
 the approximate search is that of the nearest four of 1,000 sentences that are searched exactly.
 """
 
-import json as json_format
 import random
-import subprocess
-import sys
 import time
 from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
 import typer
-from common import markdown, read_rows, write_json
+from common import in_fresh_process, markdown, read_rows, write_json
 from monitor import Monitor
 
 from tmde.documents import file_mining, mining
@@ -82,8 +79,8 @@ def write_side(side: list[dict[str, Any]], path: Path) -> None:
 # ---- The run
 
 
-def mine(work: Path, model: str) -> None:
-    """Mine two files as the command does, and print the stages as JSON."""
+def mine(work: Path, model: str) -> dict[str, Any]:
+    """Mine two files as the command does; return the seconds, the stages, and the recalls."""
     meter = RecallMeter()
     mining.find_neighbors = meter.find_neighbors
     with Monitor() as monitor:
@@ -101,9 +98,7 @@ def mine(work: Path, model: str) -> None:
         )
         # To measure the recall is no part of the command.
         seconds = time.perf_counter() - begin - monitor.stages.pop("recall")["seconds"]
-    print(
-        json_format.dumps({"seconds": seconds, "stages": monitor.stages, "recall": meter.recalls})
-    )
+    return {"seconds": seconds, "stages": monitor.stages, "recall": meter.recalls}
 
 
 # ---- Measures
@@ -124,17 +119,13 @@ def measure(data: Path | None, count: int, model: str, seed: int, work: Path) ->
         "characters": characters / sum(len(side) for side in sides),
     }
     del sides
-    command = [sys.executable, __file__, "--run", str(work), "--model", model]
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    measured = json_format.loads(process.stdout)
+    measured = in_fresh_process(mine, work, model)
     stages = measured["stages"].values()
     return {
         **result,
-        "seconds": measured["seconds"],
+        **measured,
         "resident": max(stage["resident"] for stage in stages),
         "own": max(stage["own"] for stage in stages),
-        "stages": measured["stages"],
-        "recall": measured["recall"],
         **right_pairs(work / "pairs.tsv", rows_of_sides),
     }
 
@@ -210,12 +201,8 @@ def main(
     model: Annotated[str, typer.Option(help="The model.")] = "default",
     seed: Annotated[int, typer.Option(help="That of the sentences.")] = 0,
     json: Annotated[Path | None, typer.Option(help="File of the results.")] = None,
-    run: Annotated[Path | None, typer.Option(help="Mine in this folder, and stop.")] = None,
 ) -> None:
     """Measure `tmde mine`."""
-    if run is not None:
-        mine(run, model)
-        return
     results = []
     for count in sentences or [100_000]:
         typer.echo(f"{count:,} sentences a side", err=True)

@@ -5,15 +5,10 @@
 All systems train on the same rows with the same tokenizer, optimizer and tokens in a batch, data
 loading included, each in a fresh process, in turn. Words and tokens are those of source and target,
 without padding; the first half of the steps is not measured.
-
-The command calls itself with the hidden options `--measure` and `--folder` for each of these
-processes, which prints its rates as one line of JSON.
 """
 
 import json
 import random
-import subprocess
-import sys
 import tempfile
 import time
 from dataclasses import dataclass, field, replace
@@ -25,7 +20,7 @@ import datasets
 import pandas as pd
 import torch
 import typer
-from common import markdown, peak_memory, write_json
+from common import in_fresh_process, markdown, peak_memory, write_json
 from transformers import (
     AutoTokenizer,
     DataCollatorForSeq2Seq,
@@ -395,13 +390,6 @@ def measure_here(name: str, folder: Path, size: str, steps: int, bf16: bool) -> 
     return rates | {"peak": peak_memory()}
 
 
-def measure_in_process(name: str, options: list[str]) -> Rates:
-    """Measure a system in a fresh process."""
-    command = [sys.executable, __file__, "--measure", name, *options]
-    process = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True)
-    return json.loads(process.stdout.splitlines()[-1])
-
-
 def summarize(name: str, runs: list[Rates]) -> dict[str, Any]:
     """Return the row of a system in the table: medians, and the largest peak."""
     table = pd.DataFrame(runs)
@@ -426,22 +414,17 @@ def main(
         bool, typer.Option("--bf16/--fp32", help="Autocast to bfloat16, all systems.")
     ] = False,
     json_path: Annotated[Path | None, typer.Option("--json", help="File to write.")] = None,
-    measure: Annotated[str | None, typer.Option(hidden=True)] = None,
-    folder: Annotated[Path | None, typer.Option(hidden=True)] = None,
 ) -> None:
     """Print words and tokens per second of every system."""
-    if measure is not None:
-        typer.echo(json.dumps(measure_here(measure, folder, size, steps, bf16)))
-        return
     names = system or [*RECIPES, MARIAN]
     precision = "bf16" if bf16 else "fp32"
     results: dict[str, list[Rates]] = {name: [] for name in names}
     with tempfile.TemporaryDirectory() as temporary:
         prepare(Path(temporary), train, rows, SIZES[size].vocabulary)
-        options = ["--folder", temporary, "--size", size, "--steps", str(steps), f"--{precision}"]
         for _ in range(repeats):
             for name in names:
-                results[name].append(measure_in_process(name, options))
+                rates = in_fresh_process(measure_here, name, Path(temporary), size, steps, bf16)
+                results[name].append(rates)
     threads = torch.get_num_threads()
     typer.echo(f"{size}, {precision}, {threads} threads, {steps} steps\n")
     typer.echo(markdown([summarize(name, runs) for name, runs in results.items()]))

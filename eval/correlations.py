@@ -8,15 +8,15 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from scipy import stats
 
 from modeling_tmde import TmdeError
 from tmde.eval.markdown import markdown_escape, markdown_table
-from tmde.eval.results import TaskResult, mean_value, pairs_of
-from tmde.eval.statistics import holm
+from tmde.eval.results import TaskResult, mean_value
+from tmde.eval.statistics import check_conditions, holm
 from tmde.eval.tasks import GROUPS
 
 Method = Literal["spearman", "pearson"]
@@ -195,49 +195,12 @@ def _check_conditions(results: Sequence[TaskResult]) -> None:
     first_results: dict[str, TaskResult] = {}
     for result in results:
         first = first_results.setdefault(result.task, result)
-        _check_same_conditions(first, result)
+        check_conditions(first, result, _NOT_COMPARED)
         if _test_items(first) != _test_items(result):
             raise TmdeError(
                 f"{result.task}: {first.system} and {result.system} were not tested on the same "
                 "items. Measure all systems with the same options."
             )
-
-
-def _check_same_conditions(first: TaskResult, second: TaskResult) -> None:
-    """Check that two results of a task agree in everything but the system and random draws.
-
-    Raises:
-        TmdeError: They don't.
-    """
-    first_conditions = _conditions(first)
-    second_conditions = _conditions(second)
-    for name in first_conditions | second_conditions:
-        first_value = first_conditions.get(name)
-        second_value = second_conditions.get(name)
-        if first_value != second_value:
-            raise TmdeError(
-                f"{first.task}: {name} of {first.system} is {first_value!r}, of {second.system} "
-                f"{second_value!r}, expected the same. Measure all systems on the same data with "
-                "the same options."
-            )
-
-
-def _conditions(result: TaskResult) -> dict[str, Any]:
-    """Return what all results of a task must share, but for the test items, by name."""
-    cells = [f"{source} -> {target}" for source, target in pairs_of(result.cells)]
-    conditions: dict[str, Any] = {
-        "data": result.data.get("fingerprint"),
-        "protocol": result.protocol,
-        "metric": result.metric,
-        "cells": sorted(cells),
-    }
-    for name, setting in result.settings.items():
-        if name not in _NOT_COMPARED:
-            conditions[name] = setting
-    if "train_languages" in conditions:
-        # Their order affects nothing.
-        conditions["train_languages"] = sorted(conditions["train_languages"])
-    return conditions
 
 
 def _test_items(result: TaskResult) -> dict[tuple[str, str], list[str]]:

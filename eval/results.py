@@ -628,9 +628,7 @@ def _fingerprint(content: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
 
 
 def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> TaskResult:
-    stored_fields = [field.name for field in fields(TaskResult) if field.name != "dense"]
-    values = {name: record[name] for name in stored_fields}
-    values["dense"] = _is_dense(record)
+    values = {field.name: record[field.name] for field in fields(TaskResult)}
     values["cells"] = [_cell_of_record(cell, arrays) for cell in record["cells"]]
     values["intervals"] = {}
     for name, bounds in record["intervals"].items():
@@ -638,16 +636,6 @@ def _result_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> 
     if record["truncated"] is not None:
         values["truncated"] = tuple(record["truncated"])
     return TaskResult(**values)
-
-
-def _is_dense(record: dict[str, Any]) -> bool:
-    """Return whether the vectors of a stored result have a fixed length.
-
-    Files of tmde 0.1 do not say it. They have a number of truncated texts for embedders alone.
-    """
-    if "dense" in record:
-        return bool(record["dense"])
-    return record["truncated"] is not None
 
 
 def _cell_of_record(record: dict[str, Any], arrays: dict[str, np.ndarray]) -> Cell:

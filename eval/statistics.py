@@ -7,7 +7,7 @@ one item under several classifiers, and for the questions about one paragraph.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,7 +16,14 @@ import scipy.sparse
 from scipy import stats
 
 from modeling_tmde import TmdeError
-from tmde.eval.results import Cell, TaskResult, group_cells, mean_value, pick_cells
+from tmde.eval.results import (
+    Cell,
+    TaskResult,
+    group_cells,
+    mean_value,
+    pairs_of,
+    pick_cells,
+)
 
 # The largest number of resampled values (samples x items) at a time: 32 MB.
 _MAX_BATCH_VALUES = 4_000_000
@@ -180,18 +187,7 @@ def _check_comparable(a: TaskResult, b: TaskResult) -> None:
     if a.dense != b.dense:
         # TF-IDF has another classifier where the task's is a network.
         ignored |= {"head", "seeds"}
-    conditions_a = _conditions(a)
-    conditions_b = _conditions(b)
-    for name in conditions_a | conditions_b:
-        if name in ignored:
-            continue
-        value_a = conditions_a.get(name)
-        value_b = conditions_b.get(name)
-        if value_a != value_b:
-            raise TmdeError(
-                f"{a.task}: {name} of {a.system} is {value_a!r}, of {b.system} {value_b!r}, "
-                "expected the same. Evaluate both with the same options."
-            )
+    check_conditions(a, b, ignored)
     if _test_items(a) != _test_items(b):
         raise TmdeError(
             f"{a.task}: {a.system} and {b.system} were not tested on the same items. "
@@ -199,14 +195,43 @@ def _check_comparable(a: TaskResult, b: TaskResult) -> None:
         )
 
 
+def check_conditions(a: TaskResult, b: TaskResult, ignored: Collection[str]) -> None:
+    """Check that two results agree in everything but the test items.
+
+    Args:
+        a: The result of the first system.
+        b: The result of the second system.
+        ignored: The settings that may differ.
+
+    Raises:
+        TmdeError: They don't.
+    """
+    conditions_a = _conditions(a)
+    conditions_b = _conditions(b)
+    for name in conditions_a | conditions_b:
+        value_a = conditions_a.get(name)
+        value_b = conditions_b.get(name)
+        if name not in ignored and value_a != value_b:
+            raise TmdeError(
+                f"{a.task}: {name} of {a.system} is {value_a!r}, of {b.system} {value_b!r}, "
+                "expected the same. Evaluate both with the same options."
+            )
+
+
 def _conditions(result: TaskResult) -> dict[str, Any]:
     """Return everything that two results must share to be compared, but for the test items."""
-    return {
+    conditions = {
         "task": result.task,
         "protocol": result.protocol,
+        "metric": result.metric,
+        "cells": sorted(f"{source} -> {target}" for source, target in pairs_of(result.cells)),
         "data": result.data.get("fingerprint"),
         **result.settings,
     }
+    if "train_languages" in conditions:
+        # Their order affects nothing.
+        conditions["train_languages"] = sorted(conditions["train_languages"])
+    return conditions
 
 
 def _test_items(result: TaskResult) -> list[tuple[tuple[str, str], list[str]]]:

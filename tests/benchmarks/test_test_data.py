@@ -208,25 +208,6 @@ def test_a_text_without_a_vector_is_named(vectors):
         system.represent(["de sentence 1", "de new 1"])
 
 
-@pytest.mark.parametrize(
-    ("columns", "message"),
-    [
-        (
-            {"text": ["a"], "vec": [[1.0]]},
-            "bad.parquet: found no column 'vector' among text, vec",
-        ),
-        (
-            {"text": ["a", "b"], "vector": [[1.0], [1.0, 2.0]]},
-            "bad.parquet, row 2: found a vector of 2 numbers, expected 1",
-        ),
-    ],
-)
-def test_bad_files_of_vectors_are_refused(columns, message, tmp_path):
-    pd.DataFrame(columns).to_parquet(tmp_path / "bad.parquet")
-    with pytest.raises(TmdeError, match=message):
-        script.StoredVectors("stored", tmp_path / "bad.parquet")
-
-
 @pytest.mark.parametrize("option", ["--prompt", "--document-prompt", "--dtype", "--training"])
 def test_an_option_of_a_system_that_is_not_measured_is_refused(option, tmp_path):
     app = typer.Typer()

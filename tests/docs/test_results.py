@@ -206,7 +206,7 @@ def measured(better: dict, worse: dict, unit: str, mean: float, half: float) -> 
 
 
 CLAIM = {
-    "paper": "000",
+    "paper": "Li, 2021",
     "verbatim": True,
     "sentence": "A is better.",
     "place": "table 1",

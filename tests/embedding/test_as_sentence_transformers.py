@@ -69,13 +69,6 @@ def assert_same(result, expected):
 TYPES = list(itertools.product([True, False], repeat=2))
 
 
-@pytest.mark.parametrize("texts", [TEXTS, TEXTS[0], tuple(TEXTS)], ids=["list", "one", "tuple"])
-@pytest.mark.parametrize(("convert_to_numpy", "convert_to_tensor"), TYPES)
-def test_types_of_results(texts, convert_to_numpy, convert_to_tensor, embedder, peer):
-    options = {"convert_to_numpy": convert_to_numpy, "convert_to_tensor": convert_to_tensor}
-    assert_same(embedder.encode(texts, **options), peer.encode(texts, **options))
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -383,10 +376,6 @@ def test_similarity(name, kind, peer):
     assert_same(ours.similarity(first[0], second), theirs.similarity(first[0], second))
     pairs = ours.similarity_pairwise(kind(first[:3]), kind(second))
     assert_same(pairs, theirs.similarity_pairwise(kind(first[:3]), kind(second)))
-
-
-def test_the_measure_of_a_model_is_used(embedder, peer):
-    assert embedder.similarity_fn_name == peer.similarity_fn_name == "dot"
 
 
 def test_similarities_that_make_no_sense(embedder):

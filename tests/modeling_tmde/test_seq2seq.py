@@ -367,14 +367,6 @@ def test_a_start_among_the_labels_does_not_shorten_the_gradient(
     torch.testing.assert_close(gradient, expected, atol=1e-5, rtol=1e-3)
 
 
-def test_a_start_among_the_labels_does_not_shorten_the_loss(tokenizer):
-    model = filled("first")
-    batch = DataCollatorForSeq2Seq(tokenizer)(translation_features(model))
-    num_counted = (batch["labels"] != -100).sum()
-    loss = model(**batch, num_items_in_batch=num_counted).loss
-    torch.testing.assert_close(loss, model(**batch).loss)
-
-
 def test_label_smoothing_has_no_gradient_where_a_start_is_written(tokenizer, tmp_path):
     """With DataCollatorForSeq2Seq the direction is right, and the length that of the count."""
     gradients = []
@@ -500,20 +492,6 @@ DECODE_FROM_STATES = [family for family in SEQ2SEQ if not family.startswith("ntd
 
 
 @of_families(DECODE_FROM_STATES)
-def test_the_tokens_of_generation_are_those_of_forward(family):
-    model = filled(family)
-    inputs = padded(side="left", model=model)
-    expected = written_by_hand(model, inputs)
-    logits = model(
-        encoder_outputs=(model.get_encoder()(**inputs).last_hidden_state,),
-        attention_mask=inputs["attention_mask"],
-        decoder_input_ids=expected,
-        target_language=TARGET_CODES,
-    ).logits
-    assert torch.equal(logits[:, :-1].argmax(-1), expected[:, 1:])
-
-
-@of_families(DECODE_FROM_STATES)
 def test_a_mask_of_tokens_does_not_hide_an_embedding(family):
     model = filled(family)
     inputs = padded(side="left", model=model)
@@ -566,15 +544,6 @@ def test_ntdv_asks_for_the_whole_output_of_its_encoder(family):
         for call in (model, model.generate):
             with pytest.raises(ValueError, match="decodes from the outputs of its encoder"):
                 call(encoder_outputs=form, attention_mask=inputs["attention_mask"], **target)
-
-
-@of_families(["first", "full", "dual", "adapted-cls"])
-def test_a_static_cache_gives_the_same_tokens(family):
-    model = filled(family)
-    options = GENERATION | {"target_language": "en"}
-    expected = model.generate(**padded(), **options)
-    written = model.generate(**padded(), cache_implementation="static", **options)
-    assert torch.equal(written, expected)
 
 
 @of_families(["first", "full", "dual", "adapted-cls"])
@@ -830,22 +799,6 @@ def trainer_options(folder) -> dict:
 
 
 @of_families(SEQ2SEQ)
-def test_the_trainer_of_transformers_needs_no_language_of_one_pivot(family, tokenizer, tmp_path):
-    model = filled(family)
-    model.config.pivot_languages = ["en"]
-    before = nn.utils.parameters_to_vector(model.parameters()).detach().clone()
-    trainer = Trainer(
-        model,
-        TrainingArguments(**trainer_options(tmp_path)),
-        data_collator=DataCollatorForSeq2Seq(tokenizer, model=model),
-        train_dataset=training_rows(model, ("input_ids", "labels")),
-    )
-    assert trainer.train().training_loss > 0
-    after = nn.utils.parameters_to_vector(model.parameters()).detach()
-    assert not torch.equal(after, before)
-
-
-@of_families(SEQ2SEQ)
 def test_the_trainer_of_transformers_trains_and_writes(family, tokenizer, tmp_path):
     model = filled(family)
     rows = training_rows(model, ("input_ids", "labels", "target_language"))
@@ -896,10 +849,3 @@ def test_what_generation_needs_is_named():
 def test_what_forward_needs_is_named():
     with pytest.raises(ValueError, match="Give decoder_input_ids, or labels"):
         filled("first")(**padded(), target_language="en")
-
-
-def test_ntdv_refuses_an_embedding_alone():
-    with pytest.raises(
-        ValueError, match=r"NtdvForConditionalGeneration decodes from the outputs .*\(4, 8\)"
-    ):
-        filled("ntdv").generate(encoder_outputs=torch.zeros(4, 8), target_language="en")

@@ -109,14 +109,6 @@ def test_a_claim_needs_two_seeds(tmp_path):
         load(tmp_path, content)
 
 
-def test_only_the_evaluations_of_a_claim_are_run(tmp_path):
-    long_measure = {**SENTENCES, "evaluation": "long"}
-    content = with_claim(**WITHIN_ONE_SYSTEM, worse_measures=[long_measure])
-    file, trainings = load(tmp_path, content)
-    chosen = trainings_of_claims(file, trainings, ["above"])
-    assert list(chosen[-1].evaluations) == ["eval", "long"]
-
-
 def test_tfidf_can_be_left_out_and_long_documents_be_split(tmp_path):
     file, _ = load(tmp_path, {**FILE, "tfidf": False, "long_documents": "words"})
     options = file.options_of_evaluations(tmp_path, None)

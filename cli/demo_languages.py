@@ -31,32 +31,3 @@ class LanguageGuesser:
         if probabilities[best] < LEAST_PROBABILITY:
             return None
         return str(self._classifier.classes_[best])
-
-
-def accepted_languages(header: str | None) -> list[str]:
-    """Return the languages of a browser, the preferred first, of its header Accept-Language.
-
-    Regions and weights are left out, and so are `*`, which is any language, and languages of the
-    weight 0, which are not wanted: "de-DE,de;q=0.9,en;q=0.8" is ["de", "en"].
-    """
-    weighted = []
-    for part in (header or "").split(","):
-        name, _, parameter = part.partition(";")
-        code = name.strip().split("-")[0].lower()
-        weight = _weight(parameter)
-        if code not in ("", "*") and weight > 0:
-            weighted.append((weight, code))
-    # The sort is stable: languages of one weight stay in the order of the header.
-    weighted.sort(key=lambda pair: -pair[0])
-    return list(dict.fromkeys(code for _, code in weighted))
-
-
-def _weight(parameter: str) -> float:
-    """Return the weight of `q=0.9`; 1 if there is none that can be read."""
-    name, _, value = parameter.partition("=")
-    if name.strip().lower() != "q":
-        return 1.0
-    try:
-        return float(value)
-    except ValueError:
-        return 1.0

@@ -16,8 +16,14 @@ from tests.cli import conftest
 from tests.cli.conftest import ok, read_rows, write_rows
 from tests.conftest import LANGUAGES
 from tmde.cli import demo_page as page_module
-from tmde.cli.demo_collection import FOLDER, NOTHING, PASSAGES, QUESTIONS, draw_collection
-from tmde.cli.demo_languages import LanguageGuesser
+from tmde.cli.demo_collection import (
+    FOLDER,
+    NOTHING,
+    PASSAGES,
+    QUESTIONS,
+    LanguageGuesser,
+    draw_collection,
+)
 from tmde.cli.demo_page import map_figure
 from tmde.cli.demo_search import Searcher
 from tmde.documents import DocumentIndex

@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import torch
 
 from modeling_tmde import TmdeError
@@ -29,6 +30,7 @@ from tmde.embedding.document_embedder import (
 from tmde.embedding.opening import open_embedder, without_truncation_warnings
 from tmde.embedding.packaged_models import DEFAULT_MODEL
 from tmde.embedding.progress import progress_bar
+from tmde.embedding.quantization import PACKED, restored
 
 from .delimited import Quoting
 from .documents import VECTOR_COLUMN, Chunk, Documents, InputFormat
@@ -36,6 +38,14 @@ from .io import locked
 from .language_columns import named_like_language, tell_language_folders
 from .languages import known_code, language_of_locale
 from .shards import SHARDS_OF_SUFFIX, Shards
+
+# How much of a file that exists is embedded again to see whether it is complete.
+CHECKED_CHUNKS = 4
+CHECKED_DOCUMENTS = 8
+# The largest distance of two vectors of one text, over their length; for signs, the largest share
+# that differs. In bfloat16, other batches make the distance 0.03, which turns one sign in a
+# hundred. Another model or text makes the distance about 1, and turns half of the signs.
+LARGEST_DIFFERENCE = 0.05
 
 
 @dataclass(frozen=True)
@@ -84,7 +94,7 @@ class EmbeddedFile:
         width: How many numbers a vector has.
         dtype: The type of the numbers.
         worker: The process, one of those that share the file.
-        work: What this process has embedded.
+        work: What this process has embedded; None if the file was complete already.
         seconds: The time that it took, reading included.
     """
 
@@ -93,18 +103,22 @@ class EmbeddedFile:
     width: int
     dtype: np.dtype
     worker: Worker
-    work: EncodeReport
-    seconds: float
+    work: EncodeReport | None = None
+    seconds: float = 0.0
 
     def sentences(self) -> list[str]:
         """Return the report as sentences for people; those on the whole in the first process."""
-        sentences = [self._describe_work()]
+        sentences = []
+        if self.work is not None:
+            sentences.append(self._describe_work(self.work))
+            whole = f"{self.output}: {self.rows:,} x {self.width} {self.dtype}"
+        else:
+            whole = f"{self.output} is already complete: {self.rows:,} x {self.width}"
         if self.worker.is_first:
-            sentences.append(f"{self.output}: {self.rows:,} x {self.width} {self.dtype}")
+            sentences.append(whole)
         return sentences
 
-    def _describe_work(self) -> str:
-        work = self.work
+    def _describe_work(self, work: EncodeReport) -> str:
         process = ""
         if not self.worker.is_alone:
             process = f"process {self.worker.rank} of {self.worker.processes}: "
@@ -176,9 +190,12 @@ def embed_file(
     _check_output(output, folder, keeps_shards, overwrite)
     if keeps_shards:
         _check_can_be_read_twice(source)
+    may_be_complete = keeps_shards and not overwrite and not folder.exists() and target.is_file()
     loading = {"compile": False, **(loading or {})}
     with ExitStack() as stack:
-        if keeps_shards and worker.is_first:
+        if may_be_complete:
+            stored = read_vectors(target)
+        elif keeps_shards and worker.is_first:
             stack.enter_context(locked(folder))
         # The input is opened before the model is loaded, because most mistakes show there.
         documents = Documents(
@@ -194,6 +211,8 @@ def embed_file(
         if language is None:
             tell_language_folders(documents)
         _check_has_no_vectors(documents, target)
+        if may_be_complete and _last_change(source, documents.files) > target.stat().st_mtime_ns:
+            raise _other_output(output, f"{source} has changed since")
         embedder = open_embedder(model, loading | {"device": worker.device(loading.get("device"))})
         encode_options: VectorOptions = {
             "batch_tokens": batch_tokens,
@@ -203,6 +222,9 @@ def embed_file(
         }
         encoder = _ChunkEncoder(documents, embedder, language, encode_options)
         width, dtype = encoder.kind_of_vectors()
+        if may_be_complete:
+            rows = _check_complete(output, stored, encoder)
+            return EmbeddedFile(output, rows, width, dtype, worker)
         settings = {
             **loading,
             **embedder.long_document_settings,
@@ -251,15 +273,17 @@ class _ChunkEncoder:
     language: str | None
     options: VectorOptions
 
-    def encode(self, chunk: Chunk) -> EncodeOutput:
-        """Embed the documents of a chunk.
+    def encode(self, chunk: Chunk, limit: int | None = None) -> EncodeOutput:
+        """Embed the first documents of a chunk, all by default.
 
         Raises:
             TmdeError: The model does not know the language of a text, or needs one.
         """
         languages = self._languages_of(chunk)
+        if isinstance(languages, list):
+            languages = languages[:limit]
         return self.embedder.encode_with_report(
-            chunk.texts, language=languages, show_progress_bar=False, **self.options
+            chunk.texts[:limit], language=languages, show_progress_bar=False, **self.options
         )
 
     def kind_of_vectors(self) -> tuple[int, np.dtype]:
@@ -362,18 +386,107 @@ def _finish(
         shards.delete()
 
 
+# ---- A file that is complete already
+
+
+def _check_complete(output: Path, stored: np.ndarray, encoder: _ChunkEncoder) -> int:
+    """Check that a file of vectors is complete, as after a kill at the very end.
+
+    Nothing beside the file tells from which run it is. So the number of its rows is compared with
+    that of the documents, and some documents are embedded again.
+
+    Args:
+        output: The file.
+        stored: Its vectors.
+        encoder: What has embedded the documents, if the file is of the same run.
+
+    Returns:
+        The number of documents.
+
+    Raises:
+        TmdeError: The file is not what `embed_file` would write.
+    """
+    width, dtype = encoder.kind_of_vectors()
+    if stored.ndim != 2 or stored.shape[1] != width:
+        raise _other_output(output, f"its vectors have another length than {width}")
+    if stored.dtype != dtype:
+        raise _other_output(output, f"its numbers are {stored.dtype}, expected {dtype}")
+    rows = 0
+    for number, chunk in enumerate(encoder.documents.chunks):
+        if number < CHECKED_CHUNKS:
+            vectors = np.asarray(encoder.encode(chunk, CHECKED_DOCUMENTS).vectors)
+            stored_vectors = stored[rows : rows + len(vectors)]
+            if not _are_alike(vectors, stored_vectors, encoder.options["precision"]):
+                raise _other_output(
+                    output, "its vectors are of other texts, options or another model"
+                )
+        rows += len(chunk.texts)
+    if rows != len(stored):
+        raise _other_output(output, f"it holds {len(stored):,} vectors of {rows:,} documents")
+    return rows
+
+
+def read_vectors(path: Path) -> np.ndarray:
+    """Return the vectors of a file that `embed_file` wrote, (documents, dimension).
+
+    Raises:
+        TmdeError: It is not such a file.
+    """
+    try:
+        if path.suffix == ".npy":
+            return np.load(path, mmap_mode="r")
+        column = pq.read_table(path, columns=[VECTOR_COLUMN])[VECTOR_COLUMN].combine_chunks()
+        if not pa.types.is_fixed_size_list(column.type):
+            raise ValueError(f"{VECTOR_COLUMN} is {column.type}, and no list of a fixed size")
+        return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
+    except (ValueError, KeyError, pa.ArrowException) as error:
+        raise TmdeError(
+            f"{path} exists and holds no vectors of tmde embed ({error}); give --overwrite to "
+            "replace it"
+        ) from error
+
+
+def _are_alike(vectors: np.ndarray, stored: np.ndarray, precision: str) -> bool:
+    """Return whether vectors are the same but for what another batch changes.
+
+    Args:
+        vectors: The vectors, (documents, width).
+        stored: Those to compare them with; there may be fewer.
+        precision: The precision of both.
+    """
+    if vectors.shape != stored.shape:
+        return False
+    if precision in PACKED:
+        different_bits = np.unpackbits(vectors.view(np.uint8) ^ stored.view(np.uint8), axis=1)
+        return bool((different_bits.mean(axis=1) <= LARGEST_DIFFERENCE).all())
+    if precision != "float32":
+        vectors = restored(torch.from_numpy(vectors), precision).numpy()
+        stored = restored(torch.from_numpy(np.array(stored)), precision).numpy()
+    differences = np.linalg.norm(vectors - stored, axis=1)
+    allowed = LARGEST_DIFFERENCE * np.linalg.norm(vectors, axis=1)
+    return bool((differences <= allowed).all())
+
+
+def _other_output(output: Path, reason: str) -> TmdeError:
+    """Return the error for a file that exists and is not what would be written."""
+    return TmdeError(f"{output} exists, and {reason}; give --overwrite to replace it")
+
+
 # ---- Input and output
 
 
 def _check_output(output: Path, folder: Path, keeps_shards: bool, overwrite: bool) -> None:
-    """Check the file of vectors and its folder of shards before the work begins."""
+    """Check the file of vectors and its folder of shards before the work begins.
+
+    If shards are kept, a file that exists may be complete, or of another process.
+    """
     if output.suffix not in SHARDS_OF_SUFFIX or output.is_dir():
         raise TmdeError(f"{output}: expected a file that ends in {' or '.join(SHARDS_OF_SUFFIX)}")
-    # A run that is killed while it deletes its shards has written its file.
-    is_unfinished = keeps_shards and folder.exists()
-    if output.exists() and not overwrite and not is_unfinished:
+    if keeps_shards:
+        return
+    if output.exists() and not overwrite:
         raise TmdeError(f"{output} exists; give --overwrite to replace it")
-    if folder.exists() and not keeps_shards:
+    if folder.exists():
         raise TmdeError(
             f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it"
         )
@@ -418,6 +531,17 @@ def _version_of_input(source: str, files: Sequence[Path]) -> str:
         return _version_of(source)
     changed = max(file.stat().st_mtime_ns for file in files)
     return f"{Path(source).resolve()}, {len(files)} files, changed {changed}"
+
+
+def _last_change(source: str, files: Sequence[Path]) -> int:
+    """Return the time of the last change of a source, in nanoseconds.
+
+    Args:
+        source: The file or folder.
+        files: The files that are read.
+    """
+    # The time of a folder itself tells of files that were added or removed alone.
+    return max(file.stat().st_mtime_ns for file in (Path(source), *files))
 
 
 def _version_of(path: str) -> str:

@@ -179,6 +179,20 @@ def test_small_vectors(model, inputs, precision, suffix, sharding, tmp_path):
     tolerance = {"float32": 1e-5, "int8": 1, "ubinary": 0}[precision]
     difference = np.abs(vectors.astype(float) - expected).max()
     assert difference <= tolerance
+    if sharding:
+        assert "is already complete: 5 x" in ok(*command).stderr
+
+
+@pytest.mark.parametrize("precision", ["int8", "binary"])
+def test_a_complete_file_of_other_small_vectors_is_refused(model, inputs, precision, tmp_path):
+    command = ["-o", tmp_path / "out.npy", "-m", model, "--precision", precision, "--resume"]
+    ok(inputs["text"], *command)
+    other = tmp_path / "other.txt"
+    other.write_text("\n".join(["Buenas noches a todos", *TEXTS[1:3], "x", "y"]))
+    os.utime(other, (0, 0))
+    assert "its vectors are of other texts" in refused(other, *command)
+    message = refused(inputs["text"], *command[:-2], f"u{precision}", "--resume")
+    assert "its numbers are int8, expected uint8" in message
 
 
 def test_more_numbers_than_the_model_has_are_refused(model, inputs, tmp_path):
@@ -440,14 +454,54 @@ def test_two_killed_processes_and_the_same_commands_again(model, tmp_path, monke
     np.testing.assert_allclose(vectors_of(out), vectors_of(whole), rtol=0, atol=1e-6)
 
 
-@pytest.mark.parametrize("options", [[], ["--resume"]], ids=str)
-def test_a_file_without_shards_is_replaced_only_if_asked(model, inputs, options, tmp_path):
-    out = tmp_path / "out.npy"
-    command = [inputs["jsonl"], "-o", out, "-m", model, *options]
-    out.touch()
-    assert "out.npy exists; give --overwrite" in refused(*command)
-    ok(*command, "--overwrite")
-    assert len(np.load(out)) == 5
+@pytest.fixture
+def completed(model, inputs, tmp_path):
+    """A command that has written its file, as before a kill at its very end."""
+    command = [inputs["jsonl"], "-o", tmp_path / "out.parquet", "-m", model, "--shard-size", 2]
+    ok(*command, "--resume")
+    return command
+
+
+def test_a_complete_file_is_not_written_again(completed, tmp_path):
+    before = (tmp_path / "out.parquet").stat().st_mtime_ns
+    assert "out.parquet is already complete: 5 x 32" in ok(*completed, "--resume").stderr
+    assert (tmp_path / "out.parquet").stat().st_mtime_ns == before
+
+
+def test_without_resume_a_complete_file_is_refused(completed):
+    assert "exists; give --overwrite" in refused(*completed)
+
+
+def test_a_file_of_other_vectors_is_not_complete(completed):
+    message = refused(*completed, "--resume", "--normalize")
+    assert "its vectors are of other texts, options or another model; give --overwrite" in message
+
+
+def test_a_file_is_not_complete_if_its_input_has_changed(completed, tmp_path):
+    later = time.time() + 60
+    os.utime(completed[0], (later, later))
+    assert "in.jsonl has changed since; give --overwrite" in refused(*completed, "--resume")
+
+
+def test_a_folder_with_a_changed_text_is_not_complete(model, tmp_path):
+    folder = tmp_path / "in"
+    folder.mkdir()
+    for number in range(35):
+        (folder / f"{number:02}.txt").write_text(f"Guten Tag {number}")
+    command = [folder, "-o", tmp_path / "out.npy", "-m", model, "--shard-size", 4, "--resume"]
+    ok(*command)
+    assert "is already complete: 35 x 32" in ok(*command).stderr
+    changed = folder / "34.txt"
+    later = (tmp_path / "out.npy").stat().st_mtime_ns + 1_000_000_000
+    changed.write_text("Buenos días")
+    os.utime(changed, ns=(later, later))
+    assert "in has changed since; give --overwrite" in refused(*command)
+
+
+def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):
+    out = tmp_path / "out.parquet"
+    pq.write_table(pq.read_table(out).slice(0, 4), out)
+    assert "give --overwrite" in refused(*completed, "--resume")
 
 
 def test_files_without_a_manifest_are_named(inputs, model, tmp_path):

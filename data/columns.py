@@ -1,7 +1,7 @@
 """Which field of a row holds which language: by `--columns`, by its name, or by its locale."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import pyarrow as pa
 
@@ -26,7 +26,7 @@ from .rows import (
 from .tables import FILE, ROW, array_of, fields_of, values_of
 
 ColumnPairs = tuple[tuple[str, str], ...]  # (name, field of the source)
-Values = list | pa.Array
+Values: TypeAlias = list | pa.Array
 
 SEGMENT = "segment"  # The number of a row in its document, as `tmde align` writes it.
 OTHER_NAMES = (DOCUMENT_ID, SEGMENT, LABEL, *NLI_TEXTS)  # what a field may hold beside languages

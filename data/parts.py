@@ -97,6 +97,7 @@ class PartOpener:
             return [Part(table, LANGUAGES, rows=len(rows))]
         tables = find_tables(source, self.quoting)
         if tables is None:
+            assert not isinstance(source, Mapping)  # Those are Moses files.
             return self._config_parts(os.path.expanduser(os.fspath(source)))
         self._check_file_options(str(source))
         return list(map(self._part, tables))
@@ -266,6 +267,7 @@ def _languages_of_source(
         return list(LANGUAGES)
     tables = find_tables(source, quoting)
     if tables is None:
+        assert not isinstance(source, Mapping)  # Those are Moses files.
         path = os.path.expanduser(os.fspath(source))
         configs = datasets.get_dataset_config_names(path)
         codes = dict.fromkeys(code for name in language_pairs(configs) for code in name.split("-"))

@@ -416,7 +416,8 @@ def _check_complete(output: Path, stored: np.ndarray, encoder: _ChunkEncoder) ->
         if number < CHECKED_CHUNKS:
             vectors = np.asarray(encoder.encode(chunk, CHECKED_DOCUMENTS).vectors)
             stored_vectors = stored[rows : rows + len(vectors)]
-            if not _are_alike(vectors, stored_vectors, encoder.options["precision"]):
+            precision = encoder.options["precision"] or "float32"
+            if not _are_alike(vectors, stored_vectors, precision):
                 raise _other_output(
                     output, "its vectors are of other texts, options or another model"
                 )

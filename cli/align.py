@@ -75,8 +75,8 @@ def align(options: AlignOptions) -> None:
     OUT has a line for each pair, best first, after a header: score, id_a, id_b, and URLs if there
     are any.
 
-    A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of
-    them gzipped; or folders of .txt and .md files (one document each) or of such tables.
+    A and B are text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
+    parquet also gzipped; or folders of .txt and .md files (one document each) or of such tables.
 
         tmde align german.jsonl english.jsonl -o pairs.tsv
 

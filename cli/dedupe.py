@@ -62,9 +62,9 @@ def dedupe(options: DedupeOptions) -> None:
     Without a column of languages, --across-languages identifies the language of each document
     (extra clean).
 
-    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of them
-    gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ... name the
-    language) or of such tables. OUT has all their columns.
+    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
+    parquet also gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ...
+    name the language) or of such tables. OUT has all their columns.
     """
     common.check_output(options.output, options.overwrite, [".jsonl"])
     if options.groups is not None:

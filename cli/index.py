@@ -59,10 +59,10 @@ def index(options: IndexOptions) -> None:
     added, changed ones replaced. The other fields of DOCS are kept as metadata. Every 1,024
     documents, the work is on disk: after an interruption, the same command goes on.
 
-    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", any of them
-    gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ... name the
-    language) or of such tables. A column language, lang or locale is taken as the language if it
-    holds codes.
+    DOCS is text (one document a line), CSV, TSV, JSONL or parquet with a column "text", all but
+    parquet also gzipped; or a folder of .txt and .md files (one document each; folders de/, en/ ...
+    name the language) or of such tables. A column called language, lang, locale or the like is
+    taken as the language if it holds codes.
 
         tmde index news.jsonl -o news.index
 

@@ -79,10 +79,10 @@ class MineOptions(common.ModelOptions, common.ProbabilityOptions, common.SidesOp
 def mine(options: MineOptions) -> None:
     """Mine translations: pairs of a sentence of A and one of B, best first.
 
-    A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", any of
-    them gzipped, or folders of such tables. A repeated sentence takes part once, the first time it
-    occurs. Without --min-probability, --threshold or --max-pairs every sentence that finds a
-    partner is written, right or wrong.
+    A and B are text (one sentence a line), CSV, TSV, JSONL or parquet with a column "text", all but
+    parquet also gzipped, or folders of such tables. A repeated sentence takes part once, the first
+    time it occurs. Without --min-probability, --threshold or --max-pairs every sentence that finds
+    a partner is written, right or wrong.
 
         tmde mine news.de.txt news.en.txt -o pairs.tsv --min-probability 0.9
 

@@ -1,6 +1,5 @@
 """Find the files of a source of documents: a file, stdin, or a folder of texts or tables."""
 
-import gzip
 import os
 import re
 import shlex
@@ -15,9 +14,8 @@ from typing import Literal, cast, get_args
 
 from modeling_tmde import TmdeError
 
-from .checks import Unquoted, bad_value
 from .languages import language_of_locale, names_a_language
-from .lines import GZIP_ERRORS, read_lines, shown_path
+from .lines import read_lines, shown_path
 from .tables import (
     FORMATS,
     SETTINGS_SUFFIX,
@@ -121,7 +119,7 @@ def find_documents(
     """Find the tables of a source.
 
     Args:
-        stack: Removes the temporary files that are made of stdin, pipes and gzipped parquet.
+        stack: Removes the temporary files that are made of stdin and pipes.
         source: A file, `-` for stdin, or a folder.
         format: None for the format of the suffix, or text for stdin.
         left_out: A folder whose files are none of the source.
@@ -143,14 +141,15 @@ def find_documents(
         return _find_in_folder(stack, source, left_out, quoting)
     kind = format or format_of(source)
     name = "stdin" if source == "-" else shown_path(source)
-    return [Table(kind, (_readable_path(stack, source, kind),), name=name, quoting=quoting)]
+    return [Table(kind, (_readable_path(stack, source),), name=name, quoting=quoting)]
 
 
 def format_of(source: str) -> InputFormat:
     """Return the format that the suffix of a file says; a suffix .gz is left out.
 
     Raises:
-        TmdeError: The suffix is that of no input format, or of a translation memory.
+        TmdeError: The suffix is that of no input format, of a translation memory, or of gzipped
+            parquet.
     """
     suffix = suffix_of(source)
     format = FORMATS.get(suffix)
@@ -160,10 +159,15 @@ def format_of(source: str) -> InputFormat:
             f"(tmde clean {shlex.quote(source)} -o memory.tsv), and read the column of one "
             "language: memory.tsv --field de"
         )
+    if format == "parquet" and source.lower().endswith(".gz"):
+        raise TmdeError(
+            f"{source}: found gzipped parquet, expected parquet, which is compressed by itself; "
+            f"unpack it (gunzip {shlex.quote(source)})"
+        )
     if format is None and suffix in _NO_TEXT:
         raise TmdeError(
-            f"{source}: {suffix} is not an input format; expected .txt, {_TABLE_SUFFIXES}, any of "
-            "them with .gz, or a folder; give --format, or pipe text into -"
+            f"{source}: {suffix} is not an input format; expected .txt, {_TABLE_SUFFIXES}, all but "
+            ".parquet also with .gz, or a folder; give --format, or pipe text into -"
         )
     return cast(InputFormat, format or "text")
 
@@ -210,8 +214,8 @@ def _find_in_folder(
     if not texts:
         raise TmdeError(
             f"{place}: found no documents in this folder, expected files that end in "
-            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), any "
-            "of them with .gz"
+            f"{' or '.join(_TEXT_SUFFIXES)} (one document each) or tables ({_TABLE_SUFFIXES}), all "
+            "but .parquet also with .gz"
         )
     text_folder = TextFolder("texts", tuple(texts), name=place, folder=folder)
     _check_ids(place, text_folder.names)
@@ -236,9 +240,8 @@ def _paths_in(folder: str, left_out: Path | None) -> list[str]:
 
 
 def _table_in(stack: ExitStack, path: str, quoting: Quoting | None) -> Table:
-    kind = format_of(path)
-    readable_path = _readable_path(stack, path, kind)
-    return Table(kind, (readable_path,), name=shown_path(path), quoting=quoting)
+    name = shown_path(path)
+    return Table(format_of(path), (_readable_path(stack, path),), name=name, quoting=quoting)
 
 
 def _check_ids(folder: str, names: Sequence[str]) -> None:
@@ -255,16 +258,11 @@ def _check_ids(folder: str, names: Sequence[str]) -> None:
 # ---- Files that can be read twice
 
 
-def _readable_path(stack: ExitStack, source: str, kind: InputFormat) -> str:
-    """Return the path of a file that can be read twice, as the readers do.
-
-    Stdin and pipes are copied to a temporary file, and gzipped parquet is unpacked to one.
-    """
+def _readable_path(stack: ExitStack, source: str) -> str:
+    """Return the path of a file that can be read twice; stdin and pipes are copied to one."""
     if source != "-" and Path(source).is_file():
-        if kind == "parquet" and source.lower().endswith(".gz"):
-            return _unpacked(stack, source)
         return source
-    path = _temporary_path(stack)
+    path = Path(stack.enter_context(tempfile.TemporaryDirectory()), "documents")
     with path.open("wb") as copy:
         if source == "-":
             shutil.copyfileobj(sys.stdin.buffer, copy)
@@ -273,34 +271,13 @@ def _readable_path(stack: ExitStack, source: str, kind: InputFormat) -> str:
                 shutil.copyfileobj(stream, copy)
     if not _is_gzipped(path):
         return str(path)
-    if kind == "parquet":
-        return _unpacked(stack, str(path))
     # The suffix tells the readers of text that it is gzipped.
     return str(path.rename(path.with_suffix(".gz")))
-
-
-def _temporary_path(stack: ExitStack) -> Path:
-    folder = stack.enter_context(tempfile.TemporaryDirectory())
-    return Path(folder, "documents")
 
 
 def _is_gzipped(path: Path) -> bool:
     with path.open("rb") as file:
         return file.read(len(_GZIP_MAGIC)) == _GZIP_MAGIC
-
-
-def _unpacked(stack: ExitStack, source: str) -> str:
-    """Return a temporary file with the content of a gzipped one."""
-    path = _temporary_path(stack)
-    try:
-        with gzip.open(source, "rb") as packed, path.open("wb") as copy:
-            shutil.copyfileobj(packed, copy)
-    except GZIP_ERRORS as error:
-        description = Unquoted(f"a damaged file ({error})")
-        raise bad_value(
-            source, None, None, description, "a gzipped file", "Fetch it again."
-        ) from None
-    return str(path)
 
 
 def without_side_files(names: Sequence[str]) -> list[str]:

@@ -546,11 +546,7 @@ def _last_change(source: str, files: Sequence[Path]) -> int:
         files: The files that are read.
     """
     # The time of a folder itself tells of files that were added or removed alone.
-    sources = [Path(source)]
-    for file in files:
-        if file.is_relative_to(source):  # Others are unpacked copies.
-            sources.append(file)
-    return max(file.stat().st_mtime_ns for file in sources)
+    return max(file.stat().st_mtime_ns for file in (Path(source), *files))
 
 
 def _version_of(path: str) -> str:

@@ -17,7 +17,6 @@ from .checks import Unquoted, bad_value, check_languages
 from .columns import shown_fields
 from .tables import (
     ROW,
-    AnyDataset,
     DatasetTable,
     Table,
     fields_of,
@@ -92,7 +91,8 @@ def open_split(source: str, config: str, split: str, streaming: bool = False) ->
     """
     check_repository(source, "dataset")
     dataset = datasets.load_dataset(source, config, split=split, streaming=streaming)
-    return table_of(dataset, f"{source} (config {config}, split {split})", split)
+    place = f"{source} (config {config}, split {split})"
+    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
 
 
 def open_named_split(source: str, config: str, split: str, streaming: bool = False) -> Table:
@@ -114,11 +114,6 @@ def open_named_split(source: str, config: str, split: str, streaming: bool = Fal
         place = f"{source} (config {config})"
         raise bad_value(place, None, "split", split, f"one of {available}", "Correct the name.")
     return tables[name]
-
-
-def table_of(dataset: AnyDataset, place: str, split: str | None = None) -> DatasetTable:
-    """Return the table of a dataset, whose name in messages is `place`."""
-    return DatasetTable("dataset", (), name=place, split=split, dataset=dataset)
 
 
 def read_columns(

@@ -10,21 +10,15 @@ from .checks import is_code
 from .columns import shown_fields
 from .documents import Documents
 from .languages import language_of_locale
-from .usual_columns import same_name
+from .usual_columns import same_name, usual_column
 
 logger = logging.getLogger(__name__)
-
-LANGUAGE_COLUMNS = ("language", "lang", "locale")
 
 
 def named_like_language(columns: Iterable[str]) -> str | None:
     """Return the column whose name says that it holds the language; None if there is none."""
     names = list(columns)
-    for name in LANGUAGE_COLUMNS:
-        column = same_name(name, names)
-        if column is not None:
-            return column
-    return None
+    return same_name("language", names) or usual_column("language", names)
 
 
 def language_column(documents: Documents) -> str | None:

@@ -270,7 +270,7 @@ def _choose_languages(
     """
     requested = [*(text_names or ()), *(pivot_languages or ())]
     unnamed = [field for field in fields if field not in available]
-    has_all_requested = bool(requested) and available.issuperset(requested)
+    has_all_requested = bool(requested) and set(requested) <= set(available)
     if len(available) < fewest and unnamed and not has_all_requested:
         wanted = requested or EXAMPLE_LANGUAGES
         missing = [name for name in wanted if name not in available]

@@ -17,7 +17,6 @@ from tmde.data.checks import is_code
 from tmde.data.delimited import Quoting
 from tmde.data.documents import Chunk, Documents, InputFormat
 from tmde.data.id_places import IdPlaces, Place
-from tmde.data.language_columns import LANGUAGE_COLUMNS, language_or_none, named_like_language
 from tmde.documents.stored_documents import Strings
 from tmde.embedding import DocumentEmbedder, EncodeReport
 from tmde.embedding.mapped_vectors import encode_to_file
@@ -39,8 +38,6 @@ class DocumentSet:
         ids: Their ids.
         urls: Their URLs, "" for one without; None if no field of URLs was asked for.
         language: The code of the language of all; None if it was not given.
-        language_hint: The language that a column or a folder names for all, and where it does so;
-            None if there is none.
     """
 
     name: str
@@ -48,7 +45,6 @@ class DocumentSet:
     ids: Sequence[str]
     urls: list[str] | None
     language: str | None
-    language_hint: tuple[str, str] | None = None
 
     def __len__(self) -> int:
         return len(self.texts)
@@ -159,14 +155,10 @@ def _read_side(
 ) -> DocumentSet:
     """Read one file or folder; see `read_sides`."""
     with ExitStack() as stack:
-        documents, id_field = open_documents(
-            stack, source, LANGUAGE_COLUMNS, url_field=url_field, **reading
-        )
-        language_column = documents.language_field or named_like_language(documents.fields)
+        documents, id_field = open_documents(stack, source, (), url_field=url_field, **reading)
         texts: list[pa.Array] = []  # one for each chunk, as the ids
         ids: list[pa.Array] = []
         urls: list[str] = []
-        languages: set[str | None] = set()
         has_text = False
         id_places = IdPlaces()
         for chunk in documents.chunks:
@@ -176,8 +168,6 @@ def _read_side(
             has_text = has_text or any(text.strip() for text in chunk.texts)
             if url_field is not None:
                 urls += [_without_spaces(url) for url in chunk.values(url_field)]
-            if language_column is not None:
-                languages.update(map(language_or_none, chunk.values(language_column)))
     if not has_text:
         raise TmdeError(f"{documents.name}: found no document with text, expected at least one")
     return DocumentSet(
@@ -186,7 +176,6 @@ def _read_side(
         Strings(pa.chunked_array(ids, pa.large_string())),
         urls if url_field is not None else None,
         language,
-        _language_hint(documents, language_column, languages),
     )
 
 
@@ -241,26 +230,6 @@ def _ids_of(chunk: Chunk, documents: Documents, id_field: str, id_places: IdPlac
     return default_ids(chunk)
 
 
-def _language_hint(
-    documents: Documents, column: str | None, languages: set[str | None]
-) -> tuple[str, str] | None:
-    """Return the language of all documents, and what names it; None if they have several.
-
-    Args:
-        documents: The open file or folder.
-        column: The column of the languages; None if there is none.
-        languages: All values of the column, None for one that is no code.
-    """
-    if column is None or len(languages) != 1:
-        return None
-    (language,) = languages
-    if language is None:
-        return None
-    if Path(documents.name).is_dir() and documents.language_field is not None:
-        return language, f"the folder {documents.name}"
-    return language, f"the column {column!r} of {documents.name}"
-
-
 def needed_languages(sides: Sides, purpose: str) -> tuple[str, str]:
     """Return the languages of both sides.
 
@@ -274,20 +243,11 @@ def needed_languages(sides: Sides, purpose: str) -> tuple[str, str]:
     first, second = sides
     if first.language is not None and second.language is not None:
         return first.language, second.language
-    proposals = []
-    hints = []
+    missing = []
     for name, side in zip(_LANGUAGE_ARGUMENTS, sides, strict=True):
-        if side.language is not None:
-            continue
-        code = "CODE"
-        if side.language_hint is not None:
-            code, place = side.language_hint
-            hints.append(f"{place} says {code}")
-        proposals.append(f"{name}={code}")
-    message = f"{purpose} the languages of both sides; give {' and '.join(proposals)}"
-    if hints:
-        message += f" ({', '.join(hints)})"
-    raise TmdeError(message)
+        if side.language is None:
+            missing.append(f"{name}=CODE")
+    raise TmdeError(f"{purpose} the languages of both sides; give {' and '.join(missing)}")
 
 
 def _without_spaces(url: object) -> str:

@@ -109,7 +109,7 @@ def index_files(
         id_field: The column of the ids; None for `id`, or for the file and row of a document.
         language: The language of all documents.
         language_field: The column of the language of each document; None for one that is called
-            language, lang or locale, if it holds codes.
+            language, lang, locale or the like, if it holds codes.
         delete: The ids of documents that are deleted.
         prune: Whether documents that are not in the source are deleted.
         precision: How the vectors of a new index are stored, see `DocumentIndex.create`.

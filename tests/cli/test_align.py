@@ -282,20 +282,6 @@ def test_bad_options_are_named(bag, inputs, options, message, monkeypatch):
     assert set(inputs.iterdir()) == before
 
 
-def test_languages_of_folders_and_columns_are_proposed(bag, tmp_path):
-    first = tmp_path / "first" / "de"
-    first.mkdir(parents=True)
-    (first / "a.txt").write_text("haus hund")
-    second = tmp_path / "second.csv"
-    second.write_text("id,text,lang\n1,house dog,en_US\n")
-    rows = tmp_path / "rows.jsonl"
-    result = run(tmp_path / "first", second, "-m", bag, "--rows", rows)
-    assert result.exit_code == 1, result.output
-    assert "give --language-a=de and --language-b=en" in result.stderr
-    assert f"the folder {tmp_path / 'first'} says de" in result.stderr
-    assert f"the column 'lang' of {second} says en" in result.stderr
-
-
 def test_folders_of_texts_are_aligned(bag, tmp_path):
     for side, documents in (("a", GERMAN), ("b", ENGLISH)):
         folder = tmp_path / side

@@ -1,6 +1,5 @@
 """`tmde embed`: files and pipes in, .npy and .parquet out; shards, two processes, a kill."""
 
-import gzip
 import json
 import os
 import signal
@@ -319,7 +318,7 @@ def test_shards_are_not_forgotten(interrupted):
     ("words", "difference"),
     [
         (["--normalize"], "normalize is 'False', now 'True'"),
-        (["--truncate-dim", "16"], "truncate_dim is 'None', now '16'"),
+        (["--truncate-dim", "16"], "--truncate-dim is 'None', now '16'"),
         (["--precision", "int8"], "precision is 'float32', now 'int8'"),
     ],
 )
@@ -497,16 +496,6 @@ def test_a_folder_with_a_changed_text_is_not_complete(model, tmp_path):
     changed.write_text("Buenos días")
     os.utime(changed, ns=(later, later))
     assert "in has changed since; give --overwrite" in refused(*command)
-
-
-def test_an_unpacked_copy_of_a_complete_file_has_not_changed(model, tmp_path):
-    source = tmp_path / "in.parquet"
-    pq.write_table(pa.table({"text": TEXTS}), source)
-    packed = tmp_path / "in.parquet.gz"
-    packed.write_bytes(gzip.compress(source.read_bytes()))
-    command = [packed, "-o", tmp_path / "out.npy", "-m", model, "--resume"]
-    ok(*command)
-    assert "is already complete" in ok(*command).stderr
 
 
 def test_a_file_of_fewer_rows_is_not_complete(completed, tmp_path):

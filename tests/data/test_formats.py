@@ -268,9 +268,3 @@ def test_parallel_text_and_documents_have_the_same_suffixes(name):
     format = document_files.format_of(name)
     assert format != "text"
     assert named_format_of(name) == format
-
-
-def test_parallel_text_of_the_suffix_tab(tmp_path):
-    (tmp_path / "a.tab").write_text("de\ten\nA\ta\n")
-    rows = load_parallel(str(tmp_path))
-    assert translations(rows) == [{"de": "A", "en": "a"}]

@@ -48,14 +48,6 @@ def test_bad_csv(content, parts, streaming, tmp_path):
         assert part in message
 
 
-@pytest.mark.parametrize("name", ["a.ndjson", "A.NDJSON.gz", "a.json"])
-def test_other_suffixes_of_json_lines(name, streaming, tmp_path):
-    source = write_bytes(tmp_path, name, b'{"de": "Haus", "en": "house"}\n')
-    assert translations(load_parallel(source, streaming=streaming)) == [
-        {"de": "Haus", "en": "house"}
-    ]
-
-
 @pytest.mark.parametrize("content", [b'[{"de": "a", "en": "b"}]', b'[\n{"de": "a", "en": "b"}\n]'])
 def test_an_array_of_json_is_told_how_to_become_lines(content, tmp_path):
     message = error_of(write_bytes(tmp_path, "a.json", content))

@@ -19,7 +19,7 @@ from tests.data.plain_rows import translations
 from tmde.data import CorpusError, load_parallel, tables
 from tmde.data.documents import Documents
 from tmde.data.parts import languages_of
-from tmde.data.tables import FILE, ROW, Table, files_in, values_of
+from tmde.data.tables import FILE, ROW, Table, values_of
 from tmde.documents.corpus_writer import tsv_field, write_corpus
 from tmde.eval.tasks.labeled_documents import LabeledDocuments
 from tmde.eval.tasks.labeled_rows import open_labeled
@@ -474,10 +474,3 @@ def test_references_are_whole_wherever_the_file_is_cut(tmp_path):
     path.write_text(memory(*[unit] * 3000))
     rows = translations(load_parallel(str(path)))
     assert rows == [{"de": "\U0001f600" * 50, "en": "b & c"}] * 3000
-
-
-def test_files_of_a_folder(tmp_path):
-    (tmp_path / ".hidden").mkdir()
-    for name in ("b.txt", "a.txt", ".c.txt", ".hidden/d.txt"):
-        (tmp_path / name).write_text("x")
-    assert [os.path.basename(path) for path in files_in(tmp_path)] == ["a.txt", "b.txt"]

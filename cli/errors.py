@@ -67,17 +67,22 @@ def with_option_names(message: str, command: Any) -> str:
     """Return a message of the library with options in place of the arguments of a function.
 
     These have the same names: `min_probability` is `--min-probability`. A plain word such as
-    `share` is taken for one in `share: found 2` and `share=2` only.
+    `share` is taken for one in `share: found 2` and `share=2` only, and arguments with values of
+    Python, as in `columns={"de": "Source"}`, stay.
 
     Args:
         message: The message.
         command: The command that was called.
     """
     for parameter in getattr(command, "params", ()):
-        option = parameter.opts[0]
-        if option.startswith("-"):
-            end = r"\b" if "_" in parameter.name else "(?=: found|=)"
-            message = re.sub(rf"(?<![\w./-]){parameter.name}{end}", option, message)
+        option = "--" + parameter.name.replace("_", "-")
+        if option not in parameter.opts:
+            continue
+        if "_" in parameter.name:
+            pattern = rf"(?<![\w./-]){parameter.name}\b(?!=[\[{{\"'])"
+        else:
+            pattern = rf"(?<![\w./-]){parameter.name}(?=: found|=\w)"
+        message = re.sub(pattern, option, message)
     return message
 
 

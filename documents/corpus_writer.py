@@ -25,6 +25,7 @@ def checked_output(
     suffixes: Sequence[str],
     argument: str = "output",
     other: Path | None = None,
+    inputs: Iterable[str | os.PathLike[str]] = (),
 ) -> Path:
     """Check a file that will be written, before the work begins.
 
@@ -33,12 +34,13 @@ def checked_output(
         suffixes: Those that it may have.
         argument: The name of the argument that holds it.
         other: Another file that will be written, by this function; None without one.
+        inputs: The files and folders that are read.
 
     Returns:
         The file with symlinks resolved, so that the file is replaced and not the link.
 
     Raises:
-        TmdeError: Its suffix or its folder is wrong, or it is the other file.
+        TmdeError: Its suffix or its folder is wrong, or it is the other file or an input.
     """
     target = Path(path).resolve()
     if Path(path).suffix not in suffixes or target.is_dir():
@@ -51,6 +53,10 @@ def checked_output(
         )
     if target == other:
         raise TmdeError(f"{argument}: found {path}, the file of another output; expected a new one")
+    for source in inputs:
+        read = Path(source).resolve()
+        if target == read or (target.exists() and read in target.parents):
+            raise TmdeError(f"{argument}: found {path}, which is an input; expected another file")
     return target
 
 

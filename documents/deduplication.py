@@ -21,7 +21,13 @@ from typing import TypeVar
 import numpy as np
 
 from modeling_tmde import TmdeError
-from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
+from tmde.documents.calibration import (
+    DEFAULT_SHARE,
+    Calibration,
+    check_min_probability,
+    check_share,
+    mined_pair_evidence,
+)
 from tmde.documents.mining import ChosenTexts, first_occurrences, mine_bitext
 from tmde.documents.signature_bands import SignatureBands, comparable_text, resemblance, shingles
 from tmde.documents.unit_rows import slices
@@ -161,8 +167,7 @@ class DuplicateFinder:
             raise TmdeError(
                 f"min_similarity: found {min_similarity}, expected a number above 0, at most 1"
             )
-        if not 0 <= min_probability <= 1:
-            raise TmdeError(f"min_probability: found {min_probability}, expected 0 to 1")
+        check_min_probability(min_probability)
         check_share(share)
         if (embedder is None) != (calibration is None):
             raise TmdeError(

@@ -186,7 +186,10 @@ def open_documents(
     *,
     language_field: str | None = None,
     url_field: str | None = None,
-    **reading: Unpack[Reading],
+    format: InputFormat | None = None,
+    quoting: Quoting | None = None,
+    field: str | Sequence[str] | None = None,
+    id_field: str | None = None,
 ) -> tuple[Documents, str]:
     """Open documents; return these and the column of their ids, which they may lack.
 
@@ -196,10 +199,12 @@ def open_documents(
         keep_columns: The columns that are kept beside text, id and URL; or whether all are.
         language_field: The column of the languages; None if there is none, or it is not known.
         url_field: The column of the URLs; None if they are not needed.
-        reading: How the source is read.
+        format: See `Reading`, as the next three.
+        quoting: How cells are quoted.
+        field: The column of the text.
+        id_field: The column of the ids.
     """
     required: dict[str, str] = {}
-    id_field = reading.get("id_field")
     if id_field is not None:
         required[id_field] = "--id-field"
     if url_field is not None:
@@ -210,13 +215,13 @@ def open_documents(
     documents = Documents(
         stack,
         os.fspath(source),
-        reading.get("format"),
-        reading.get("field"),
+        format,
+        field,
         keep_columns,
         _CHUNK_SIZE,
         language_field,
         required,
-        quoting=reading.get("quoting"),
+        quoting=quoting,
     )
     return documents, id_column
 

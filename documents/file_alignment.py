@@ -12,7 +12,7 @@ from typing_extensions import Unpack
 from modeling_tmde import TmdeError
 from tmde.documents.alignment import AlignedPair, align_documents
 from tmde.documents.bead_probabilities import ALIGNED_SHARE
-from tmde.documents.calibration import Calibration, check_share
+from tmde.documents.calibration import Calibration, check_min_probability, check_share
 from tmde.documents.corpus_writer import checked_output, write_rows
 from tmde.documents.document_sets import (
     Reading,
@@ -133,11 +133,12 @@ def align_files(
     """
     needs_probabilities = (min_probability, share, calibration) != (None, None, None)
     _check_purpose(output, rows, pairs, needs_probabilities)
-    pairs_target = None if output is None else checked_output(output, (".tsv",))
-    rows_target = None if rows is None else checked_output(rows, (".jsonl",), "rows")
+    pairs_target = None if output is None else checked_output(output, (".tsv",), inputs=(a, b))
+    rows_target = None if rows is None else checked_output(rows, (".jsonl",), "rows", inputs=(a, b))
     check_scoring(scoring, k)
     row_share = ALIGNED_SHARE if share is None else share
     check_share(row_share)
+    check_min_probability(min_probability)
     if same_domain and url_field is None:
         raise TmdeError(
             "same_domain needs url_field: the URLs say which website a document belongs to"

@@ -112,10 +112,11 @@ def clean_files(
     Raises:
         TmdeError: A source, the model or an argument cannot be used.
     """
-    target = checked_output(output, (".jsonl", ".parquet", ".tsv"))
+    inputs = [sources] if isinstance(sources, str) else sources
+    target = checked_output(output, (".jsonl", ".parquet", ".tsv"), inputs=inputs)
     removed_target = None
     if removed is not None:
-        removed_target = checked_output(removed, (".jsonl",), "removed", target)
+        removed_target = checked_output(removed, (".jsonl",), "removed", target, inputs)
     reasons = _reasons_without(skip)
     rows = load_parallel(
         sources, languages, columns=columns, document_ids=True, places=True, quoting=quoting

@@ -137,10 +137,10 @@ def dedupe_files(
             calibration=calibration,
             **(loading or {}),
         )
-    target = checked_output(output, (".jsonl",))
+    target = checked_output(output, (".jsonl",), inputs=[documents])
     groups_target = None
     if groups is not None:
-        groups_target = checked_output(groups, (".jsonl",), "groups", target)
+        groups_target = checked_output(groups, (".jsonl",), "groups", target, [documents])
     chunks = _read(documents, language_field, **reading)
     with tempfile.TemporaryDirectory(prefix=f".{target.stem}.", dir=target.parent) as name:
         folder = Path(name)

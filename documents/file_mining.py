@@ -13,7 +13,13 @@ from typing_extensions import Unpack
 
 from modeling_tmde import TmdeError
 from tmde.documents import mining
-from tmde.documents.calibration import DEFAULT_SHARE, Calibration, check_share, mined_pair_evidence
+from tmde.documents.calibration import (
+    DEFAULT_SHARE,
+    Calibration,
+    check_min_probability,
+    check_share,
+    mined_pair_evidence,
+)
 from tmde.documents.corpus_writer import checked_output, write_rows
 from tmde.documents.document_sets import (
     DocumentSet,
@@ -127,7 +133,7 @@ def mine_files(
         TmdeError: A file, the model or an argument cannot be used.
         OSError: There is no such file.
     """
-    target = checked_output(output, (".tsv", ".jsonl"))
+    target = checked_output(output, (".tsv", ".jsonl"), inputs=(a, b))
     model_name = _model_of_vectors(model, vectors_a, vectors_b)
     if optimize_threshold:
         _check_optimization(gold, threshold, max_pairs, min_probability)
@@ -135,6 +141,7 @@ def mine_files(
     mining.check_retrieval(retrieval)
     check_precision(precision)
     check_share(DEFAULT_SHARE if share is None else share)
+    check_min_probability(min_probability)
     if (language_a is None) != (language_b is None):
         raise TmdeError("Found one of language_a and language_b, expected both or neither")
     sides = read_sides(a, b, language_a, language_b, **reading)

@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import typer
@@ -16,7 +17,7 @@ from typer.testing import CliRunner
 from modeling_tmde import TmdeError
 from tests.conftest import save, tiny_model
 from tmde.cli import errors
-from tmde.cli.errors import CommandGroup, describe_error
+from tmde.cli.errors import CommandGroup, describe_error, with_option_names
 from tmde.cli.main import app
 
 # Words after `tmde`, exit code, and what the message says.
@@ -172,6 +173,24 @@ def test_defects_alone_keep_their_traceback(error, message, monkeypatch):
     assert message in result.stderr
     monkeypatch.setenv("TMDE_TRACEBACK", "1")
     assert CliRunner().invoke(app, ["fail"]).exception is error
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        ("share: found 2, expected", "--share: found 2, expected"),
+        ("give gold=FILE or min_score", "give --gold=FILE or --min-score"),
+        # A message about a file of that name, values of Python, and words that are no arguments.
+        ("folder: found no column", "folder: found no column"),
+        ('pass columns={"de": "a"} or languages=[de, en]',) * 2,
+        ("the share of rows in my/min_score.csv",) * 2,
+    ],
+)
+def test_arguments_in_messages_are_options(message, expected):
+    names = ("share", "gold", "min_score", "columns", "languages")
+    parameters = [SimpleNamespace(name=n, opts=["--" + n.replace("_", "-")]) for n in names]
+    parameters.append(SimpleNamespace(name="folder", opts=["--output", "-o"]))
+    assert with_option_names(message, SimpleNamespace(params=parameters)) == expected
 
 
 def missing_package(name: str, command: str | None = None) -> str:

@@ -169,3 +169,47 @@ def test_a_link_keeps_pointing_to_the_file_that_is_replaced(tmp_path):
     tmde.dedupe_files(source, link)
     assert link.is_symlink()
     assert read_rows(target) == [{"text": "It rains."}]
+
+
+def test_misspelt_arguments_are_no_arguments(sides, tmp_path):
+    """What says how files are read goes through several functions, and so does `loading`."""
+    output = tmp_path / "out.jsonl"
+    with pytest.raises(TypeError, match="feild"):
+        tmde.mine_files(*sides, output, feild="body")
+    with pytest.raises(TypeError, match="feild"):
+        tmde.align_files(*sides, tmp_path / "pairs.tsv", feild="body")
+    with pytest.raises(TypeError, match="overwrite"):
+        tmde.dedupe_files(sides[0], output, overwrite=False)
+    with pytest.raises(TypeError, match="devise"):
+        tmde.mine_files(*sides, output, field="body", loading={"devise": "cpu"})
+    assert not output.exists()
+
+
+def test_an_input_is_no_output(sides, tmp_path):
+    first, second = sides
+    corpus = write_rows(tmp_path / "corpus.jsonl", [{"de": "Ja.", "en": "Yes."}])
+    before = {path: path.read_bytes() for path in (first, second, corpus)}
+    calls = (
+        lambda: tmde.mine_files(first, second, second, field="body"),
+        lambda: tmde.align_files(
+            first, second, rows=first, field="body", language_a="de", language_b="en"
+        ),
+        lambda: tmde.dedupe_files(first, first, field="body"),
+        lambda: tmde.dedupe_files(first, tmp_path / "out.jsonl", groups=first, field="body"),
+        # A file of the folder that is read.
+        lambda: tmde.dedupe_files(tmp_path, first, field="body"),
+        lambda: tmde.clean_files(str(corpus), corpus),
+        lambda: tmde.clean_files([str(corpus)], tmp_path / "out.jsonl", removed=corpus),
+    )
+    for call in calls:
+        with pytest.raises(TmdeError, match="which is an input; expected another file"):
+            call()
+    assert before == {path: path.read_bytes() for path in before}
+
+
+def test_probabilities_are_shares(sides, tmp_path):
+    output = tmp_path / "rows.jsonl"
+    with pytest.raises(TmdeError, match="min_probability: found 5, expected 0 to 1"):
+        tmde.mine_files(*sides, output, min_probability=5, field="body")
+    with pytest.raises(TmdeError, match="min_probability: found 5, expected 0 to 1"):
+        tmde.align_files(*sides, rows=output, min_probability=5, field="body")

@@ -430,6 +430,11 @@ def missing_languages_error(
             f"Say which column is which language, for example --columns {proposal} (in Python: "
             "columns={...}), or rename them."
         )
+        if requested is None and "," not in proposal:
+            advice = (
+                "Parallel text has a column for each language. Texts of one language are paired "
+                "with those of another by `tmde align` or `tmde mine`."
+            )
     return bad_value(place, None, TRANSLATION, description, expected, advice)
 
 

@@ -446,6 +446,8 @@ def find_tables(
     if not paths:
         if is_possible_hub_id(path, needs_owner=True):
             return None
+        if os.path.isdir(path):
+            raise _no_files_error(path, "a folder without such files")
         raise _no_files_error(path, "no such file or folder, and no file that matches")
     return [table_of_file(name, quoting) for name in paths]
 

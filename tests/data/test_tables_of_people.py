@@ -127,6 +127,16 @@ def test_errors_of_columns(columns, languages, parts, tmp_path):
         assert part in message
 
 
+def test_texts_of_one_language_are_no_parallel_text(tmp_path):
+    source = write_bytes(tmp_path, "german.csv", b"id,text\n1,Haus\n")
+    assert "paired with those of another by `tmde align` or `tmde mine`" in error_of(source)
+
+
+def test_a_folder_without_tables_is_called_one(tmp_path):
+    write_bytes(tmp_path, "notes.md", b"Haus\n")
+    assert "found a folder without such files, expected" in error_of(tmp_path)
+
+
 def test_the_column_that_has_no_name_is_proposed(tmp_path):
     source = write_bytes(tmp_path, "a.csv", b"nr,de,English\n1,Haus,house\n")
     assert "--columns en=English" in error_of(source, languages=["de", "en"])

@@ -73,6 +73,7 @@ def test_sentence_transformers_gives_the_same_vectors(embedder):
     np.testing.assert_allclose(model.encode(TEXTS), embedder.encode(TEXTS), atol=1e-5)
 
 
+@pytest.mark.nightly
 def test_translations_are_found(embedder):
     rows = sample_sentences(200, "test")["translation"]
     english_vectors = embedder.encode([row["en"] for row in rows], normalize=True)
@@ -82,6 +83,7 @@ def test_translations_are_found(embedder):
         assert (nearest == np.arange(200)).mean() > 0.98, code
 
 
+@pytest.mark.nightly
 def test_index_and_search(tmp_path):
     pytest.importorskip("lancedb")
     rows = [{"id": f"{row['doc_id']}-{row['language']}", **row} for row in sample_documents(10)]

@@ -117,6 +117,7 @@ def test_unequal_says_the_same_as_the_interval_outside_of_the_margin(margin, is_
     assert verdict_of(difference, difference.p, margin) == expected
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("deviation", [1.0, 2.0, 4.0])
 def test_equal_systems_are_rarely_told_apart(deviation):
     """What Holm needs: of equal systems, p is below 0.01 about as often as it says.

@@ -303,6 +303,7 @@ def test_arguments_of_evaluations_and_checkpoints(tokenizer, tmp_path):
     assert not list(tmp_path.glob("*/optimizer.pt"))
 
 
+@pytest.mark.nightly
 def test_a_compiled_model_trains_as_another(tokenizer, tmp_path):
     losses = []
     for options in ({}, {"torch_compile": True, "torch_compile_backend": "eager"}):

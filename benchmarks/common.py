@@ -193,7 +193,7 @@ def _processor() -> str:
 
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return a table of rows that need not all have the same keys; numbers stand at the right."""
+    """Return a table of rows that may have different keys; numbers are aligned to the right."""
     sides: dict[str, str] = {}  # by column
     for row in rows:
         for column, value in row.items():

@@ -131,7 +131,7 @@ def gibibytes(number: float) -> str:
 def markdown_table(
     header: Sequence[str], rows: Sequence[Sequence[object]], best: Mapping[int, str] | None = None
 ) -> str:
-    """Return a Markdown table; numbers stand at the right, and the best of a column is bold.
+    """Return a Markdown table; numbers are aligned to the right, and the best of a column is bold.
 
     Args:
         header: The titles of the columns.

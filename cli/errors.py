@@ -68,7 +68,7 @@ def with_option_names(message: str, command: Any) -> str:
 
     These have the same names: `min_probability` is `--min-probability`. A plain word such as
     `share` is taken for one in `share: found 2` and `share=2` only, and arguments with values of
-    Python, as in `columns={"de": "Source"}`, stay.
+    Python, as in `columns={"de": "Source"}`, stay, except for `overwrite=True`: `--overwrite`.
 
     Args:
         message: The message.
@@ -78,6 +78,7 @@ def with_option_names(message: str, command: Any) -> str:
         option = "--" + parameter.name.replace("_", "-")
         if option not in parameter.opts:
             continue
+        message = re.sub(rf"(?<![\w./-]){parameter.name}=True\b", option, message)
         if "_" in parameter.name:
             pattern = rf"(?<![\w./-]){parameter.name}\b(?!=[\[{{\"'])"
         else:

@@ -416,7 +416,7 @@ class _Evidence:
     is_plain_table: bool = True
 
     def add(self, fields: Sequence[str], text: str) -> None:
-        """Look at a record: its fields, and how it stands in the file."""
+        """Look at a record: its fields, and its text in the file."""
         for field in fields:
             has_comma = "," in field
             if not has_comma and _STRONG_EVIDENCE.search(field) is None:

@@ -446,13 +446,13 @@ def read_vectors(path: Path) -> np.ndarray:
         return column.flatten().to_numpy().reshape(len(column), column.type.list_size)
     except (ValueError, KeyError, pa.ArrowException) as error:
         raise TmdeError(
-            f"{path} exists and holds no vectors of tmde embed ({error}); give --overwrite to "
+            f"{path} exists and holds no vectors of tmde embed ({error}); give overwrite=True to "
             "replace it"
         ) from error
 
 
 def _are_alike(vectors: np.ndarray, stored: np.ndarray, precision: str) -> bool:
-    """Return whether vectors are the same but for what another batch changes.
+    """Return whether vectors are the same except for what another batch changes.
 
     Args:
         vectors: The vectors, (documents, width).
@@ -474,7 +474,7 @@ def _are_alike(vectors: np.ndarray, stored: np.ndarray, precision: str) -> bool:
 
 def _other_output(output: Path, reason: str) -> TmdeError:
     """Return the error for a file that exists and is not what would be written."""
-    return TmdeError(f"{output} exists, and {reason}; give --overwrite to replace it")
+    return TmdeError(f"{output} exists, and {reason}; give overwrite=True to replace it")
 
 
 # ---- Input and output
@@ -490,17 +490,18 @@ def _check_output(output: Path, folder: Path, keeps_shards: bool, overwrite: boo
     if keeps_shards:
         return
     if output.exists() and not overwrite:
-        raise TmdeError(f"{output} exists; give --overwrite to replace it")
+        raise TmdeError(f"{output} exists; give overwrite=True to replace it")
     if folder.exists():
         raise TmdeError(
-            f"{folder} holds shards of an unfinished run; give --resume to continue, or delete it"
+            f"{folder} holds shards of an unfinished run; give resume=True to continue, or delete "
+            "it"
         )
 
 
 def _check_can_be_read_twice(source: str) -> None:
     if source == "-" or Path(source).is_fifo():
         raise TmdeError(
-            f"{source} can be read only once; write it to a file, which --resume and several "
+            f"{source} can be read only once; write it to a file, which resume=True and several "
             "processes need"
         )
 

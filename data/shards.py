@@ -176,12 +176,12 @@ class Shards:
         if begun is None:
             raise TmdeError(
                 f"{self.folder} holds files, but no {self._manifest.name} that says of which run "
-                "they are; give --overwrite to delete them, or another --output"
+                "they are; give overwrite=True to delete them, or another output"
             )
         name, begun_value, value = _first_difference(begun, settings)
         raise TmdeError(
             f"{self.folder} holds shards of another run: its {name} is {begun_value!r}, "
-            f"now {value!r}; give --overwrite to delete them, or another --output"
+            f"now {value!r}; give overwrite=True to delete them, or another output"
         )
 
 

@@ -5,8 +5,9 @@ two more columns: `FILE`, the name of the file, and `ROW`, the number of the row
 rows, documents and labeled texts are views: they choose columns and check what they hold.
 
 ```python
-for batch in tables.open("reviews.csv"):
-    print(batch[ROW], values_of(batch, "text"))
+for table in find_tables("reviews.csv"):
+    for batch in table.batches():
+        print(batch[ROW], values_of(batch, "text"))
 ```
 """
 
@@ -129,7 +130,7 @@ class Table:
         return list(names)
 
     def row_count(self) -> int | None:
-        """Return the number of rows, if it can be told without reading them.
+        """Return the number of rows, if it is known without reading them.
 
         Raises:
             CorpusError: Moses files have different numbers of lines.
@@ -401,18 +402,6 @@ def _blocks_of(rows: Iterable[tuple[int, Row]], size: int) -> Iterator[list[tupl
 
 
 # ---- Finding
-
-
-def open(  # noqa: A001 - read as `tables.open`
-    source: str | os.PathLike | Mapping[str, str | os.PathLike], size: int = BATCH_ROWS
-) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of all tables of a source; see `find_tables` and `Table.batches`.
-
-    Raises:
-        CorpusError: Nothing matches, a format is unknown, or a row has no right form.
-    """
-    for table in find_tables(source) or ():
-        yield from table.batches(size)
 
 
 def find_tables(

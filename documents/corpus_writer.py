@@ -124,12 +124,17 @@ def write_corpus(
         cells = ([texts.get(language, "") for language in languages] for texts, _ in rows)
         write_rows(target, languages, cells)
         return
-    columns = ["translation", DOCUMENT_ID] if has_documents else ["translation"]
     if target.suffix == ".jsonl":
-        write_rows(target, columns, (row[: len(columns)] for row in rows))
+        if has_documents:
+            write_rows(target, ["translation", DOCUMENT_ID], rows)
+        else:
+            write_rows(target, ["translation"], ([texts] for texts, _ in rows))
         return
     texts_type = pa.struct([(language, pa.string()) for language in languages])
-    schema = pa.schema([("translation", texts_type), (DOCUMENT_ID, pa.string())][: len(columns)])
+    fields = [("translation", texts_type)]
+    if has_documents:
+        fields.append((DOCUMENT_ID, pa.string()))
+    schema = pa.schema(fields)
     waiting = iter(rows)
     with replacing(target) as temporary, pq.ParquetWriter(temporary, schema) as writer:
         while block := list(islice(waiting, _PARQUET_ROWS)):

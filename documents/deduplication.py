@@ -124,7 +124,7 @@ class Links:
 class DuplicateFinder:
     """Finds documents that repeat an earlier one.
 
-    - Copies have equal texts but for case and white space.
+    - Copies have equal texts except for case and white space.
     - Near-duplicates have a similarity of `min_similarity` or more: the number of sequences of five
       characters that both have, divided by that of all in either (Broder 1997, "On the resemblance
       and containment of documents"). All pairs of this similarity are found but for one in a

@@ -151,11 +151,11 @@ def align_files(
     row_pairs = _read_pairs(pairs, sides)
     loading = {"long_documents": "sentences"} | dict(loading or {})
     embedder = open_embedder_of_sides(model, loading, sides)
-    found = None
+    model_calibration = None
     if needs_probabilities:
-        found = needed_calibration(calibration, model, loading, embedder)
+        model_calibration = needed_calibration(calibration, model, loading, embedder)
     elif rows is not None:
-        found = find_calibration(model, loading, embedder)
+        model_calibration = find_calibration(model, loading, embedder)
     report = AlignmentReport()
     with without_truncation_warnings():
         if row_pairs is None:
@@ -184,12 +184,12 @@ def align_files(
                 embedder,
                 paragraphs=paragraphs,
                 min_score=min_score,
-                calibration=found,
+                calibration=model_calibration,
                 min_probability=min_probability,
                 share=row_share,
             )
             unit = "paragraphs" if paragraphs else "sentences"
-            if found is not None:
+            if model_calibration is not None:
                 fewest = min(report.beads.first_segments, report.beads.second_segments)
                 warn_of_few(fewest, f"{unit} of a side")
             report.notes += [

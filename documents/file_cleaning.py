@@ -129,8 +129,8 @@ def clean_files(
     with ExitStack() as stack:
         stack.enter_context(without_truncation_warnings())
         embedder = open_embedder(model, loading)
-        found = needed_calibration(calibration, model, loading, embedder)
-        cleaner = RowCleaner(embedder, found, min_probability, share, reasons)
+        model_calibration = needed_calibration(calibration, model, loading, embedder)
+        cleaner = RowCleaner(embedder, model_calibration, min_probability, share, reasons)
         write_removed = None
         if removed_target is not None:
             write_removed = stack.enter_context(json_lines_writer(removed_target))

@@ -95,8 +95,8 @@ def dedupe_files(
 ) -> DeduplicationReport:
     """Remove documents that repeat an earlier one.
 
-    Copies are equal but for case and white space. Near-duplicates share most of their characters;
-    see [`~tmde.documents.deduplication.DuplicateFinder`]. Translations are removed with
+    Copies are equal except for case and white space. Near-duplicates share most of their
+    characters; see [`~tmde.documents.deduplication.DuplicateFinder`]. Translations are removed with
     `across_languages`, and only these need a model.
 
     ```python
@@ -162,19 +162,19 @@ def dedupe_files(
             counts = Counter(languages)
             _warn_of_rare_language(counts)
             with without_truncation_warnings():
-                found = finder.groups(stored.texts, languages)
+                duplicate_groups = finder.groups(stored.texts, languages)
         else:
-            found = DuplicateFinder(min_similarity, folder=folder).groups(stored.texts)
-        _write(stored, found, target, groups_target)
+            duplicate_groups = DuplicateFinder(min_similarity, folder=folder).groups(stored.texts)
+        _write(stored, duplicate_groups, target, groups_target)
         document_count = len(stored)
         were_identified = stored.languages.null_count > 0
-    kinds = Counter(match.kind.value for group in found for match in group.duplicates)
+    kinds = Counter(match.kind.value for group in duplicate_groups for match in group.duplicates)
     return DeduplicationReport(
         output=Path(output),
         groups_output=None if groups is None else Path(groups),
         documents=document_count,
         duplicates=dict(kinds.most_common()),
-        groups=len(found),
+        groups=len(duplicate_groups),
         languages=dict(counts.most_common()) if counts and were_identified else None,
     )
 

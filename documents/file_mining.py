@@ -157,12 +157,12 @@ def mine_files(
         embedder = None
         if model_name is not None and None in (vectors_a, vectors_b):
             embedder = open_embedder_of_sides(model_name, loading, sides)
-        found: Calibration | None
+        model_calibration: Calibration | None
         if needs_probabilities:
-            found = needed_calibration(calibration, model_name, loading, embedder)
+            model_calibration = needed_calibration(calibration, model_name, loading, embedder)
         else:
-            found = find_calibration(model_name, loading, embedder)
-        found = _usable_calibration(found, files, k, needs_probabilities)
+            model_calibration = find_calibration(model_name, loading, embedder)
+        model_calibration = _usable_calibration(model_calibration, files, k, needs_probabilities)
         pairs = mining.mine_bitext(
             files.of(first, vectors_of_first, embedder),
             files.of(second, vectors_of_second, embedder),
@@ -190,9 +190,11 @@ def mine_files(
             "apply it to another list for a fair figure"
         )
     probabilities = None
-    if found is not None:
+    if model_calibration is not None:
         warn_of_few(min(len(first.rows), len(second.rows)), "sentences of a side")
-        pairs, probabilities = _with_probabilities(sides, pairs, found, share, min_probability)
+        pairs, probabilities = _with_probabilities(
+            sides, pairs, model_calibration, share, min_probability
+        )
     _write_pairs(target, sides, pairs, probabilities)
     quality = None
     if right_pairs is not None:

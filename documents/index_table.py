@@ -49,7 +49,7 @@ LEAST_SAMPLED_OF_A_LIST = 32
 KEPT = timedelta(days=1)  # how long readers see the version they opened, at least
 
 _LONGEST_WORD = 1000  # characters; a longer word is not found
-# LanceDB ends a message with the place in its source code: `, /root/.cargo/...`.
+# LanceDB ends a message with a comma and the absolute path of a file of its source code.
 _SOURCE_PLACE = ", /"
 Row = dict[str, Any]
 P = ParamSpec("P")
@@ -135,7 +135,7 @@ class DocumentTable:
         is_intact = not is_out_of_reach and self._is_intact()
         if is_intact and isinstance(error, ValueError):
             return None
-        # What is intact can be read but for the files of the index of words.
+        # What is intact can be read, except for the files of the index of words.
         if is_out_of_reach or (is_intact and writes):
             return TmdeError(
                 f"{self.folder}: cannot be read or written ({reason}); free space on the disk or "

@@ -31,17 +31,17 @@ def needed_calibration(
         TmdeError: The model has no calibration, or one of another prompt or pooling.
     """
     if calibration is not None:
-        found = Calibration.load(calibration)
+        chosen = Calibration.load(calibration)
     elif model is not None:
-        found = Calibration.from_pretrained(model, (loading or {}).get("revision"))
+        chosen = Calibration.from_pretrained(model, (loading or {}).get("revision"))
     else:
         raise TmdeError(
             "Probabilities need a calibration: give calibration=FILE, a file that `tmde calibrate` "
             "wrote for the model of these vectors"
         )
     if embedder is not None:
-        found.check_embedder(embedder)
-    return found
+        chosen.check_embedder(embedder)
+    return chosen
 
 
 def find_calibration(
@@ -53,15 +53,15 @@ def find_calibration(
     """
     if model is None:
         return None
-    found = Calibration.find(model, (loading or {}).get("revision"))
-    if found is None or embedder is None:
-        return found
+    calibration = Calibration.find(model, (loading or {}).get("revision"))
+    if calibration is None or embedder is None:
+        return calibration
     try:
-        found.check_embedder(embedder)
+        calibration.check_embedder(embedder)
     except TmdeError as error:
         logger.warning("No probabilities: %s", error)
         return None
-    return found
+    return calibration
 
 
 def warn_of_few(count: int, unit: str) -> None:

@@ -179,6 +179,7 @@ def test_defects_alone_keep_their_traceback(error, message, monkeypatch):
     ("message", "expected"),
     [
         ("share: found 2, expected", "--share: found 2, expected"),
+        ("share=True replaces it", "--share replaces it"),
         ("give gold=FILE or min_score", "give --gold=FILE or --min-score"),
         # A message about a file of that name, values of Python, and words that are no arguments.
         ("folder: found no column", "folder: found no column"),

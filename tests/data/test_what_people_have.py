@@ -43,7 +43,8 @@ def test_every_format_gives_batches_with_file_and_row(write, tmp_path):
     rows = [FIRST, {"de": "Der Hund", "en": "The dog"}]
     first_rows = {"parquet-flat": 1, "jsonl-flat": 1, "tsv": 2, "moses": 1}
     for kind, first_row in first_rows.items():
-        (batch,) = tables.open(write(kind, rows, folder=tmp_path / kind))
+        (table,) = tables.find_tables(write(kind, rows, folder=tmp_path / kind))
+        (batch,) = table.batches()
         assert values_of(batch, "de") == ["Das Haus", "Der Hund"]
         assert values_of(batch, ROW) == [first_row, first_row + 1]
         assert all(name.startswith(str(tmp_path)) for name in values_of(batch, FILE))
